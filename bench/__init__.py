@@ -2,5 +2,5 @@
 
 from os import environ
 
-# An installed drkit has its compiled code, as the peers have theirs; not allowed to keep it, each run compiles anew.
+# An installed drkit has its compiled code, as the peers have theirs; not allowed to keep it, each run compiles again.
 environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -81,7 +81,7 @@ def _bench(
     try:
         run.run()
     except KeyboardInterrupt:
-        screen.say("interrupted; go on with --resume")
+        screen.say("interrupted; continue with --resume")
         return _INTERRUPTED
     finally:
         run.write()

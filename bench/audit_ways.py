@@ -18,7 +18,7 @@ from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab.toolchain import ensure
-from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.link_state import TopicState

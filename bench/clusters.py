@@ -17,16 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import kafka_node
 from drkit.lab.bootstrap import formatted_bootstrap
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import Layout, Node
-from drkit.lab.memory import refuse_too_little_memory
 from drkit.lab.ports import free_ports
 from drkit.lab.ready import brokers_seen
-from drkit.lab.start import last_lines
+from drkit.lab.start import last_lines, refuse_too_little_memory
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 

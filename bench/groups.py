@@ -28,7 +28,7 @@ from bench.peers.base import Job
 from bench.peers.drkit import STORE, Drkit
 from bench.stats import percentile
 from bench.watch import MirrorFailed
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection, check
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.toolchain import ensure

@@ -30,7 +30,7 @@ from bench.progress import Screen
 from bench.results import MoveRun
 from bench.targets import DRKIT, MOVE_OTHER
 from bench.watch import MirrorFailed
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import TopicPartition

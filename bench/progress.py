@@ -26,7 +26,7 @@ class Bar:
 
 
 class Screen:
-    """Lines for people, and bars while something long goes on (only lines where stderr is no terminal)."""
+    """Lines for people, and bars while something long continues (only lines where stderr is no terminal)."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""What was measured, kept after every single measurement so that an interrupted run can go on.
+"""What was measured, kept after every single measurement so that an interrupted run can continue.
 
 One JSON document: `machine`, `extent`, and a list for each kind of measurement; its keys are the fields of
 the classes here. What isn't known is null.

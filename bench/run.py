@@ -157,7 +157,7 @@ class Run:
         return False
 
     def _attempt(self, step: str, keep: Callable[[T], object], measure: Callable[[], T]) -> bool:
-        """Measure and keep; a failure is noted, and the other steps go on."""
+        """Measure and keep; a failure is noted, and the other steps continue."""
         try:
             keep(measure())
         except Exception as error:  # noqa: BLE001 - one case's failure, whatever it is, mustn't cost the others

@@ -30,7 +30,7 @@ from bench.results import TranslateRun
 from bench.translate_source import KINDS, Source
 from bench.watch import MirrorFailed
 from bench.wire import Connection
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.topology import TopicPartition
 

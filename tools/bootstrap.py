@@ -36,10 +36,10 @@ def main() -> int:
         prepare(arguments.venv, arguments.extra)
     except subprocess.CalledProcessError as error:
         say(f"stopped: `{' '.join(map(str, error.cmd[:6]))} …` ended with {error.returncode}.")
-        say("What arrived is kept; run the same command again to go on. Is the package registry reachable?")
+        say("What arrived is kept; run the same command again to continue. Is the package registry reachable?")
         return 1
     except KeyboardInterrupt:
-        say("interrupted; run the same command again to go on.")
+        say("interrupted; run the same command again to continue.")
         return 1
     return 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verify an evidence bundle of drkit, without drkit: python3 verify_evidence.py DIR [--key PUBLIC_KEY.pem]
+"""Verify an evidence bundle of drkit, without drkit: python3 verify_evidence.py DIR [--key KEY.pub] [--anchors FILE]
 
 Needs the standard library and `cryptography`, nothing else. What is checked, in this order:
 
@@ -11,7 +11,9 @@ Needs the standard library and `cryptography`, nothing else. What is checked, in
 
 Exit code 0: the bundle is what was signed, and its verdicts follow from its raw data. 1: it is refused; each line says
 why. 2: usage. Without --key the signature is checked against the key in the bundle, which shows that nothing was
-changed since, not who signed: get the public key by another way, and give it.
+changed since, not who signed: get the public key by another way, and give it. Without --anchors the heads of
+journals are those in the bundle: who has the key can have made them. FILE is the operator's file of anchors, or the
+records of the topic __drkit_journal, a line each: get it by another way, too.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ import argparse
 import base64
 import hashlib
 import json
+import math
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +42,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:drkit:evidence:v1"
 SHOWN = 160
+RUN_NAME, KEY_ID = re.compile(r"[A-Za-z0-9-]+"), re.compile(r"[0-9a-f]{64}")
 Row = dict[str, Any]
 
 
@@ -53,34 +60,76 @@ class Verified:
     kind: str | None = None
     verdict: str | None = None
     key: str | None = None
+    shown: list[str] = field(default_factory=list)
+    """Of which run, export and chain it is: what a replay of an older bundle, or of a shorter chain, can't hide."""
 
 
-def verify(folder: Path, trusted: bytes | None = None) -> Verified:
-    """Verify a bundle. `trusted`: the PEM of the public key that must have signed it."""
+def verify(
+    folder: Path, trusted: bytes | None = None, *, own_key: bool = False, anchors: list[Row] | None = None
+) -> Verified:
+    """Verify a bundle.
+
+    `trusted`: the PEM of the public key that must have signed it; `own_key`: it lies in the bundle. `anchors`:
+    heads that were anchored, read from where the signer can't write (`read_anchors`). Sentences hold no control
+    characters, whatever the bundle does.
+    """
     found = Verified()
     try:
         statement, found.key = check_signature(folder, trusted)
         check_files(folder, statement)
-        if trusted is None:
+        if trusted is None or own_key:
             found.notes.append("The signer is not checked: the key is the bundle's own (give --key)")
         evidence, predicate = _json(folder, EVIDENCE), statement["predicate"]
+        check_names(evidence)
         found.run, found.kind, found.verdict = (evidence[name] for name in ("run", "kind", "verdict"))
-        for name in ("run", "kind", "verdict"):
-            if evidence[name] != predicate[name]:
-                found.problems.append(f"{EVIDENCE} says {name} {evidence[name]}, the statement {predicate[name]}")
+        for name in sorted({"run", "kind", "verdict", *predicate}):
+            if not _same(evidence.get(name), predicate.get(name)):
+                said, signed = (_short(each.get(name)) for each in (evidence, predicate))
+                found.problems.append(f"{EVIDENCE} says {name} {said}, the statement {signed}")
+        found.shown += [f"it began {evidence['started_at']} and was exported {evidence['exported_at']}"]
         found.problems += check_report(folder)
-        found.problems += check_journals(folder, evidence, found.notes)
+        confirmed: dict[str, int] = {}
+        found.problems += check_journals(folder, evidence, found.notes, confirmed)
+        if anchors is None:
+            found.notes.append("The anchors are the bundle's own: who has the key can have made them (give --anchors)")
+        else:
+            confirmed.clear()
+            found.problems += check_outside(folder, evidence, anchors, found.notes, confirmed)
+        chains = [*evidence["journals"], *([evidence["drills"] | {"run": "drills"}] if found.kind == "drill" else ())]
+        found.shown += [
+            f"the chain of {each['run']} ends at entry {each['entries'] - 1}, {each['head']}" for each in chains
+        ]
         if found.kind == "drill":
-            found.problems += check_drills(folder, evidence)
+            found.problems += check_drills(folder, evidence, found.notes)
             computed = drill_judgement(folder)
         else:
-            computed = run_judgement(_lines(folder, journal_of(found.run)))
+            entries = _lines(folder, journal_of(found.run))
+            computed = run_judgement(entries)
+            found.problems += check_identity(folder, evidence)
+            found.problems += check_tail(entries, confirmed.get(found.run or ""), computed["verdict"], found.notes)
         found.problems += compare(evidence, computed)
     except Broken as broken:
         found.problems += [str(sentence) for sentence in broken.args]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
         found.problems.append(f"The bundle can't be read: {type(error).__name__}: {error}")
+    found.problems, found.notes, found.shown = (
+        [printable(text) for text in texts] for texts in (found.problems, found.notes, found.shown)
+    )
     return found
+
+
+def check_names(evidence: Row) -> None:
+    """What is shown, and what files are named by, is of the form in which drkit writes it."""
+    if evidence["kind"] not in {*PATHS, "drill"} or evidence["verdict"] not in {"passed", "failed", "unknown"}:
+        raise Broken(f"{EVIDENCE} has no kind and verdict of drkit: {_short([evidence['kind'], evidence['verdict']])}")
+    for run in (evidence["run"], *(said["run"] for said in evidence["journals"])):
+        if not RUN_NAME.fullmatch(run):
+            raise Broken(f"{_short(run)} is no name of a run")
+
+
+def printable(text: str) -> str:
+    """Text that a terminal shows as it is: whatever isn't printable is written as an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # -- 1 and 2: signature and digests ----------------------------------------------------------------------------------
@@ -115,7 +164,7 @@ def check_signature(folder: Path, trusted: bytes | None) -> tuple[Row, str]:
         raise Broken(f"{ENVELOPE} is missing: nothing of this folder is signed")
     raw = (folder / ENVELOPE).read_bytes()
     try:
-        envelope = json.loads(raw)
+        envelope = _load(raw.decode())
         (signature,) = envelope["signatures"]
         body = base64.b64decode(envelope["payload"], validate=True)
         signed = base64.b64decode(signature["sig"], validate=True)
@@ -126,6 +175,8 @@ def check_signature(folder: Path, trusted: bytes | None) -> tuple[Row, str]:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise Broken(f"{ENVELOPE} is no DSSE envelope: {type(error).__name__}: {error}") from None
+    if not KEY_ID.fullmatch(signature["keyid"]):
+        raise Broken(f"{ENVELOPE} is no DSSE envelope of drkit: its keyid is no SHA-256")
     if canonical(again) != raw:
         raise Broken(f"{ENVELOPE} was changed: it is not written as it is when it is signed")
     if not (folder / PUBLIC_KEY).is_file() and trusted is None:
@@ -137,7 +188,7 @@ def check_signature(folder: Path, trusted: bytes | None) -> tuple[Row, str]:
         key.verify(signed, preauthentication(body))
     except InvalidSignature:
         raise Broken(f"The signature does not hold: {ENVELOPE} was changed, or another key signed it") from None
-    statement = json.loads(body)
+    statement = _load(body.decode())
     if statement.get("_type") != STATEMENT_TYPE or statement.get("predicateType") != PREDICATE_TYPE:
         raise Broken(f"The statement is no in-toto statement (v1) of {PREDICATE_TYPE}")
     return statement, keyid
@@ -146,8 +197,10 @@ def check_signature(folder: Path, trusted: bytes | None) -> tuple[Row, str]:
 def check_files(folder: Path, statement: Row) -> None:
     """Every file that was signed is here, byte for byte, and no other."""
     signed = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+    if len(signed) != len(statement["subject"]):
+        raise Broken("The statement names a file twice")
     problems, here = [], set()
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_everything(folder)):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             problems.append(f"{name} is no ordinary file")
@@ -160,6 +213,16 @@ def check_files(folder: Path, statement: Row) -> None:
     problems += [f"{name} is missing" for name in sorted(signed.keys() - here)]
     if problems:
         raise Broken(*problems)
+
+
+def _everything(folder: Path) -> Iterator[Path]:
+    """All files and folders in it; a folder that can't be read is an error, not an empty one."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for root, folders, files in os.walk(folder, onerror=refuse):
+        yield from (Path(root, name) for name in (*folders, *files))
 
 
 def digest_of(path: Path) -> str:
@@ -185,8 +248,10 @@ def journal_of(run: str | None) -> str:
 def chain_problem(run: str, entries: list[Row]) -> str | None:
     """Where a journal isn't a chain: docs/journal.md states the form."""
     before = "0" * 64
+    names = ("run", "seq", "at", "stage", "event", "previous", "payload_text")
     for number, entry in enumerate(entries):
-        names = ("run", "seq", "at", "stage", "event", "previous", "payload_text")
+        if entry.keys() != {*names, "hash"} or any("\n" in str(entry[name]) for name in names[:-1]):
+            return f"the journal of {run} is broken at entry {number}: it has other members than an entry"
         text = "\n".join(str(entry[name]) for name in names)
         if entry["run"] != run or entry["seq"] != number or entry["previous"] != before:
             return f"the journal of {run} is broken at entry {number}: an entry is missing or doesn't follow"
@@ -196,67 +261,170 @@ def chain_problem(run: str, entries: list[Row]) -> str | None:
     return None if entries else f"the journal of {run} has no entry"
 
 
-def check_journals(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
-    """Chains hold, anchored heads are in them, and no anchored run is missing from the store's list."""
+def check_journals(folder: Path, evidence: Row, notes: list[str], confirmed: dict[str, int]) -> Iterator[str]:
+    """Chains hold, anchored heads are in them, and no anchored run is missing from the store's list.
+
+    `confirmed` gets, by run, the last entry that an anchor names.
+    """
     listed = {row["run"] for row in _lines(folder, "runs.jsonl")}
+    places = _json(folder, "anchors.json")["places"]
     chains = {said["run"]: _lines(folder, journal_of(said["run"])) for said in evidence["journals"]}
     if evidence["kind"] != "drill" and evidence["run"] not in chains:
         yield f"The journal of {evidence['run']} is not in the bundle"
+    yield from check_anchors(places, chains, listed, confirmed)
     for said in evidence["journals"]:
-        run, entries = said["run"], chains[said["run"]]
-        problem = chain_problem(run, entries)
-        if problem is not None:
-            yield problem
-        elif (said["entries"], said["head"]) != (len(entries), entries[-1]["hash"]):
-            yield f"{EVIDENCE} names another head of the journal of {run}"
+        run = said["run"]
+        yield from check_journal(said, chains[run], notes)
         if run not in listed:
             yield f"Run {run} is missing from the list of runs"
-    yield from check_anchors(_json(folder, "anchors.json")["places"], chains, listed, notes)
+        through = confirmed.get(run)
+        if evidence["kind"] != "drill" and said["anchored_through"] != through:
+            claim = f"anchors confirm it through entry {said['anchored_through']}"
+            yield f"{EVIDENCE} says of the journal of {run} that {claim}, and anchors.json gives {through}"
+        notes += unconfirmed(f"entries of {run}", len(chains[run]), through)
+    unread = [place for place in places if place["anchors"] is None]
+    notes += [f"Anchors of {each['place']} could not be read at the export: {each['reason']}" for each in unread]
 
 
-def check_anchors(places: list[Row], chains: dict[str, list[Row]], listed: set[str], notes: list[str]) -> Iterator[str]:
-    """What was anchored where a writer of the store can't follow is in the chains, and each such run is listed."""
-    confirmed: dict[str, int] = {}
+def read_anchors(file: Path) -> list[Row]:
+    """Anchors: a JSON object a line, as the operator's file and the records of `__drkit_journal` are.
+
+    A line that a kill cut short is left out, as drkit does.
+    """
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            row = _load(line)
+            found.append(
+                {"run": str(row["run"]), "seq": int(row["seq"]), "hash": str(row["hash"])} | {"store": row["store"]}
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def check_outside(
+    folder: Path, evidence: Row, anchors: list[Row], notes: list[str], confirmed: dict[str, int]
+) -> Iterator[str]:
+    """Heads that didn't come with the bundle are in its chains; of the run, or the chain of drills, there is one."""
+    for said in evidence["journals"]:
+        run, entries = said["run"], _lines(folder, journal_of(said["run"]))
+        heads = [anchor for anchor in anchors if anchor["run"] == run]
+        yield from _against(run, entries, heads)
+        if heads:
+            confirmed[run] = max(head["seq"] for head in heads)
+        elif run == evidence["run"]:
+            yield f"The anchors given have no head of the journal of {run}: they don't confirm it"
+        notes += [
+            f"{each}, by those given" for each in unconfirmed(f"entries of {run}", len(entries), confirmed.get(run))
+        ]
+    if evidence["kind"] == "drill":
+        entries = _lines(folder, "drills.jsonl")
+        drills = [anchor for anchor in anchors if anchor["run"] == "drills"]
+        # a machine has several chains of drills: this one is the one of which a head is in it
+        mine = {str(head["store"]) for head in drills if _has(entries, head)}
+        heads = [head for head in drills if str(head["store"]) in mine]
+        if not heads:
+            yield "The anchors given have no head of the chain of drills: they don't confirm it"
+        yield from _against("drills", entries, heads)
+        through = max((head["seq"] for head in heads), default=None)
+        notes += [f"{each}, by those given" for each in unconfirmed("drills", len(entries), through)]
+
+
+def _against(run: str, entries: list[Row], heads: list[Row]) -> Iterator[str]:
+    wrong = [head["seq"] for head in heads if not _has(entries, head)]
+    if wrong:
+        yield f"The journal of {run} was cut or written again: the anchors given differ at entry {min(wrong)}"
+
+
+def unconfirmed(what: str, entries: int, through: int | None) -> list[str]:
+    """What of a chain no anchor confirms; nothing where the last entry is."""
+    words = "none" if through is None else f"those up to {through}"
+    return [] if through == entries - 1 else [f"Of the {entries} {what}, anchors confirm {words}"]
+
+
+def check_journal(said: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
+    """One journal is a chain, and the one that evidence.json names."""
+    run = said["run"]
+    problem = chain_problem(run, entries)
+    if problem is not None:
+        yield problem
+        return
+    if (said["entries"], said["head"]) != (len(entries), entries[-1]["hash"]):
+        yield f"{EVIDENCE} names another head of the journal of {run}"
+    if said["chain"] in ("broken", "cut"):
+        yield f"The journal of {run} is not what was written, as {EVIDENCE} says: {said['verdict']}"
+    back = [entry["seq"] for entry, after in pairwise(entries) if after["at"] < entry["at"]]
+    if back:
+        notes.append(f"The clock went back in the journal of {run} after entry {', '.join(map(str, back))}")
+
+
+def check_anchors(
+    places: list[Row], chains: dict[str, list[Row]], listed: set[str], confirmed: dict[str, int]
+) -> Iterator[str]:
+    """What was anchored where a writer of the store can't follow is in the chains, and each such run is listed.
+
+    `confirmed` gets, by run, the last entry that an anchor names.
+    """
     for place in places:
-        if place["anchors"] is None:
-            notes.append(f"Anchors of {place['place']} could not be read at the export: {place['reason']}")
         for anchor in place["anchors"] or ():
             run, seq = anchor["run"], anchor["seq"]
             confirmed[run] = max(seq, confirmed.get(run, -1))
-            if run in chains and (seq >= len(chains[run]) or chains[run][seq]["hash"] != anchor["hash"]):
-                yield f"The journal of {run} was cut or written anew: {place['place']} has another head at entry {seq}"
+            if run in chains and not _has(chains[run], anchor):
+                yield f"The journal of {run} was cut or written again: {place['place']} has another head at entry {seq}"
     for run in sorted(confirmed.keys() - listed):
         yield f"Run {run} was anchored and is missing from the list of runs: the store lost it"
-    for run, entries in chains.items():
-        if confirmed.get(run, -1) < len(entries) - 1:
-            through = "none" if run not in confirmed else f"those up to {confirmed[run]}"
-            notes.append(f"Of the {len(entries)} entries of {run}, anchors confirm {through}")
 
 
-def check_drills(folder: Path, evidence: Row) -> Iterator[str]:
+def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
     """The chain of all drills holds, and has this one with the digests of its raw files."""
     entries = _lines(folder, "drills.jsonl")
     problem = chain_problem("drills", entries)
     if problem is not None:
-        yield f"{problem}; a drill is missing, or the chain was written anew"
+        yield f"{problem}; a drill is missing, or the chain was written again"
         return
     said = evidence["drills"]
     if (said["entries"], said["head"]) != (len(entries), entries[-1]["hash"]):
         yield f"{EVIDENCE} names another head of the chain of drills"
-    for anchor in _json(folder, "anchors.json")["drills"]:
-        seq = anchor["seq"]
-        if seq >= len(entries) or entries[seq]["hash"] != anchor["hash"]:
-            yield f"The chain of drills was cut or written anew: entry {seq} was anchored with another head"
-    mine = [body for body in (json.loads(entry["payload_text"]) for entry in entries) if body["run"] == evidence["run"]]
+    yield from check_drill_anchors(_json(folder, "anchors.json"), entries, notes)
+    mine = [body for body in (_load(entry["payload_text"]) for entry in entries) if body["run"] == evidence["run"]]
     if len(mine) != 1:
         yield f"Drill {evidence['run']} is in the chain of drills {len(mine)} times"
         return
     for name, digest in mine[0]["files"].items():
-        if not (folder / name).is_file() or digest_of(folder / name) != digest:
+        if not _inside(folder, name).is_file() or digest_of(folder / name) != digest:
             yield f"{name} is not what the chain of drills says of {evidence['run']}"
     for name in ("verdict", "started_at"):
         if mine[0][name] != evidence[name]:
             yield f"The chain of drills says {name} {mine[0][name]}, {EVIDENCE} {evidence[name]}"
+
+
+def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
+    """Anchored heads of the chain of drills are in it; one that it was copied from, or stands beside, is noted."""
+    for anchor in anchors["drills"]:
+        if not _has(entries, anchor):
+            yield f"The chain of drills was cut or written again: entry {anchor['seq']} was anchored with another head"
+    others = anchors["other_drills"]
+    shared = {name: [head["seq"] for head in heads if _has(entries, head)] for name, heads in others.items()}
+    own = [anchor["seq"] for anchor in anchors["drills"]]
+    through = max((seq for each in (own, *shared.values()) for seq in each), default=None)
+    notes += unconfirmed("drills", len(entries), through)
+    for name, heads in others.items():
+        lacks = len(heads) - len(shared[name])
+        if shared[name] and lacks:
+            notes.append(
+                f"The chain of drills was copied from another ({name}), and lacks {lacks} of the drills anchored of it"
+            )
+    apart = sum(not each for each in shared.values())
+    if apart:
+        notes.append(
+            f"The machine of the export anchored {apart} other chains of drills; this one has none of their drills"
+        )
+
+
+def _has(entries: list[Row], anchor: Row) -> bool:
+    """Whether a head that was anchored is in a chain."""
+    return bool(0 <= anchor["seq"] < len(entries) and entries[anchor["seq"]]["hash"] == anchor["hash"])
 
 
 # -- 4: verdicts -----------------------------------------------------------------------------------------------------
@@ -293,6 +461,7 @@ PATHS = {
     "rehearsal": "commit:committed verify:verified clean:closed",
 }
 """By kind of run: its stages, each with the state that its end reaches."""
+MOVES = ("failover", "failback")
 ENDED = ("cancelled", "abandoned")
 
 
@@ -300,12 +469,12 @@ def events(entries: list[Row]) -> Iterator[tuple[Row, Any]]:
     """A journal's entries with their payloads, long ones put together from their parts."""
     parts: list[str] = []
     for entry in entries:
-        body = json.loads(entry["payload_text"])
+        body = _load(entry["payload_text"])
         if isinstance(body, dict) and body.keys() == {"part", "of", "text"}:
             parts = [*(parts if body["part"] > 1 else []), body["text"]]
             if not body["part"] == body["of"] == len(parts):
                 continue
-            body = json.loads("".join(parts))
+            body = _load("".join(parts))
         yield entry, body
 
 
@@ -334,6 +503,61 @@ def replay(kind: str, started_at: str, facts: Row, happened: list[tuple[Row, Any
     return state, facts, list(steps.values())
 
 
+def check_identity(folder: Path, evidence: Row) -> Iterator[str]:
+    """What ran, when, on which clusters, with which configuration and by whom: as the journal has it."""
+    entries = _lines(folder, journal_of(evidence["run"]))
+    happened = list(events(entries))
+    first = happened[0][1]
+    plan, origin, began, ended = first["plan"], first["origin"], first["started_at"], entries[-1]["at"]
+    link = f"{plan['link']['source']}->{plan['link']['target']}"
+    views = [plan[role] for role in ("source", "live", "target") if plan.get(role)]
+    ours = {
+        "kind": first["kind"],
+        "title": f"{first['kind']} of {link}",
+        "started_at": _instant(began),
+        "ended_at": ended,
+        "seconds": seconds_between(began, ended),
+        "what.link": link,
+        "what.mode": plan["mode"],
+        "what.plan_digest": plan.get("digest"),
+        "what.stages": plan.get("stages", []),
+        "drkit.version": origin["drkit"],
+        "configuration.digest": origin["configuration_digest"],
+        "configuration.links": origin["links"],
+        "configuration.objectives": {n: limit for n, limit in origin["objectives"].items() if limit is not None},
+        "clusters": [{"alias": view["alias"], "cluster_id": view["cluster_id"]} for view in views],
+        "who.operator": origin["operator"],
+        "who.taken_over_by": [body["by"] for row, body in happened if row["event"] == "taken"],
+    }
+    theirs = {name: evidence[name.split(".")[0]] for name in ours}
+    theirs |= {name: theirs[name][name.split(".")[1]] for name in ours if "." in name}
+    yield from compare(theirs, ours)
+    if not _same(_json(folder, "plan.json"), plan):
+        yield "plan.json is not the plan that the journal begins with"
+
+
+def check_tail(entries: list[Row], through: int | None, verdict: str, notes: list[str]) -> Iterator[str]:
+    """Entries after the last anchor can be anybody's who writes to the store: they don't turn a failed run."""
+    if through is None or through >= len(entries) - 1:
+        return
+    try:
+        before = str(run_judgement(entries[: through + 1])["verdict"])
+    except Broken:
+        before = "unknown"
+    if before != verdict:
+        tail = f"The verdict {verdict} rests on entries {through + 1} to {len(entries) - 1}, which no anchor confirms"
+        sentence = f"{tail}; up to entry {through} it is {before}"
+        if before == "failed":
+            yield f"{sentence}. Export it where all anchors can be read"
+        else:
+            notes.append(sentence)
+
+
+def _instant(text: str) -> str:
+    moment = datetime.fromisoformat(text).astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def run_judgement(entries: list[Row]) -> Row:
     """State, numbers, checks, objectives and verdict of a failover, failback, reprotect or rehearsal."""
     happened = list(events(entries))
@@ -345,20 +569,30 @@ def run_judgement(entries: list[Row]) -> Row:
     if kind == "rehearsal" and state == "closed" and {s["name"]: s["outcome"] for s in steps}.get("verify") != "ok":
         state = "cancelled"
     loss = facts.get("loss") or {}
+    wanted = {} if kind == "reprotect" else first["origin"]["objectives"]
+    objectives_set = [name for name, limit in wanted.items() if limit is not None]
     since = facts.get("fenced_at") if kind == "failback" else first["started_at"]
     verified = facts.get("verified_at")
+    went_back = bool(since and verified and datetime.fromisoformat(verified) < datetime.fromisoformat(since))
     measured = {
         "rpo_records": loss.get("records"),
         "rpo_seconds": loss.get("seconds"),
-        "rto_seconds": seconds_between(since, verified) if since and verified else None,
+        "rto_seconds": None if went_back or not (since and verified) else seconds_between(since, verified),
         "rpo_basis": loss.get("basis"),
         "rpo_lower_bound": loss.get("lower_bound", False),
         "rpo_reason": loss.get("reason"),
+        "rto_reason": "the clock went back during the run" if went_back else None,
     }
     checks = list(_run_checks(kind, state, facts))
-    wanted = {} if kind == "reprotect" else first["origin"]["objectives"]
-    objectives = [_objective(name, limit, measured) for name, limit in wanted.items() if limit is not None]
+    unjudged = kind in MOVES and not {"rpo_records", "rpo_seconds"} & set(objectives_set)
+    if kind in MOVES and "rpo_records" not in objectives_set:
+        checks.append(_loss_known(measured, "; no RPO objective was set" if unjudged else ""))
+    objectives = [_objective(name, wanted[name], measured) for name in objectives_set]
     verdict, reasons = _verdict(checks, objectives, [], [])
+    if unjudged and verdict == "passed" and measured["rpo_records"]:
+        reasons = [
+            f"no RPO objective was set: nothing judges that records were lost, {measured['rpo_records']} of them"
+        ]
     return {
         "state": state,
         "steps": steps,
@@ -374,7 +608,7 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
     """The invariants that a run's own facts must show."""
     ended = {"closed": ("passed", None)}.get(state, ("unknown", f"the run is not at its end: it is {state}"))
     yield check("finished", *(("failed", f"the run was {state}") if state in ENDED else ended))
-    if kind in ("failover", "failback"):
+    if kind in MOVES:
         late = [{"partition": tp, "from": a, "to": b} for tp, (a, b) in sorted((facts.get("late") or {}).items())]
         if late:
             yield check("old_cluster_not_written", "failed", "written after the last look, unfenced", late)
@@ -394,12 +628,36 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
         yield _held("audit_clean", facts.get("audit") == "clean", facts.get("audit"))
     if kind != "reprotect":
         placed, committed, verified = facts.get("placed"), facts.get("committed"), facts.get("verified")
+        if placed == 0 and not committed and not verified:
+            for name in ("all_positions_committed", "positions_read_back", "records_at_positions_unchanged"):
+                yield check(name, "unknown", "no position was moved")
+            return
         yield _held("all_positions_committed", committed == placed, committed)
         yield _held("positions_read_back", verified == committed, verified)
-        places = facts.get("places")
-        outcome = "unknown" if not places or places["unknown"] else "failed" if places["different"] else "passed"
-        why = "no place was looked at again" if not places else f"{places['unknown']} places could not be compared"
-        yield check("records_at_positions_unchanged", outcome, why if outcome == "unknown" else None)
+        yield _places_unchanged(facts.get("places"))
+
+
+def _places_unchanged(places: Row | None) -> Row:
+    """Whether the records at the groups' new positions are the ones planned."""
+    why = None
+    if not places:
+        why = "no place was looked at again"
+    elif places["unknown"]:
+        why = f"{places['unknown']} places could not be compared"
+    elif not any(places[name] for name in ("same", "end", "new", "different")):
+        why = f"no place was compared: of {places['gone']} the record is gone"
+    outcome = "unknown" if not places or why else "failed" if places["different"] else "passed"
+    return check("records_at_positions_unchanged", outcome, why)
+
+
+def _loss_known(measured: Row, more: str) -> Row:
+    """Where no objective in records judges it: a loss that isn't counted is no passed run."""
+    why = f": {measured['rpo_reason'] or 'nothing is recorded of it'}{more}"
+    if measured["rpo_records"] is None:
+        return check("loss_known", "unknown", f"the loss is not known{why}")
+    if measured["rpo_lower_bound"]:
+        return check("loss_known", "unknown", f"the loss of {measured['rpo_records']} records is a lower bound{why}")
+    return check("loss_known", "passed")
 
 
 def _held(name: str, holds: bool, known: object) -> Row:
@@ -438,7 +696,7 @@ def drill_judgement(folder: Path) -> Row:
 def _objective(name: str, limit: float, measured: Row) -> Row:
     value, bound = measured[name], name == "rpo_records" and measured.get("rpo_lower_bound")
     outcome = "unknown" if value is None else "missed" if value > limit else "unknown" if bound else "met"
-    reason = (measured.get("rpo_reason") if name != "rto_seconds" else None) or "it could not be measured"
+    reason = measured.get("rto_reason" if name == "rto_seconds" else "rpo_reason") or "it could not be measured"
     return {
         "name": name,
         "objective": limit,
@@ -504,11 +762,19 @@ class History:
             return check(name, "unknown", str(cannot))
         for row in found:
             row["record"] = None if row["record"] is None else f"{row['record'][0]}#{row['record'][1]}"
-        return (
-            check(name, "failed", None, found)
-            if found
-            else check(name, "unknown" if missing else "passed", missing or None)
-        )
+        if found:
+            return check(name, "failed", None, found)
+        why = missing or self.vacuous(name)
+        return check(name, "unknown" if why else "passed", why)
+
+    def vacuous(self, name: str) -> str | None:
+        """Why a check that found nothing had nothing to look at."""
+        if name == "lost":
+            by_source = any(row["cluster"] == self.source for row in self.acked)
+            return None if by_source else f"{self.source} acknowledged nothing"
+        if name == "nonmonotonic_poll":
+            return None if self.polls else "the group read nothing"
+        return None if self.landed else f"nothing is on {self.target}"
 
     def lost(self) -> Iterator[tuple[str, Row]]:
         """Acknowledged by the source, not on the target although a later one of the partition is; or by the target."""
@@ -583,6 +849,7 @@ class History:
     def measure(self) -> Row:
         """RPO and RTO as the clients saw them. Times are seconds of one monotonic clock."""
         at, sure = self.meta["disaster_at"], not {"attempts", "landed"} & self.incomplete.keys()
+        sure = sure and any(r["cluster"] == self.source for r in self.acked)
         missing = [r for r in self.acked if r["cluster"] == self.source and r["record"] not in self.on_target]
         age = None
         if sure and (not missing or at is not None):
@@ -624,11 +891,37 @@ def seconds_between(start: str, end: str) -> float:
 
 
 def _json(folder: Path, name: str) -> Any:
-    return json.loads((folder / name).read_text(encoding="utf-8"))
+    return _load(_inside(folder, name).read_text(encoding="utf-8"))
 
 
 def _lines(folder: Path, name: str) -> list[Any]:
-    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").split("\n") if line]
+    return [_load(line) for line in _inside(folder, name).read_text(encoding="utf-8").split("\n") if line]
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of the bundle; all of them are signed. A name that leads elsewhere is none."""
+    if name.startswith("/") or {"", ".", ".."} & {*name.split("/")}:
+        raise Broken(f"{_short(name)} is no file of the bundle")
+    return folder / name
+
+
+def _load(text: str) -> Any:
+    """JSON that everybody reads in the same way: no member twice, no NaN, no infinity."""
+    return json.loads(text, object_pairs_hook=_members, parse_constant=_finite, parse_float=_finite)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> Row:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member of a JSON object is there twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -640,10 +933,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
+def lies_in(folder: Path, file: Path) -> bool:
+    """Whether a file is one of the bundle: a key of its own says nothing of who signed."""
+    return file.resolve().is_relative_to(folder.resolve())
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Verify an evidence bundle of drkit, without drkit.")
     parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--anchors", type=Path, help="heads of journals, from where the signer can't write")
     parser.add_argument("--key", type=Path, help="the public key (PEM) that must have signed it")
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
@@ -652,13 +951,19 @@ def main(arguments: list[str] | None = None) -> int:
         trusted = None if options.key is None else options.key.read_bytes()
     except OSError as error:
         parser.error(f"{options.key} can't be read: {error.strerror}")
-    found = verify(options.folder, trusted)
+    try:
+        anchors = None if options.anchors is None else read_anchors(options.anchors)
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"{options.anchors} can't be read: {error}")
+    own_key = options.key is not None and lies_in(options.folder, options.key)
+    found = verify(options.folder, trusted, own_key=own_key, anchors=anchors)
     for problem in found.problems:
         sys.stdout.write(f"refused: {problem}\n")
-    for note in found.notes:
-        sys.stdout.write(f"note: {note}\n")
     if not found.problems:
         sys.stdout.write(f"verified: {found.kind} {found.run}, verdict {found.verdict}, signed by key {found.key}\n")
+        sys.stdout.write("".join(f"  {line}\n" for line in found.shown))
+    for note in found.notes:
+        sys.stdout.write(f"note: {note}\n")
     return 1 if found.problems else 0
 
 

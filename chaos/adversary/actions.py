@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from chaos.adversary import oracle
 from chaos.adversary.journal import DEAD, PURGED
 from chaos.adversary.plan import Action
 from chaos.adversary.world import LINK, World
+from chaos.soak.reader import Content
 
 PROVENANCE = "drkit."
 """What the names of headers begin with that a link adds where it keeps provenance."""
@@ -104,6 +106,8 @@ class Actions:
             cluster.wait_ready(world.topic, cluster.partitions(world.topic))
             if side == "target":
                 self.touched = True
+                if partition in self.history:  # what stood there before may be gone, too
+                    self.history[partition] = min(self.history[partition], self._target_end(partition))
             if regrow:
                 world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
         self._look(DEAD)
@@ -121,7 +125,7 @@ class Actions:
             self._look(PURGED)
 
     def recreate(self, side: str, mirror: str) -> None:
-        """The topic is deleted and created anew."""
+        """The topic is deleted and recreated."""
         world, cluster = self._world, self._world.side(side)
         with world.mirror(mirror):
             number = cluster.partitions(world.topic)
@@ -132,6 +136,7 @@ class Actions:
                 world.create_source()
             else:
                 self.touched = True
+                self.history.clear()
                 cluster.create(world.topic, number, {"retention.ms": "-1"})
         self._look(DEAD)
 
@@ -187,7 +192,7 @@ class Actions:
         draft.rename(self._world.control)
 
     def freeze(self, partition: int, count: int, per_batch: int) -> None:
-        """SIGSTOP of the worker while it is at work on a backlog; another takes over, and then it wakes.
+        """SIGSTOP of the worker while it is running on a backlog; another takes over, and then it wakes.
 
         With several records a batch it stops in the very moment in which it has decided to send.
         """
@@ -276,6 +281,45 @@ class Actions:
             self._settle(_TAKEN_UP_SECONDS)
             world.kill()
             world.start()
+
+    def hold(self, partition: int, records: int, regrow: int) -> None:
+        """The topic is paused, its source is cut and grows: a mirror is at work that fetches nothing of it. What is
+        said of it meanwhile is judged here, for no quiet point is reached."""
+        world = self._world
+        status = self._settle()
+        if status is None or status["problems"]:
+            return  # to resume the topic would clear them
+        before = oracle.missing(self._seen(self._place(partition), {}), world.journal)
+        if world.ask("link", "pause", LINK, "--topic", world.topic)[0]:
+            return
+        try:
+            self._hurt("source", partition, regrow, "live", "now", caught_up=False, cleanly=True, records=records)
+            self._judge_held(self._place(partition), before)
+        finally:
+            world.ask("link", "resume", LINK, "--topic", world.topic)
+
+    def _judge_held(self, partition: int, before: frozenset[bytes]) -> None:
+        world, status = self._world, self._world.status()
+        if status is None or not (status["source_reachable"] and status["target_reachable"]):
+            return
+        wrong = oracle.while_held(self._seen(partition, status, before), world.journal)
+        if status["state"] == "mirroring":
+            wrong.append("a link with a topic that is paused is called mirroring")
+        world.ended += [f"while the topic was paused: {what}" for what in wrong]
+
+    def _seen(self, partition: int, status: dict[str, Any], given_up: frozenset[bytes] = frozenset()) -> oracle.Seen:
+        world, topic = self._world, self._world.topic
+        there = world.target.partitions(topic) > partition
+        return oracle.Seen(
+            partition,
+            world.source.read(topic, partition, committed=world.plan.committed),
+            world.target.read(topic, partition, committed=False, ignore=PROVENANCE) if there else Content([], 0, 0),
+            next((p for p in status.get("partitions", ()) if (p["topic"], p["partition"]) == (topic, partition)), None),
+            [p for p in status.get("problems", ()) if p["topic"] == topic and p["partition"] in {None, partition}],
+            lambda offset: world.translate(partition, offset),
+            self.history.get(partition, 0),
+            given_up=given_up,
+        )
 
     def quiet(self) -> None:
         """A quiet point: judged by whoever plays the plan."""

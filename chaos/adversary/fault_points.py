@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_STOPS_WITHIN_SECONDS = 0.2  # a signal may reach another thread first, and this one would go on
+_STOPS_WITHIN_SECONDS = 0.2  # a signal may reach another thread first, and this one would continue
 
 PLACES = {
     "after_fetch": ("drkit.mirror.engine.sequencer:Sequencer.admit", "before"),

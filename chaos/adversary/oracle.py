@@ -87,6 +87,24 @@ def findings(seen: Seen, journal: Journal) -> list[str]:
     return [f"partition {seen.partition}: {what}" for what in _all(seen, journal)]
 
 
+def missing(seen: Seen, journal: Journal) -> frozenset[bytes]:
+    """The source's records that are due and not on the target."""
+    due = {record.offset: journal.records[record.digest].due for record in seen.source.records}
+    wanted = [(offset, each) for offset, each in due.items() if each is not None]
+    return frozenset(each for offset in _missing(seen, wanted) if (each := due[offset]) is not None)
+
+
+def while_held(seen: Seen, journal: Journal) -> list[str]:
+    """What is wrong with what is said of a partition that nobody mirrors now: a lag that is too low, a position that is
+    called exact and isn't."""
+    due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
+    wanted = [(offset, each) for offset, each in due if each is not None]
+    lacks = len(_missing(seen, wanted))
+    lag = None if seen.claims is None else seen.claims["lag_records"]
+    found = [f"lag {lag}, but {lacks} records are missing"] if lag is not None and lag < lacks else []
+    return [f"partition {seen.partition}: {what}" for what in (*found, *_positions(seen, wanted))]
+
+
 def _all(seen: Seen, journal: Journal) -> Iterator[str]:
     due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
     wanted = [(offset, each) for offset, each in due if each is not None]
@@ -197,7 +215,9 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         next_at = bisect_left(theirs, answer)
         found = seen.target.records[next_at] if next_at < len(theirs) else None
         if said["translation"] == "exact":
-            if (found.digest if found else None) != (due[1] if due else None):
+            unmirrored = seen.halted and found is None and all(each not in first_at for _, each in wanted[following:])
+            # At the end of a halted partition the next record is still to come, as in any log that is read to its end.
+            if (found.digest if found else None) != (due[1] if due else None) and not unmirrored:
                 yield (
                     f"source position {position} is called exact at {answer}, where the next record is "
                     f"{'none' if found is None else f'that at {found.offset}'}, and due is "

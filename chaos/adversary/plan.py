@@ -95,7 +95,7 @@ def make(seed: int) -> Plan:
     settings = _settings(chance)
     committed = _isolation(chance, late, partitions)
     audited = chance.random() < 0.15  # noqa: PLR2004 - an audit costs as much as a run
-    actions = (*early, *late)
+    actions = (*early, *late, *_held(seed, partitions, {each.kind for each in late}))
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -139,6 +139,21 @@ def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Actio
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
+
+
+def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
+    """What happens last of all in one plan of eight. Its choices are apart: all others stay what they were.
+
+    Not where there are transactions: a cut may take a marker and leave its records, which nobody can read then.
+    """
+    if kinds & {"transaction", "open_transaction"}:
+        return []
+    chance = random.Random(f"adversary held {seed}")  # noqa: S311 - as above
+    if chance.random() >= 0.125:  # noqa: PLR2004 - one of eight
+        return []
+    records = chance.choice([20, 60, 200])
+    regrow = chance.choice([0, 2 * records, 2 * records + 100])
+    return [Action("hold", {**_place(chance, partitions), "records": records, "regrow": regrow})]
 
 
 def _early(chance: random.Random, partitions: int) -> list[Action]:

@@ -44,7 +44,7 @@ def filler_too_large() -> None:
     _put("drkit.mirror.resume.offset_alignment.align_partition:filler_count", make)
     _put("drkit.mirror.resume.offset_alignment.fill_decision:filler_count", make)
     _put("drkit.mirror.engine.engine_state:BatchLimits.lower", _answers(None))
-    _put("drkit.mirror.health.stalls:Stalls.look", _answers(None))
+    _put("drkit.mirror.health.stalls:Stalls.check", _answers(None))
 
 
 def ends_not_looked_at() -> None:
@@ -59,7 +59,7 @@ def ends_not_looked_at() -> None:
 
         return acknowledge
 
-    _put("drkit.mirror.health.target_end_watch:TargetEnds.look", _answers(()))
+    _put("drkit.mirror.health.target_end_watch:TargetEnds.check", _answers(()))
     _put("drkit.mirror.engine.partition_queue:BatchPartition.end_is_known", _answers(True))
     _put("drkit.mirror.engine.inflight_window:InFlight.acknowledge", make)
 
@@ -102,7 +102,7 @@ def filler_stays() -> None:
 
 def problems_not_heeded() -> None:
     """A position that the mapping calls exact is exact, whatever problem is on record."""
-    _put("drkit.mapping.translator:heed", lambda _: lambda answer, *__: answer)
+    _put("drkit.mapping.store_translator:heed", lambda _: lambda answer, *__: answer)
 
 
 def ends_always_stable() -> None:
@@ -120,7 +120,12 @@ def ends_always_stable() -> None:
 
 def purges_not_seen() -> None:
     """Nobody looks where the target's log begins."""
-    _put("drkit.mirror.health.purge_watch:PurgeWatch.look", _answers(None))
+    _put("drkit.mirror.health.purge_watch:PurgeWatch.check", _answers(None))
+
+
+def held_not_compared() -> None:
+    """What no mirror fetches isn't compared with its source by whoever looks."""
+    _put("drkit.lag.problems_now:_unwatched", _answers(False))
 
 
 PLANTS: dict[str, Callable[[], None]] = {
@@ -135,6 +140,7 @@ PLANTS: dict[str, Callable[[], None]] = {
         problems_not_heeded,
         ends_always_stable,
         purges_not_seen,
+        held_not_compared,
     )
 }
 """By name: what patches the defect into this process."""

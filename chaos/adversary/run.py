@@ -66,7 +66,7 @@ class Run:
         """Play it all; returns what was wrong.
 
         Raises:
-            SoakError: the run itself could not go on.
+            SoakError: the run itself could not continue.
         """
         try:
             for number, action in zip(self._plan.numbers, self._plan.actions, strict=True):
@@ -168,7 +168,7 @@ class Run:
             self._say(f"      {name}: {said.get('verdict')} [{time.monotonic() - begun:.1f} s]")
 
     def _acknowledge(self, status: dict[str, Any] | None) -> None:
-        """Problems of partitions that go on are cleared, as an operator does who has read them."""
+        """Problems of partitions that continue are cleared, as an operator does who has read them."""
         problems = [] if status is None else status["problems"]
         if problems and not any(problem["halted"] for problem in problems):
             self._excused |= self._told

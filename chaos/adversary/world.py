@@ -20,7 +20,8 @@ from chaos.adversary.plants import plant as plant_here
 from chaos.adversary.plants import unplant
 from chaos.soak.mirrors import Worker
 from chaos.soak.sides import SoakError
-from drkit.cli.main import application
+from drkit.cli.application import application
+from drkit.model.errors import ExitCode
 
 BROKER_CONFIG = {
     "log.retention.check.interval.ms": "1000",
@@ -131,7 +132,7 @@ offsets = "{plan.offsets}"
         code = worker.wait(_STOP_SECONDS)
         said = worker.said(0, 6)
         begun = not (said and said[-1].startswith("--- start"))  # else Python hadn't loaded what heeds the signal
-        if code != 0 and (begun or code != -signal.SIGTERM):
+        if code not in (0, ExitCode.TERMINATED) and (begun or code != -signal.SIGTERM):  # 143: not a mirror yet
             self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {said}")
         worker.end_now()
 

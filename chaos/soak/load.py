@@ -177,7 +177,7 @@ class Load:
             except KafkaException as error:
                 if not (error.args[0].fatal() or error.args[0].txn_requires_abort()):
                     raise
-                producer = None  # fenced or timed out while brokers died: as an application would, begin anew
+                producer = None  # fenced or timed out while brokers died: as an application would, begin again
             self.ending.wait(0.05)
         closing = self._producer(transactional_id=self._topic[kind.name])
         _until_done(lambda: closing.init_transactions(30))  # ends what was left open

@@ -50,7 +50,7 @@ class Worker:
         )
 
     def again(self) -> None:
-        """Start it anew."""
+        """Start it again."""
         self.paused = False
         self.process = self._start()
 

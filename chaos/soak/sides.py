@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.2
 
 
 class SoakError(Exception):
-    """The soak itself could not go on: this says nothing about the mirror."""
+    """The soak itself could not continue: this says nothing about the mirror."""
 
 
 def wait_for(what: str, seconds: float, ask: Callable[[], T]) -> T:

@@ -1,26 +1,26 @@
-"""`run_audit`: observe, compare, judge, hand over. Looks again where retention moved a log meanwhile."""
+"""`run_audit`: observe, compare, judge, hand over. Starts again where retention moved a log meanwhile."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkit.audit.classify.classification import Judgement, judge
 from drkit.audit.classify.foreign_keys import audit_foreign_key, check_decoders, concerned
 from drkit.audit.classify.ordering import MOST_RUNS
-from drkit.audit.compare.altered_links import callables_of, unreadable_source
+from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.scope import Scope, log_starts, observe_scope
-from drkit.audit.findings.findings import FateCounts, count, fate_counts, hand_over, uncompared, unseen_before
+from drkit.audit.compare.transformed_links import callables_of, unreadable_source
+from drkit.audit.findings.findings import OutcomeCounts, count, hand_over, outcome_counts, uncompared, unseen_before
+from drkit.audit.findings.findings_path import discard_findings, findings_path
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
 from drkit.config import Config
-from drkit.kafka.alteration.alteration import Alteration
-from drkit.model.audit import AuditRequest, AuditResult, Counts, PartitionAudit, PlacementBasis
+from drkit.kafka.transform.record_transform import Alteration
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, PartitionAudit, PlacementBasis
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -53,7 +53,7 @@ def run_audit(
         store: the link's mapping rows and watermarks.
         config: both clusters.
         spark: what to run on; one session is kept and used again within a process.
-        progress: told what is being done.
+        progress: receives progress messages.
         tasks: told Spark's tasks done and in all, a few times a second.
 
     Raises:
@@ -62,20 +62,26 @@ def run_audit(
         Unreachable: a cluster or the store doesn't answer.
         DrkitError: Spark failed; or retention moved the logs faster than they could be read.
     """
-    path = _findings_path(request)
+    path = findings_path(request)
     say = timed(progress or _silent)
     try:
+        _make_folder(path.parent)
         try:
             return _audit(request, store, config, spark, path, say, tasks)
         except KeptWorkLost as error:
-            say(f"{error.what}; starting anew")
+            say(f"{error.what}; starting again")
             shutil.rmtree(path, ignore_errors=True)
         return _audit(request, store, config, spark, path, say, tasks)
     except BaseException:
-        shutil.rmtree(path, ignore_errors=True)  # some of the findings would pass for all of them
-        with suppress(OSError):  # somebody else's files are in it
-            path.parent.rmdir()
+        discard_findings(request)  # some of the findings would pass for all of them
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DrkitError(f"{folder} can't be made: {error.strerror}", remedy="Give another --out") from error
 
 
 def _audit(
@@ -97,7 +103,7 @@ def _audit(
     say = described(found.reader.spark, f"audit of {request.link.id}", say)
     say("writing findings")
     with in_words("the audit"), watching(found.reader.spark, tasks):
-        counts = fate_counts(scope, found.judgement)
+        counts = outcome_counts(scope, found.judgement)
         partitions = count(scope, found.judgement, counts)
         total, first = hand_over(found.reader, found.judgement, counts, path, request.run)
         overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
@@ -161,11 +167,11 @@ def judged(
         except LogMoved:
             if attempt == _ATTEMPTS:
                 raise
-            progress("records went away while they were read: starting anew")
+            progress("records went away while they were read: starting again")
             continue
         if log_starts(scope, config) == scope.starts():
             return Judged(reader, judgement)
-        progress("retention moved a log meanwhile: starting anew")
+        progress("retention moved a log meanwhile: starting again")
     raise DrkitError(
         f"retention removed records during each of {_ATTEMPTS} attempts at {what}",
         meaning="What was read on one side was gone before the other was compared with it",
@@ -203,7 +209,7 @@ def refuse_altered(link: Link, what: str) -> None:
     )
 
 
-def _hidden_by_compaction(scope: Scope, counts: FateCounts) -> tuple[str, ...]:
+def _hidden_by_compaction(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...]:
     """Topics of which the source's cleaner took records that the link's callables can't be asked about any more."""
     if not scope.asks_callables:
         return ()
@@ -213,22 +219,6 @@ def _hidden_by_compaction(scope: Scope, counts: FateCounts) -> tuple[str, ...]:
         "what the link would have made of them can't be known"
         for topic in sorted({each.topic for each in scope.partitions if each.source_compacted} & found)
     )
-
-
-def _findings_path(request: AuditRequest) -> Path:
-    folder = Path(request.out).expanduser().resolve()
-    path = folder / "findings.parquet"
-    if path.exists():
-        raise Refused(
-            f"there are findings at {path} already",
-            meaning="An audit never overwrites another's findings",
-            remedy="Give another --out",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DrkitError(f"{folder} can't be made: {error.strerror}", remedy="Give another --out") from error
-    return path
 
 
 def _basis(partitions: tuple[PartitionAudit, ...]) -> PlacementBasis:

@@ -30,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "drkit link resume 'primary->dr' --topic orders --accept-recreated",
     ),
     "link recover": ("drkit link recover 'primary->dr'",),
+    "link trim": ("drkit link trim 'primary->dr'",),
     "endpoint": ("drkit endpoint --link 'primary->dr'", "drkit endpoint dr --format export"),
     "failover": (
         "drkit failover --to dr --dry-run",

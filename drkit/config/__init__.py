@@ -1,6 +1,6 @@
 """Reading `drkit.toml`: schema, environment overrides, secrets, and which links are meant."""
 
 from drkit.config.load import load_config
-from drkit.config.schema import ClusterConfig, Config, LinkConfig, Objectives, StoreConfig
+from drkit.config.schema.config import ClusterConfig, Config, LinkConfig, Objectives, StoreConfig
 
 __all__ = ["ClusterConfig", "Config", "LinkConfig", "Objectives", "StoreConfig", "load_config"]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import SecretStr
 
-from drkit.config.base import Strict
 from drkit.config.environment import CONFIG_VARIABLE, value_at, variable_of
 from drkit.config.load import ConfigSources, config_of
-from drkit.config.schema import SECRET_PROPERTIES
-from drkit.config.secrets import SecretFromEnv, SecretFromFile
+from drkit.config.schema.base import Strict
+from drkit.config.schema.config import SECRET_PROPERTIES, Config
+from drkit.config.schema.secrets import SecretFromEnv, SecretFromFile
 from drkit.config.toml_lines import KeyPath, key_lines
 
 HIDDEN = "********"
@@ -171,3 +173,9 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int], data: Mapping[str, Any]) 
     if path[0] == "directory" and isinstance(data.get("directory"), Mapping):  # one is as good as a list of one
         path = (path[0], *path[2:])
     return lines.get(path)
+
+
+def configuration_digest(config: Config) -> str:
+    """SHA-256 (hexadecimal) of everything that is configured, secrets masked: they may change without changing it."""
+    shown = config.model_dump(mode="json")
+    return sha256(json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from drkit.config.schema import Config
+from drkit.config.schema.config import Config
 from drkit.model.errors import ConfigError
 
 PREFIX = "DRKIT_"
@@ -58,6 +58,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         directory: list[dict[str, Any]] = []
         hooks: dict[str, Any] = {}
         foreign_keys: list[dict[str, Any]] = []
+        waves: list[dict[str, Any]] = []
 
     try:
         source = EnvSettingsSource(FromEnvironment)

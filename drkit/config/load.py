@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from drkit.config.directory_schema import check_webhook
 from drkit.config.environment import CONFIG_VARIABLE, from_environment, nearest, variable_of
-from drkit.config.schema import Config, StoreConfig
-from drkit.config.secrets import Secret, reveal
+from drkit.config.schema.config import Config, StoreConfig
+from drkit.config.schema.directory import check_webhook
+from drkit.config.schema.secrets import Secret, reveal
 from drkit.model.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drkit.config.schema import SECRET_PROPERTIES
+from drkit.config.schema.config import SECRET_PROPERTIES
 
 ENV = "env:"
 FILE = "file:"

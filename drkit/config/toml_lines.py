@@ -44,7 +44,7 @@ def _statements(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         while not _valid("\n".join(chunk)) and number < len(lines):
             chunk.append(lines[number])
             number += 1
-            while chunk[-1].rstrip().endswith(",") and number < len(lines):  # an array goes on: not worth a try
+            while chunk[-1].rstrip().endswith(",") and number < len(lines):  # an array continues: not worth a try
                 chunk.append(lines[number])
                 number += 1
         yield begins + 1, "\n".join(chunk)

@@ -1,4 +1,4 @@
-"""Running drkit as an operator would: the same commands, as child processes, in JSON."""
+"""Runs drkit as an operator would: the same commands, as child processes, in JSON."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Shell:
         return CommandResult(line, done.returncode, document, done.stderr)
 
     def start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
-        """Start a command that goes on; its output goes to a file of the lab."""
+        """Start a command that continues; its output goes to a file of the lab."""
         stream = (self._logs / log).open("ab")
         full = [sys.executable, "-m", "drkit", *arguments, "--config", str(self._config), "--output", "json"]
         child = subprocess.Popen(full, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.config import load_config
-from drkit.demo.claims import Claims, counted
+from drkit.demo.assertions import Claims, counted
 from drkit.demo.groups import GROUPS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
@@ -199,7 +199,7 @@ class Story:
         self._check_committed(result)
 
     def _go_on(self) -> None:
-        with self._picture.act("Consumers and producers go on, on dr") as act:
+        with self._picture.act("Consumers and producers continue, on dr") as act:
             consumers = self._on_dr = Consumers("dr", READ_TOPICS, self._client("dr"), live=True)
             consumers.start()
             self._picture.scene.readers = consumers.lines
@@ -214,7 +214,7 @@ class Story:
         self._leave_unread()
 
     def _leave_unread(self) -> None:
-        """Some more records, once the consumers have stopped: what they find when they are home again."""
+        """Some more records, once the consumers have stopped: what they find once they are back."""
         dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_left_unread)
         self._workload = Workload(dataset, self._client("dr"), self._load_options)
         self._workload.start()
@@ -308,7 +308,7 @@ class Story:
             self.findings.read_again[group] = len(here & there.hashes)
             wrong = [tp for tp, first in there.first_offset.items() if first != planned.get((group, tp))]
             self.claims.check(
-                f"{group} goes on where the plan put it",
+                f"{group} continues where the plan put it",
                 bool(there.first_offset) and not wrong,
                 f"on {len(there.first_offset)} partitions" if not wrong else f"not on {', '.join(map(str, wrong))}",
             )
@@ -343,7 +343,7 @@ class Story:
             left_there = {tp: dr[tp].from_offset(offset) for tp, offset in there.items()}
             left_here = {tp: primary[tp].from_offset(offset) for tp, offset in here.items()}
             self.claims.check(
-                f"{group} goes on where it was, on the primary",
+                f"{group} continues where it was, on the primary",
                 left_there == left_here and sum(left_here.values()) > 0,
                 f"{sum(left_here.values()):,} records left to read, on dr {sum(left_there.values()):,}",
             )

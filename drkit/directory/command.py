@@ -1,4 +1,4 @@
-"""A directory of the user's own: a command that is given the entry, and says what stands there.
+"""A directory behind a command of the user's: it is given the entry to publish, and prints the current one.
 
 It is called as `COMMAND… publish` or `COMMAND… read`, with the link's name, and for publish all of the
 entry, in its environment (`DRKIT_LINK`, `DRKIT_ACTIVE`, `DRKIT_BOOTSTRAP_SERVERS`, `DRKIT_EPOCH`,

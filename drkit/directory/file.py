@@ -77,7 +77,7 @@ class FileDirectory:
             os.close(folder)
 
     def _mode(self) -> int:
-        """Clients go on being able to read it: the mode that it has, else readable by all."""
+        """The file's mode: as it is, else readable by all, so that clients can read it."""
         try:
             return self._path.stat().st_mode & 0o777
         except FileNotFoundError:

@@ -85,7 +85,7 @@ class HttpServer:
         """One request on a connection of its own.
 
         `deadline` (None: `timeout_seconds` from now) bounds all of it, looking up the name included, however slowly the
-        server goes on.
+        server continues.
 
         Raises:
             Unreachable: no answer in time, or the server has a trouble of its own (5xx).

@@ -1,4 +1,4 @@
-"""What directories in a store of keys and values share: the entry under one key, replaced only if nobody else did."""
+"""A directory in a key-value store: the entry under one key, replaced by compare-and-set."""
 
 from __future__ import annotations
 

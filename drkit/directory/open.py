@@ -1,12 +1,12 @@
-"""From the configuration to directories."""
+"""Opens the configured directories."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from drkit.config import Config
-from drkit.config.directory_schema import DirectoryConfig, parse_address
-from drkit.config.secrets import Secret, reveal
+from drkit.config.schema.directory import DirectoryConfig, parse_address
+from drkit.config.schema.secrets import Secret, reveal
 from drkit.directory.api import Directory
 from drkit.directory.command import CommandDirectory
 from drkit.directory.consul import ConsulDirectory

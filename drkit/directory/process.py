@@ -1,4 +1,4 @@
-"""Calling a command of the user's: no shell, and bounded in time whatever it leaves behind."""
+"""Runs a command of the user's: without a shell, and bounded in time whatever processes it leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a condition holds now, and what was seen. One function a condition; none of them waits."""
+"""Evaluates conditions: whether one holds now, and what was seen. One function each; none of them waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, assert_never
 
-from drkit.drill.experiment import (
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.experiment import (
     Acknowledged,
     Answers,
     Condition,
@@ -19,7 +20,6 @@ from drkit.drill.experiment import (
     Silent,
     Workload,
 )
-from drkit.drill.rig import Rig
 from drkit.drill.workload.reading import NotRead, answers, log_ends
 
 INTERVAL_SECONDS = 0.1
@@ -37,10 +37,10 @@ class ConditionResult:
 
 
 class Round:
-    """One round of looking; `drkit status` is asked once a round, and only if a condition needs it."""
+    """One round of evaluation; `drkit status` is asked once a round, and only if a condition needs it."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, env: DrillEnvironment) -> None:
+        self._rig = env
         self.asked = False
 
     @cached_property
@@ -50,32 +50,32 @@ class Round:
         return self._rig.status()
 
 
-def look(rig: Rig, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911  # one arm a condition
+def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
-            count = rig.clients.count("acks", condition.cluster)
+            count = env.clients.count("acks", condition.cluster)
             return ConditionResult(count >= condition.at_least, f"{count} records acknowledged by {condition.cluster}")
         case Consumed():
-            count = rig.clients.count("polls", condition.cluster)
+            count = env.clients.count("polls", condition.cluster)
             return ConditionResult(count >= condition.at_least, f"{count} records read from {condition.cluster}")
         case Drained():
-            return _drained(rig, condition)
+            return _drained(env, condition)
         case Mirrored():
-            return _mirrored(view.status, rig.experiment.workload, condition)
+            return _mirrored(view.status, env.experiment.workload, condition)
         case PositionsCaptured():
-            return _captured(view.status, rig.experiment.workload)
+            return _captured(view.status, env.experiment.workload)
         case Answers():
-            up = answers(rig.properties[condition.cluster], ANSWER_SECONDS)
+            up = answers(env.properties[condition.cluster], ANSWER_SECONDS)
             return ConditionResult(up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case Silent():
-            up = answers(rig.properties[condition.cluster], ANSWER_SECONDS)
+            up = answers(env.properties[condition.cluster], ANSWER_SECONDS)
             return ConditionResult(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case _:
             assert_never(condition)
 
 
-def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> ConditionResult:
+def wait_for(env: DrillEnvironment, conditions: list[Condition], timeout_seconds: float) -> ConditionResult:
     """Look until all conditions hold in one round, or time is up; what was seen last is told.
 
     A round ends at the first condition that doesn't hold. A client that died is told at once: waiting
@@ -83,36 +83,36 @@ def wait_for(rig: Rig, conditions: list[Condition], timeout_seconds: float) -> C
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
-        view = Round(rig)
+        view = Round(env)
         seen: list[str] = []
         for condition in conditions:
-            sight = look(rig, condition, view)
-            seen.append(sight.seen)
-            if not sight.holds:
+            result = evaluate(env, condition, view)
+            seen.append(result.seen)
+            if not result.holds:
                 break
         else:
             return ConditionResult(True, "; ".join(seen))
-        dead = [f"{c.name} died: {c.child.ending()}" for c in rig.clients.died()]
+        dead = [f"{c.name} died: {c.child.ending()}" for c in env.clients.died()]
         if dead:
             return ConditionResult(False, "; ".join([seen[-1], *dead]))
         if time.monotonic() > deadline:
-            return ConditionResult(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(rig)}")
+            return ConditionResult(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(env)}")
         time.sleep(STATUS_INTERVAL_SECONDS if view.asked else INTERVAL_SECONDS)
 
 
-def _mirror_death(rig: Rig) -> str:
-    if rig.mirror is None or rig.mirror.exit_code() is None:
+def _mirror_death(env: DrillEnvironment) -> str:
+    if env.mirror is None or env.mirror.exit_code() is None:
         return ""
-    return f"; the mirror is not running, it ended with {rig.mirror.ending()}"
+    return f"; the mirror is not running, it ended with {env.mirror.ending()}"
 
 
-def _drained(rig: Rig, condition: Drained) -> ConditionResult:
-    workload = rig.experiment.workload
+def _drained(env: DrillEnvironment, condition: Drained) -> ConditionResult:
+    workload = env.experiment.workload
     try:
-        ends = log_ends(rig.properties[condition.cluster], workload.topic, workload.partitions, ANSWER_SECONDS)
+        ends = log_ends(env.properties[condition.cluster], workload.topic, workload.partitions, ANSWER_SECONDS)
     except NotRead as error:
         return ConditionResult(False, str(error))
-    positions = rig.clients.positions(condition.cluster)
+    positions = env.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
     return ConditionResult(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
 

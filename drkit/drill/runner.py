@@ -18,19 +18,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from drkit.drill.checkers import judge
 from drkit.drill.conditions import wait_for
-from drkit.drill.experiment import SOURCE, TARGET, Rollback, Step
-from drkit.drill.experiment_file import ExperimentFile
-from drkit.drill.history import History, HistoryPart, Landed
-from drkit.drill.keep import LAB_NOTE, Drills, new_run
-from drkit.drill.measure import measure
-from drkit.drill.origin import add_lab, write_origin
-from drkit.drill.recording import write_history
-from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
-from drkit.drill.rig import Rig
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.experiment import SOURCE, TARGET, Rollback, Step
+from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.judge.checkers import judge
+from drkit.drill.judge.history import History, HistoryPart, Landed
+from drkit.drill.judge.measure import measure
+from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.judge.verdict import check_result, objective_results, verdict
+from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
+from drkit.drill.results.origin import add_lab, write_origin
+from drkit.drill.results.recording import write_history
 from drkit.drill.steps import Played, describe, play
-from drkit.drill.verdict import check_result, objective_results, verdict
 from drkit.drill.workload.reading import NotRead, read_all
 from drkit.lab import Lab
 from drkit.model.clock import now
@@ -89,70 +89,74 @@ def run_drill(
     course = _Course(file, run, at, drills.begin(run, file.path), say)
     course.told(f"{file.experiment.title} ({run})")
     write_origin(course.folder, run, witness=witness, began=course.began)
-    rig: Rig | None = None
+    env: DrillEnvironment | None = None
     with _sigterm_interrupts():
         try:
             with _lab(course, lab_dir, keep_lab) as lab:
-                rig = Rig.on(lab, run, file.experiment, course.folder, course.told)
-                _play_on(rig, course)
+                env = DrillEnvironment.on(lab, run, file.experiment, course.folder, course.told)
+                _play_on(env, course)
         except (KeyboardInterrupt, SystemExit):
             course.interrupted = course.interrupted or "interrupted by a signal"
         except DrkitError as error:
             course.interrupted = f"the lab: {error}"
-    result = _result(course, rig)
+    result = _result(course, env)
     write_history(
         course.folder,
         course.history,
-        disaster_at=None if rig is None else rig.disaster_at,
-        moved=rig is not None and rig.moved,
+        disaster_at=None if env is None else env.disaster_at,
+        moved=env is not None and env.moved,
         interrupted=course.interrupted,
     )
     drills.keep(result)
     return result
 
 
-def _play_on(rig: Rig, course: _Course) -> None:
+def _play_on(env: DrillEnvironment, course: _Course) -> None:
     try:
-        _method(rig, course)
+        _method(env, course)
     except (KeyboardInterrupt, SystemExit):
         course.interrupted = "interrupted by a signal"
         course.told("interrupted: rolling back")
     finally:
         with _undisturbed(course.told):
-            rig.clients.stop(rig.clients.running())
-            _rollbacks(rig, course)
+            env.clients.stop(env.clients.running())
+            _rollbacks(env, course)
             if course.interrupted is None:
-                course.history = _collect(rig, course)
-            rig.end_processes()
-            add_lab(course.folder, rig.lab)
+                course.history = _collect(env, course)
+            env.end_processes()
+            add_lab(course.folder, env.lab)
 
 
-def _method(rig: Rig, course: _Course) -> None:
+def _method(env: DrillEnvironment, course: _Course) -> None:
     """Play the steps; before the first disturbance the steady state must be seen."""
     experiment = course.file.experiment
     disturbance = experiment.disturbance
     for number, step in enumerate(experiment.method):
-        if number == disturbance and not _steady(rig, course):
+        if number == disturbance and not _steady(env, course):
             return _skip(course, number)
         section: Literal["setup", "method"]
         section = "setup" if disturbance is None or number < disturbance else "method"
         line = course.file.line("method", number)
-        if not _play_one(rig, course, section, step, line):
+        if not _play_one(env, course, section, step, line):
             return _skip(course, number + 1)
     if disturbance is None:
-        _steady(rig, course)
+        _steady(env, course)
     return None
 
 
 def _play_one(
-    rig: Rig, course: _Course, section: Literal["setup", "method", "rollbacks"], step: Step | Rollback, line: int
+    env: DrillEnvironment,
+    course: _Course,
+    section: Literal["setup", "method", "rollbacks"],
+    step: Step | Rollback,
+    line: int,
 ) -> bool:
     name = describe(step)
     course.told(f"{name} …")
     began = time.monotonic()
     played = Played("unknown", "interrupted by a signal")
     try:
-        played = play(rig, step)
+        played = play(env, step)
     finally:
         seconds = time.monotonic() - began
         course.steps.append(
@@ -184,55 +188,55 @@ def _skip(course: _Course, first: int) -> None:
         )
 
 
-def _steady(rig: Rig, course: _Course) -> bool:
+def _steady(env: DrillEnvironment, course: _Course) -> bool:
     steady = course.file.experiment.steady_state
     course.told("steady state …")
     began = time.monotonic()
-    sight = wait_for(rig, steady.conditions, steady.within_seconds)
-    course.steady = SteadyStateResult(reached=sight.holds, reason=sight.seen, seconds=time.monotonic() - began)
-    course.told(f"steady state: {'ok' if sight.holds else 'not reached'} ({sight.seen})")
-    return sight.holds
+    result = wait_for(env, steady.conditions, steady.within_seconds)
+    course.steady = SteadyStateResult(reached=result.holds, reason=result.seen, seconds=time.monotonic() - began)
+    course.told(f"steady state: {'ok' if result.holds else 'not reached'} ({result.seen})")
+    return result.holds
 
 
-def _rollbacks(rig: Rig, course: _Course) -> None:
+def _rollbacks(env: DrillEnvironment, course: _Course) -> None:
     for number, step in enumerate(course.file.experiment.rollbacks):
         line = course.file.line("rollbacks", number)
         try:
-            _play_one(rig, course, "rollbacks", step, line)
+            _play_one(env, course, "rollbacks", step, line)
         except (KeyboardInterrupt, SystemExit):  # the lab raises what came while it worked; the others still run
             course.interrupted = course.interrupted or "interrupted by a signal while rolling back"
 
 
-def _collect(rig: Rig, course: _Course) -> History:
+def _collect(env: DrillEnvironment, course: _Course) -> History:
     """What the clients kept, and what a bystander now reads from the target."""
-    workload = rig.experiment.workload
-    incomplete = rig.clients.incomplete()
-    if rig.start_unknown is not None:
-        incomplete[HistoryPart.POLLS] = rig.start_unknown
+    workload = env.experiment.workload
+    incomplete = env.clients.incomplete()
+    if env.start_unknown is not None:
+        incomplete[HistoryPart.POLLS] = env.start_unknown
     landed: list[Landed] = []
     course.told(f"reading {workload.topic} on {TARGET} …")
     try:
-        landed = read_all(rig.properties[TARGET], rig.run, workload.topic, workload.partitions, READ_SECONDS)
+        landed = read_all(env.properties[TARGET], env.run, workload.topic, workload.partitions, READ_SECONDS)
     except NotRead as error:
         incomplete[HistoryPart.LANDED] = str(error)
     course.told(f"{len(landed)} records on {TARGET}")
     return History(
         source=SOURCE,
         target=TARGET,
-        attempts=rig.clients.attempts(),
-        polls=rig.clients.polls(),
-        positions=(*rig.started_from, *rig.clients.committed()),
+        attempts=env.clients.attempts(),
+        polls=env.clients.polls(),
+        positions=(*env.started_from, *env.clients.committed()),
         landed=tuple(landed),
         incomplete=incomplete,
     )
 
 
-def _result(course: _Course, rig: Rig | None) -> DrillResult:
+def _result(course: _Course, env: DrillEnvironment | None) -> DrillResult:
     experiment = course.file.experiment
     measured = measure(
         course.history,
-        disaster_at=None if rig is None else rig.disaster_at,
-        moved=rig is not None and rig.moved,
+        disaster_at=None if env is None else env.disaster_at,
+        moved=env is not None and env.moved,
     )
     checks = [check_result(name, judge(name, course.history)) for name in experiment.checks]
     objectives = objective_results(experiment.objectives, measured)
@@ -259,7 +263,7 @@ def _result(course: _Course, rig: Rig | None) -> DrillResult:
         checks=checks,
         objectives=objectives,
         measured=Measurements(**asdict(measured)),
-        failover=None if rig is None else rig.failover,
+        failover=None if env is None else env.failover,
         folder=str(course.folder),
     )
 

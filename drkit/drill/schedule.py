@@ -1,4 +1,4 @@
-"""Drills by the clock: APScheduler decides when, each drill is a process of its own.
+"""Scheduled drills: APScheduler decides when, each drill is a process of its own.
 
 One at a time (`max_instances=1`); times that passed while a drill ran, or while the machine slept
 less than `GRACE_SECONDS`, are made up for once (`coalesce`), others are told and left out. SIGTERM
@@ -22,10 +22,10 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_J
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from drkit.drill.children import environment
 from drkit.drill.cron import next_times, trigger
-from drkit.drill.experiment_file import load_experiment
-from drkit.drill.result import DrillResult, ScheduledRun, ScheduleResult
+from drkit.drill.environment.child_processes import environment
+from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult
 from drkit.model.clock import now
 
 GRACE_SECONDS = 300

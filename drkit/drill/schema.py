@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from drkit.drill.experiment import Experiment
-from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
+from drkit.drill.experiment.experiment import Experiment
+from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

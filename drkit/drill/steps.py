@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from drkit.drill.children import Finished
 from drkit.drill.conditions import wait_for
-from drkit.drill.experiment import (
+from drkit.drill.environment.child_processes import Finished
+from drkit.drill.environment.environment import DrillEnvironment, document
+from drkit.drill.experiment.experiment import (
     SOURCE,
     TARGET,
     Failover,
@@ -28,8 +29,7 @@ from drkit.drill.experiment import (
     Workload,
 )
 from drkit.drill.faults import FAULTS
-from drkit.drill.result import StepOutcome
-from drkit.drill.rig import Rig, document
+from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic
 from drkit.model.errors import DrkitError, ExitCode
 
@@ -65,69 +65,69 @@ def describe(step: Step) -> str:  # noqa: PLR0911  # one arm a step
             assert_never(step)
 
 
-def play(rig: Rig, step: Step) -> Played:
+def play(env: DrillEnvironment, step: Step) -> Played:
     """Play a step to its end."""
     try:
-        return _play(rig, step)
+        return _play(env, step)
     except NotRead as error:
         return Played("unknown", str(error))
     except DrkitError as error:
         return Played("unknown", str(error))
 
 
-def _play(rig: Rig, step: Step) -> Played:  # noqa: PLR0911  # one arm a step
+def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911  # one arm a step
     match step:
         case Workload():
-            return _start_workload(rig, step)
+            return _start_workload(env, step)
         case Mirror():
-            return Played("ok", f"started (pid {rig.start_mirror().pid})")
+            return Played("ok", f"started (pid {env.start_mirror().pid})")
         case Load():
-            return _load(rig, step)
+            return _load(env, step)
         case Wait():
-            sight = wait_for(rig, [step.until], step.timeout_seconds)
-            return Played("ok" if sight.holds else "failed", sight.seen)
+            result = wait_for(env, [step.until], step.timeout_seconds)
+            return Played("ok" if result.holds else "failed", result.seen)
         case Kill() | Pause() | Resume() | Restart():
-            return _fault(rig, step)
+            return _fault(env, step)
         case Failover():
-            return _failover(rig, step)
+            return _failover(env, step)
         case MoveClients():
-            return _move(rig, step)
+            return _move(env, step)
         case StopClients():
             kind = None if step.who == "both" else step.who
-            stopped = rig.clients.running(kind)
-            rig.clients.stop(stopped)
+            stopped = env.clients.running(kind)
+            env.clients.stop(stopped)
             return Played("ok", f"stopped {', '.join(client.name for client in stopped) or 'nothing'}")
         case _:
             assert_never(step)
 
 
-def _start_workload(rig: Rig, step: Workload) -> Played:
-    replicas = min(3, rig.experiment.lab.brokers)
-    create_topic(rig.properties[SOURCE], step.topic, step.partitions, replicas, TOPIC_SECONDS)
-    rig.clients.start("consumer", SOURCE)
-    rig.clients.start("producer", SOURCE)
+def _start_workload(env: DrillEnvironment, step: Workload) -> Played:
+    replicas = min(3, env.experiment.lab.brokers)
+    create_topic(env.properties[SOURCE], step.topic, step.partitions, replicas, TOPIC_SECONDS)
+    env.clients.start("consumer", SOURCE)
+    env.clients.start("producer", SOURCE)
     return Played("ok", f"{step.records_per_second:g} records/s to {step.topic}, read by {step.group}")
 
 
-def _load(rig: Rig, step: Load) -> Played:
-    child = rig.start_load(step)
+def _load(env: DrillEnvironment, step: Load) -> Played:
+    child = env.start_load(step)
     if step.background:
         return Played("ok", f"started (pid {child.pid})")
     return Played("ok" if child.wait() == 0 else "failed", child.ending())
 
 
-def _fault(rig: Rig, step: Kill | Pause | Resume | Restart) -> Played:
+def _fault(env: DrillEnvironment, step: Kill | Pause | Resume | Restart) -> Played:
     if step.node.partition("-")[0] == SOURCE and not isinstance(step, Resume):
-        rig.note_disaster()
-    return Played("ok", FAULTS[step.do](rig, step.node))
+        env.note_disaster()
+    return Played("ok", FAULTS[step.do](env, step.node))
 
 
-def _failover(rig: Rig, step: Failover) -> Played:
-    rig.note_disaster()
-    finished = rig.run_failover(step)
-    rig.failover = document(finished.stdout)
+def _failover(env: DrillEnvironment, step: Failover) -> Played:
+    env.note_disaster()
+    finished = env.run_failover(step)
+    env.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
-    rig.failed_over = played.outcome == "ok"
+    env.failed_over = played.outcome == "ok"
     return played
 
 
@@ -143,13 +143,13 @@ def judge_failover(finished: Finished, timeout_seconds: float) -> Played:
     return Played(outcome, f"exit code {finished.exit_code}{finished.log}")
 
 
-def _move(rig: Rig, step: MoveClients) -> Played:
-    """The group first: it is what an RTO waits for. A producer goes on where the old one ended."""
-    old = [client for client in rig.clients.running() if client.cluster != step.to]
-    consumer = rig.clients.start("consumer", step.to)
+def _move(env: DrillEnvironment, step: MoveClients) -> Played:
+    """The group first: it is what an RTO waits for. A producer continues where the old one ended."""
+    old = [client for client in env.clients.running() if client.cluster != step.to]
+    consumer = env.clients.start("consumer", step.to)
     if step.to == TARGET:
-        rig.moved = rig.failed_over
-        rig.note_positions(TARGET)
-    rig.clients.stop(old)
-    producer = rig.clients.start("producer", step.to)
+        env.moved = env.failed_over
+        env.note_positions(TARGET)
+    env.clients.stop(old)
+    producer = env.clients.start("producer", step.to)
     return Played("ok", f"{consumer.name} and {producer.name} run on {step.to}")

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from drkit import __version__
 from drkit.drill.faults import FAULTS
-from drkit.drill.keep import Drills
-from drkit.drill.origin import ORIGIN
-from drkit.drill.recording import CHAINED_FILES, chain_anchors, read_chain
-from drkit.drill.result import DrillResult, StepResult
+from drkit.drill.judge.result import DrillResult, StepResult
+from drkit.drill.results.archive import Drills
+from drkit.drill.results.origin import ORIGIN
+from drkit.drill.results.recording import CHAINED_FILES, chain_anchors, other_chain_anchors, read_chain
 from drkit.evidence import verifier
+from drkit.evidence.lag_charts import chart_series
 from drkit.evidence.run_evidence import Gathered
 from drkit.evidence.statements import Statements, findings_of, open_points, runbook_of
 from drkit.evidence.trend import trend_of
-from drkit.evidence.unknown import Unknown, known, with_reasons
-from drkit.failover.run.journal_files import ANCHORS, RUNS, anchor_document, entry_document, json_lines
+from drkit.evidence.unknown_values import Unknown, known, with_reasons
+from drkit.failover.run.journal.files import ANCHORS, RUNS, anchor_document, entry_document, json_lines
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 
 _JOURNAL = re.compile(r"journal/([0-9A-Z]{26})[.]jsonl")
-_POINTS = 600
-_MIRROR = "the mirror did not run, or its log has no reports"
 Document = dict[str, Any]
 
 
@@ -46,6 +44,8 @@ def gather_drill(drills: Drills, run: str, said: Statements) -> Gathered:
     files["drills.jsonl"] = json_lines(map(entry_document, chain))
     anchors = json.loads(files.get(ANCHORS, b'{"store": null, "places": []}'))
     anchors["drills"] = [anchor_document(anchor) for anchor in chain_anchors(drills.path)]
+    others = other_chain_anchors(drills.path)
+    anchors["other_drills"] = {name: [anchor_document(each) for each in heads] for name, heads in others.items()}
     files[ANCHORS] = (json.dumps(anchors, indent=1) + "\n").encode()
     files.setdefault(RUNS, b"")
     entries = [json.loads(entry.payload) for entry in chain]
@@ -59,7 +59,7 @@ def gather_drill(drills: Drills, run: str, said: Statements) -> Gathered:
     files |= more
     judged = _judged(folder, run)
     deviations = list(_deviations(result))
-    passed = {each["run"] for each in entries if each["verdict"] == "passed"}
+    passed = set(_retests(entries, run))
     gone = sorted(each["run"] for each in entries if not (drills.path / each["run"] / "result.json").is_file())
     document = {
         "run": run,
@@ -103,7 +103,7 @@ def gather_drill(drills: Drills, run: str, said: Statements) -> Gathered:
         "timeline": {
             "events": list(_events(result)),
             "faults": [_fault(step) for step in result.steps if _is_fault(step)],
-            "series": _series(folder, origin["began"], result.started_at),
+            "series": chart_series(folder, origin["began"], result.started_at),
         },
         "steps": [_step(step) for step in result.steps],
         "measured": _measured(judged["measured"]),
@@ -120,6 +120,16 @@ def gather_drill(drills: Drills, run: str, said: Statements) -> Gathered:
         "trend": trend_of(run, drills.summaries()),
     }
     return Gathered(with_reasons(document), files)
+
+
+def _retests(entries: list[Document], run: str) -> Iterator[str]:
+    """Drills after this one that played the same experiment and passed: nothing else is a retest."""
+    number = next(number for number, each in enumerate(entries) if each["run"] == run)
+    mine = entries[number]
+    for each in entries[number + 1 :]:
+        same = (each["title"], each["files"]["experiment.yaml"]) == (mine["title"], mine["files"]["experiment.yaml"])
+        if same and each["verdict"] == "passed":
+            yield each["run"]
 
 
 def _raw_files(folder: Path, run: str) -> dict[str, bytes]:
@@ -209,7 +219,10 @@ def _deviations(result: DrillResult) -> Iterator[str]:
 
 
 def _measured(measured: Document) -> Document:
-    return {name: known(value, "its part of the history is missing, see checks") for name, value in measured.items()}
+    return {
+        name: known(value, "its part of the history is missing, or has nothing to measure: see checks")
+        for name, value in measured.items()
+    }
 
 
 def _journal(files: dict[str, bytes], name: str) -> Document:
@@ -224,62 +237,3 @@ def _journal(files: dict[str, bytes], name: str) -> Document:
         "verdict": problem or "every hash fits",
         "anchored_through": Unknown("see anchors.json"),
     }
-
-
-def _series(folder: Path, began: float, started_at: datetime) -> list[Document]:
-    """What can be drawn: acknowledged and read records each second, the group's backlog, the mirror's lag."""
-    history = verifier.History(folder)
-    found = []
-    for cluster in (history.source, history.target):
-        acks = [row["acked_at"] - began for row in history.acked if row["cluster"] == cluster]
-        reads = [row["at"] - began for row in history.polls if row["cluster"] == cluster]
-        found.append(_rate(f"acknowledged by {cluster}", acks))
-        found.append(_rate(f"read on {cluster}", reads))
-        if cluster == history.source:
-            found.append(_backlog(f"the group's lag on {cluster}", acks, reads))
-    found.append(_lag(folder / "mirror.log", started_at))
-    return found
-
-
-def _rate(name: str, times: Sequence[float]) -> Document:
-    counted = Counter(int(each) for each in times)
-    seconds = range(min(counted), max(counted) + 1) if counted else range(0)
-    points: Any = [[second, counted[second]] for second in seconds]
-    return {"name": name, "unit": "records/s", "points": _thin(points) or Unknown("nothing happened there")}
-
-
-def _backlog(name: str, written: Sequence[float], read: Sequence[float]) -> Document:
-    steps = Counter({int(each): 0 for each in (*written, *read)})
-    for each in written:
-        steps[int(each)] += 1
-    for each in read:
-        steps[int(each)] -= 1
-    level, points = 0, list[list[float]]()
-    for second in sorted(steps):
-        level += steps[second]
-        points.append([second, max(0, level)])
-    return {"name": name, "unit": "records", "points": _thin(points) or Unknown("nothing happened there")}
-
-
-def _lag(log: Path, started_at: datetime) -> Document:
-    points: list[list[float]] = []
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        try:
-            said = json.loads(line) if line.startswith("{") else {}
-            if said.get("type") == "progress" and said.get("lag_records") is not None:
-                after = (datetime.fromisoformat(said["at"]) - started_at).total_seconds()
-                points.append([round(after, 1), said["lag_records"]])
-        except (ValueError, KeyError, TypeError):  # a line that a kill cut short
-            continue
-    return {"name": "the mirror's lag", "unit": "records", "points": _thin(points) or Unknown(_MIRROR)}
-
-
-def _thin(points: list[list[float]]) -> list[list[float]]:
-    """At most so many points as a chart shows; the last one stays."""
-    step = max(1, -(-len(points) // _POINTS))
-    thinned = points[::step]
-    return thinned if not points or thinned[-1] == points[-1] else [*thinned, points[-1]]

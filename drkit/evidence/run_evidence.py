@@ -12,17 +12,18 @@ from drkit import __version__
 from drkit.config import Config
 from drkit.evidence import verifier
 from drkit.evidence.statements import Statements, findings_of, open_points, runbook_of
-from drkit.evidence.unknown import Unknown, known, with_reasons
+from drkit.evidence.unknown_values import Unknown, known, with_reasons
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.document import run_document
-from drkit.failover.run.journal import POSITION_LIST
-from drkit.failover.run.journal_files import JournalFiles, entry_document, journal_files
-from drkit.failover.run.run_record import KINDS, RunRecord, load_run
+from drkit.failover.run.journal.files import JournalFiles, entry_document, journal_files
+from drkit.failover.run.journal.journal import POSITION_LIST
+from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_run
+from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
+from drkit.failover.site.site_record import SITE
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.journal import judge_chain
 from drkit.model.offsets import Certainty
+from drkit.model.runs.journal import judge_chain
 from drkit.model.wording import counted
 from drkit.store.api import Store
 
@@ -132,6 +133,11 @@ def _first(run: str, rows: list[Document]) -> Document:
     _, body = next(verifier.events(rows), (None, None))
     if not isinstance(body, dict) or body.get("kind") not in {*KINDS, REHEARSAL}:
         kind = body.get("kind") if isinstance(body, dict) else None
+        if isinstance(body, dict) and kind == SITE:
+            raise Refused(
+                f"run {run} is of several links, and each of their runs has evidence of its own",
+                remedy="; ".join(f"drkit evidence export {each['run']} --out DIR" for each in body["links"]),
+            )
         raise Refused(
             f"run {run} is {'of kind ' + str(kind) if kind else 'none that has a plan'}",
             meaning="Evidence is of failovers, failbacks, reprotects, rehearsals and drills",
@@ -233,9 +239,10 @@ def _measured(measured: Document, kind: str) -> Document:
         **measured,
         "rpo_records": known(measured["rpo_records"], why),
         "rpo_seconds": known(measured["rpo_seconds"], why),
-        "rto_seconds": known(measured["rto_seconds"], late),
+        "rto_seconds": known(measured["rto_seconds"], measured["rto_reason"] or late),
         "rpo_basis": known(measured["rpo_basis"], why),
         "rpo_reason": known(measured["rpo_reason"], "nothing about the loss is left open"),
+        "rto_reason": known(measured["rto_reason"], "rto_seconds has its own reason where it isn't known"),
     }
 
 

@@ -15,7 +15,7 @@ import platformdirs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from drkit.config.schema import EvidenceConfig
+from drkit.config.schema.config import EvidenceConfig
 from drkit.evidence import verifier
 from drkit.model.errors import ConfigError, DrkitError, Refused
 

@@ -1,4 +1,4 @@
-"""What people add to a bundle: who watched, why, the runbook that was followed, who mends a finding by when."""
+"""Statements that people add to a bundle: witness, purpose, runbook, and who corrects a finding by when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from drkit.evidence.unknown import Unknown, known
+from drkit.evidence.unknown_values import Unknown, known
 from drkit.model.errors import ConfigError
 from drkit.model.wording import counted
 

@@ -1,12 +1,12 @@
-"""How a drill compares with earlier ones of the same experiment. Pure."""
+"""Compares a drill with earlier ones of the same experiment. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from drkit.drill.result import DrillSummary
-from drkit.evidence.unknown import Unknown
+from drkit.drill.judge.result import DrillSummary
+from drkit.evidence.unknown_values import Unknown
 from drkit.model.clock import iso
 from drkit.model.wording import counted
 

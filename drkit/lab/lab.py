@@ -17,11 +17,11 @@ from drkit.lab import process
 from drkit.lab.folder_lock import folder_lock
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
+from drkit.lab.process import kill, stop
 from drkit.lab.ready import probe
 from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter
-from drkit.lab.stop import kill, stop
 from drkit.lab.toolchain import ensure
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError, Refused
@@ -230,7 +230,7 @@ class Lab:
         return [node.name for node in nodes]
 
     def down(self, *, keep_data: bool = False, say: Callable[[str], None] = silent) -> list[str]:
-        """Stop every node and remove what the lab wrote (`keep_data`: leave it, `up` goes on with it).
+        """Stop every node and remove what the lab wrote (`keep_data`: leave it, `up` continues with it).
 
         Returns the names of the nodes that were running.
         """

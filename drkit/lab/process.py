@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,3 +146,40 @@ def _alive(process: psutil.Process) -> bool:
         return not ended or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
+
+
+_POLL_SECONDS = 0.05
+_KILL_SECONDS = 10.0
+
+
+def kill(running: Iterable[psutil.Process]) -> None:
+    """SIGKILL these processes and wait until they are gone."""
+    listed = list(running)
+    for each in listed:
+        send(each, signal.SIGKILL)
+    await_gone(listed, _KILL_SECONDS)
+
+
+def stop(running: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
+    """SIGTERM these processes, paused ones woken for it; SIGKILL what hasn't ended after the grace.
+
+    Returns those that had to be killed.
+    """
+    listed = list(running)
+    for each in listed:
+        send(each, signal.SIGTERM)
+        send(each, signal.SIGCONT)
+    stubborn = await_gone(listed, grace_seconds)
+    kill(stubborn)
+    return stubborn
+
+
+def await_gone(running: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until the processes have ended; returns those that have not."""
+    deadline = time.monotonic() + seconds
+    left = list(running)
+    while True:
+        left = [each for each in left if not gone(each)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_SECONDS)

@@ -1,8 +1,8 @@
-"""A link's problems as they are now: those on record, with what both clusters show and no mirror has told.
+"""A link's problems now: those on record, and those that both clusters show and no mirror has recorded.
 
-What stands still is compared with its source again, for a source may lose more. While no mirror is at work nobody tells
-of anything: then all partitions are compared, topics that were made anew or deleted are seen by their ids, and what was
-removed from the target by where its logs begin.
+What stands still is compared with its source again, for a source may lose more; so is what no mirror fetches (none is
+running, an operator paused it). Topics that were recreated or deleted are seen by their ids; while no mirror is
+running, what was removed from the target by where its logs begin.
 """
 
 from __future__ import annotations
@@ -12,22 +12,32 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.admin.source_divergence import SeenProblems, with_divergence_now
+from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.link_state import RECREATED, TARGET_RECREATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import (
+    RECREATED,
+    SOURCE_TOPIC_DENIED,
+    TARGET_RECREATED,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
 
+LOOKS_WITHIN_SECONDS = 30.0
+"""A running mirror looks at each partition every second, and keeps what it saw every ten where there are very many."""
 _DELETED, _MADE_ANEW = True, False
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """What the store says of a link, read before the clusters were asked. `running`: a mirror is at work on it;
+    """What the store says of a link, read before the clusters were asked. `running`: a mirror is running on it;
     `flowing`: what stands on the target is the mirror's alone. A link that was failed away from isn't looked at."""
 
     link: Link
@@ -83,13 +93,14 @@ def problems_now(
     if not record.flowing:
         return ProblemsNow(list(problems))
     link = record.link
-    seen = SeenProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
+    seen = DivergenceProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
     found = seen.problems
     lost = _lost_topics(clusters, record, logs)
-    if not record.running and not link.inverse:
-        found = found + _made_anew(record, lost, found, at)
+    if not link.inverse:
+        found = found + _problems_of(store, record, lost, found, at)
     unjudged: dict[TopicPartition, str] = {}
     if not record.running:
+        found = found + _hidden(clusters, record, logs, found, at)
         starts = LogStarts(logs.source_start, logs.target_start)
         found, unjudged = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
@@ -98,13 +109,12 @@ def problems_now(
 
 def _compared(
     clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
-) -> SeenProblems:
+) -> DivergenceProblems:
     """What stands still, and where no mirror fetches all of it, compared with the source as it is now. Where the source
     answers for some partitions only, the others aren't waited for once more."""
     link, marks = record.link, record.watermarks
     if logs.source_start:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
-    paused = record.control is not None and record.control.direction is Direction.PAUSED
     return with_divergence_now(
         lambda: clusters.admin(link.id.source, may_be_gone=True),
         link.id,
@@ -112,12 +122,19 @@ def _compared(
         record.topics,
         problems,
         at,
-        everywhere=(paused or not record.running) and not link.inverse,
+        unwatched=frozenset(tp for tp, mark in marks.items() if not link.inverse and _unwatched(record, mark, at)),
     )
 
 
+def _unwatched(record: LinkRecord, mark: Watermark, at: datetime) -> bool:
+    """Whether no mirror fetches this partition: none runs, it is held, or whoever has it hasn't looked for long."""
+    control = record.control
+    held = control is not None and (control.direction is Direction.PAUSED or mark.topic in control.paused_topics)
+    return held or not record.running or (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
+
+
 def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict[str, bool]:
-    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or made anew. What
+    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or recreated. What
     the source doesn't have either isn't missed.
 
     A list of all topics leaves out those that drkit's principal may not see: what is missing in it is asked for by
@@ -145,16 +162,61 @@ def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict
     }
 
 
-def _made_anew(
-    record: LinkRecord, lost: Mapping[str, bool], problems: Sequence[Problem], at: datetime
+def _hidden(
+    clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each topic of which none is on record that says as much."""
-    told = {problem.topic for problem in problems if problem.kind in RECREATED}
+    """A problem for each topic that drkit's principal may no longer see on a source that answers, and of which none on
+    record says so: what it holds now isn't known, whatever was seen of it before."""
+    if logs.source_topics is None:
+        return []
+    told = {problem.topic for problem in problems if problem.kind == SOURCE_TOPIC_DENIED}
+    absent = {tp.topic for tp in record.watermarks} - told - set(logs.source_topics)
+    denied: set[str] = set()
+    alias = record.link.id.source
+    try:
+        clusters.admin(alias, may_be_gone=True).topics(sorted(absent), denied=denied)
+    except (Unreachable, AuthenticationError, Refused):
+        return []
     return [
-        target_recreated(record.link.id, record.topics[topic], deleted=deleted, at=at)
-        for topic, deleted in sorted(lost.items())
-        if topic not in told
+        Problem(
+            SOURCE_TOPIC_DENIED,
+            topic,
+            None,
+            f"{topic} on {alias} can't be seen: what it holds now isn't known",
+            f"Grant drkit's principal DESCRIBE on {topic} on {alias}",
+            halted=True,
+            since=at,
+        )
+        for topic in sorted(denied)
     ]
+
+
+def made_anew(
+    clusters: Clusters, store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+) -> list[Problem]:
+    """A problem for each topic whose target isn't the one that was mirrored to, and of which none on record says so;
+    arguments as `problems_now`'s."""
+    return _problems_of(store, record, _lost_topics(clusters, record, logs), problems, at)
+
+
+def _problems_of(
+    store: Store, record: LinkRecord, lost: Mapping[str, bool], problems: Sequence[Problem], at: datetime
+) -> list[Problem]:
+    """A problem for each lost topic of which none is on record that says as much."""
+    told = {problem.topic for problem in problems if problem.kind in RECREATED}
+    untold = sorted(lost.keys() - told)
+    if not untold:
+        return []
+    # a running mirror may have made one anew as it was told to, since the record was read
+    kept = store.topic_states(record.link.id)
+    same = [
+        topic for topic in untold if topic in kept and _incarnation(kept[topic]) == _incarnation(record.topics[topic])
+    ]
+    return [target_recreated(record.link.id, record.topics[topic], deleted=lost[topic], at=at) for topic in same]
+
+
+def _incarnation(state: TopicState) -> tuple[int, str]:
+    return state.epoch, state.target_topic_id
 
 
 def target_recreated(link: LinkId, state: TopicState, *, deleted: bool, at: datetime) -> Problem:
@@ -164,7 +226,7 @@ def target_recreated(link: LinkId, state: TopicState, *, deleted: bool, at: date
         TARGET_RECREATED,
         state.topic,
         None,
-        f"{where} was deleted" if deleted else f"{where} was deleted and created anew, not by drkit",
+        f"{where} was deleted" if deleted else f"{where} was deleted and recreated, not by drkit",
         f"Find out who did it; then `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the "
         "topic from its start again",
         halted=True,

@@ -1,4 +1,4 @@
-"""What was removed from a target that its source still holds, as it is seen while no mirror runs that would see it."""
+"""Detects records that were removed from a target and that its source still holds, while no mirror runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
-from drkit.mapping.target_start import MappingRows, Told, accepted_until, missing_until, purge_problem
+from drkit.kafka.transform.provenance import read_hop
+from drkit.mapping.target_start import MappingRows, ReportedPurge, accepted_until, missing_until, purge_problem
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
+from drkit.store.shared_targets import JudgedStart, judged_starts, newest_own
+
+_PEEK_SECONDS = 5.0
 
 
 class LogStarts(NamedTuple):
@@ -42,15 +47,22 @@ def with_unseen_purges(
     """
     seen: dict[TopicPartition, Watermark] = {}
     missing: dict[TopicPartition, Missing] = {}
+    judged: Mapping[TopicPartition, JudgedStart] = judged_starts(store, link.id) if link.shares_target else {}
     if link.shares_target:
-        return list(problems), _of_many_writers(link, watermarks, starts)
-    unjudged = _source_silent(rows, link, watermarks, starts)
+        unjudged = _tails_not_found(clusters, store, link, watermarks, starts)
+        unjudged |= _not_judged(link, watermarks, starts, judged)
+    else:
+        unjudged = _source_silent(rows, link, watermarks, starts)
     for tp, mark in watermarks.items():
         there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-        if tp not in starts.source or there not in starts.target:
+        if tp not in starts.source or there not in starts.target or (link.shares_target and tp in unjudged):
             continue
         seen[tp] = replace(mark, source_start=starts.source[tp], target_start=starts.target[there])
-        begin, until = starts.source[tp], missing_until(rows, link.id, seen[tp])
+        if link.shares_target:
+            gone = _judged_as(mark, judged.get(tp))
+        else:
+            gone = OffsetRange(0, missing_until(rows, link.id, seen[tp]))
+        begin, until = max(starts.source[tp], gone.begin), gone.end
         if begin < until:
             missing[tp] = Missing(OffsetRange(begin, until), there, emptied=starts.target[there] >= mark.target_end)
     if not missing:
@@ -70,7 +82,7 @@ def with_unseen_purges(
     since = {place: problem.since for problem in problems if (place := _place(problem)) is not None}
     kept = [problem for problem in problems if _place(problem) not in seen]
     for tp, stretch in found.items():
-        told = Told.parse(notes.get(str(tp)))
+        told = ReportedPurge.parse(notes.get(str(tp)))
         begin = max(stretch.begin, accepted_until(told, seen[tp].epoch, recorded=tp in since))
         if begin < stretch.end:
             where = missing[tp].target.topic
@@ -78,20 +90,68 @@ def with_unseen_purges(
     return kept, unjudged
 
 
-def _of_many_writers(
-    link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts
+def _judged_as(mark: Watermark, judged: JudgedStart | None) -> OffsetRange:
+    """What a mirror found to be gone where others write the target, too: it may have died before it told that."""
+    if judged is None or judged.epoch != mark.epoch:
+        return OffsetRange(0, 0)
+    return OffsetRange(judged.begin, judged.until)
+
+
+def _not_judged(
+    link: Link,
+    watermarks: Mapping[TopicPartition, Watermark],
+    starts: LogStarts,
+    judged: Mapping[TopicPartition, JudgedStart],
 ) -> dict[TopicPartition, str]:
-    """Partitions of which others write the target, too, and whose target has lost something since the mirror looked."""
+    """Partitions of which others write the target, too, and whose target has lost something since a mirror judged it.
+
+    A watermark may have been kept by a mirror that died before it had judged what it saw.
+    """
     found = {}
     for tp, mark in watermarks.items():
         there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-        start = starts.target.get(there, 0)
-        if start > mark.target_start:
+        start, last = starts.target.get(there, 0), judged.get(tp)
+        known = last.target_start if last is not None and last.epoch == mark.epoch else 0
+        if start > known:
             found[tp] = (
-                f"{there} on {link.id.target} has lost target offsets {mark.target_start} to {start - 1} since the "
-                f"mirror last looked; which of them were {link.id.source}'s is known once it runs again"
+                f"{there} on {link.id.target} has lost target offsets {known} to {start - 1} since a mirror last "
+                f"judged its beginning; which of them were {link.id.source}'s is known once it runs again"
             )
     return found
+
+
+def _tails_not_found(
+    clusters: Clusters, store: Store, link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts
+) -> dict[TopicPartition, str]:
+    """Partitions of which others write the target, too, and where the link's newest record isn't any more at its place:
+    the log was cut, whatever was written to it since.
+
+    What compaction may have taken isn't told apart: nothing is claimed where no record stands at that offset.
+    """
+    notes = newest_own(store, link.id)
+    wanted: dict[LogPosition, TopicPartition] = {}
+    for tp, mark in watermarks.items():
+        there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+        place = notes[tp].now(mark) if tp in notes else None
+        if place is not None and there in starts.target and place >= starts.target[there]:
+            wanted[LogPosition(there, place)] = tp
+    if not wanted:
+        return {}
+    found = clusters.admin(link.id.target, may_be_gone=True).probe_records(wanted, seconds=_PEEK_SECONDS, bodies=True)
+    lost = {}
+    for position, tp in wanted.items():
+        seen = found[position]
+        hop = read_hop(seen.body or b"") if seen.offset == position.offset else None
+        ended = seen == NOTHING or seen.outside
+        foreign = seen.offset == position.offset and (hop is None or hop[1:3] != tp)
+        if ended or foreign:
+            lost[tp] = (
+                f"{position.tp} on {link.id.target} has lost its end: at {position.offset} there is no longer the last "
+                f"record that was mirrored. How much more is missing is known once a mirror of {link.id} runs again"
+            )
+        elif seen.offset is None:
+            lost[tp] = f"whether {position.tp} on {link.id.target} has lost its end isn't known: {seen.reason}"
+    return lost
 
 
 def _source_silent(

@@ -1,4 +1,4 @@
-"""Turning a link's mapping round: what dr->primary recorded, read as primary->dr.
+"""Inverts a link's mapping: what dr->primary recorded, read as primary->dr.
 
 After a failback the records of the way back are on both sides, so the forward link needs no new copy:
 its new epoch starts with the reverse link's rows, source and target exchanged.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drkit.mapping.rows import conflict
+from drkit.mapping.mapping_rows import conflict
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
 

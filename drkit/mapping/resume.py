@@ -1,4 +1,4 @@
-"""Where a mirror goes on after it stopped, however it stopped. Pure.
+"""Where a mirror continues after it stopped, however it stopped. Pure.
 
 Rows are written ahead: the row that opens a segment is durable before the segment's first record is
 produced. So after a crash rows may be ahead of the log, and the watermark behind it, but never the
@@ -44,7 +44,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drkit.mapping.rows import conflict
+from drkit.mapping.mapping_rows import conflict
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
 
@@ -87,7 +87,7 @@ def resume_point(
     source_start: int,
     source_end: int | None = None,
 ) -> ResumePoint:
-    """Find where to go on.
+    """Find where to continue.
 
     Args:
         rows: all rows of the partition and epoch, ascending by source offset. The last valid row and
@@ -104,8 +104,8 @@ def resume_point(
     if conflicting:
         raise DrkitError(
             conflicting,
-            meaning="The mapping of this partition can't be trusted, so the mirror can't know where to go on",
-            remedy="Re-seed the topic: its link data is forgotten and the partition mirrored anew",
+            meaning="The mapping of this partition can't be trusted, so the mirror can't know where to continue",
+            remedy="Re-seed the topic: its link data is forgotten and the partition mirrored again",
         )
     if not rows:
         return ResumePoint(

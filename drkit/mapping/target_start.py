@@ -47,16 +47,16 @@ def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
     return max(first.source_offset, min(until, mark.source_through))
 
 
-class Told(NamedTuple):
-    """What was told of a partition's missing offsets: `until` where (exclusive), and `accepted`: up to where an
-    operator has accepted it by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
+class ReportedPurge(NamedTuple):
+    """What was reported of a partition's purged offsets: `until` (exclusive), and `accepted`: up to where an operator
+    has accepted it by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
 
     epoch: int
     accepted: int
     until: int
 
     @classmethod
-    def parse(cls, note: str | None) -> Told | None:
+    def parse(cls, note: str | None) -> ReportedPurge | None:
         """What `str` wrote; None where there is no note."""
         return None if note is None else cls(*map(int, note.split(":")))
 
@@ -64,7 +64,7 @@ class Told(NamedTuple):
         return ":".join(map(str, self))
 
 
-def accepted_until(told: Told | None, epoch: int, *, recorded: bool) -> int:
+def accepted_until(told: ReportedPurge | None, epoch: int, *, recorded: bool) -> int:
     """Up to which source offset (exclusive) an operator has accepted that something is missing.
 
     `recorded`: the problem is on record. One that was told and isn't any more was cleared.
@@ -86,8 +86,8 @@ def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, 
         "them and no retention of the topic explains it",
         f"Find out who removed them (DeleteRecords, a shorter retention that was set on {link.target}; where they were "
         f"purged on {link.source} before, a broker there may have brought them back). To have "
-        f"them there again, delete the topic on {link.target} and start it anew: `drkit link resume '{link}' --topic "
-        f"{mark.topic} --accept-recreated`. To go on without them: `drkit link resume '{link}' --topic {mark.topic}`",
+        f"them there again, delete the topic on {link.target} and start it again: `drkit link resume '{link}' --topic "
+        f"{mark.topic} --accept-recreated`. To go without them: `drkit link resume '{link}' --topic {mark.topic}`",
         halted=False,
         since=since,
         unsure_from=begin,

@@ -38,7 +38,9 @@ target below `target_end`, and every mirrored record at or above it that is know
 
 from __future__ import annotations
 
-from drkit.mapping.rows import ordered
+from collections.abc import Sequence
+
+from drkit.mapping.mapping_rows import around, ordered
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 
 
@@ -79,6 +81,18 @@ def translate(
         why = _being_aligned(first, watermark) if _aligns(first, watermark) else _retained(answer, watermark)
         return _conservative(source_offset, max(answer, watermark.target_start), why)
     return Translation(source_offset, Certainty.EXACT, answer)
+
+
+def translate_by_rows(source_offset: int, rows: Sequence[OffsetMapping], watermark: Watermark | None) -> Translation:
+    """`translate`, by all rows of the partition and epoch, ascending by source offset; read after `watermark`."""
+    floor, following = around(rows, source_offset)
+    return translate(
+        source_offset,
+        floor=floor,
+        following=following,
+        watermark=watermark,
+        first=rows[0] if rows else None,
+    )
 
 
 def unavailable(source_offset: int, reason: str) -> Translation:

@@ -1,1 +1,1 @@
-"""The mirror runtime: engines, in-flight window, exact resume, topic sync, group capture."""
+"""The mirror: engine, exact resume, topic sync, workers, group capture, and the runtime that joins them."""

@@ -1,5 +1,5 @@
-"""What was decided about a link: as its mirror obeys it (run, hold some or all topics, end), and the
-decisions that an operator takes with `drkit link` (hold, go on, accept a new incarnation of a topic).
+"""The control state of a link: what its mirror obeys (run, pause some or all topics, end), and the
+decisions that an operator takes with `drkit link` (pause, resume, accept a recreated topic).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ or that rest on the configuration's word, exact."""
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What holds now. `refusal`: the mirror must end, and says why; `reason`: why it is paused."""
+    """The control state now. `refusal`: the mirror must end, for this reason; `reason`: why it is paused."""
 
     paused: bool = False
     paused_topics: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Orders:
     refusal: Refused | None = None
 
     def holds(self, topic: str) -> bool:
-        """Whether this topic is to be held."""
+        """Whether this topic is paused."""
         return self.paused or topic in self.paused_topics
 
 
@@ -51,7 +51,7 @@ def link_to_run(store: LinkStore, configured: Link) -> Link:
 
 
 def read_orders(store: LinkStore, link: Link) -> Orders:
-    """What was decided about `link`, and (for a way back) about the link it turns round."""
+    """The control state of `link`, and (for a way back) of the link that it reverses."""
     own = store.link_control(link.id)
     if own is not None and own.direction in {Direction.SEALED, Direction.REVERSED}:
         return Orders(refusal=_refusal(link, own))
@@ -65,7 +65,7 @@ def read_orders(store: LinkStore, link: Link) -> Orders:
 
 
 def check_not_held(link: Link, orders: Orders) -> None:
-    """Raise `Refused` where something is held: then it can't catch up."""
+    """Raise `Refused` where something is paused: then it can't catch up."""
     if orders.paused or orders.paused_topics:
         what = "the link" if orders.paused else f"topic {min(orders.paused_topics)}"
         raise Refused(
@@ -92,7 +92,7 @@ def _refusal(link: Link, control: LinkControl) -> Refused:
 def _loop(link: Link) -> Refused:
     return Refused(
         f"link {link.id} is the way back of {link.id.reversed()}, which is not sealed or reversed",
-        meaning="Mirroring both ways would send every record round for ever",
+        meaning="Mirroring in both directions would send every record in a circle, without end",
         remedy=f"Fail over or fail back first; then {link.id.reversed()} no longer runs",
     )
 
@@ -101,7 +101,7 @@ def _loop(link: Link) -> Refused:
 
 
 def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str = "") -> LinkControl:
-    """Hold a link, or one topic of it. Holding what is held already changes nothing.
+    """Pause a link, or one topic of it. Pausing what is paused already changes nothing.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
@@ -117,15 +117,15 @@ def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str
     return _change(store, link.id, held)
 
 
-def go_on(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
-    """Let a link, or one topic of it, go on; what stands still because of a problem is tried again.
+def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
+    """Resume a link, or one topic of it; partitions that are halted by a problem are tried again.
 
     Problems are cleared (and found again where they still hold), but for incarnations that must be
     accepted. Returns the decision and how many problems were cleared.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
-        Refused: the link is sealed or reversed, or it is held as a whole and a topic is named.
+        Refused: the link is sealed or reversed, or it is paused as a whole and a topic is named.
     """
     _check_covered(link, topic)
 

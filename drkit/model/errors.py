@@ -2,10 +2,10 @@
 
     DrkitError                    1  failed
      ├─ ConfigError               2  a configuration file, variable or flag is wrong
-     │   └─ NotLetIn              2  a cluster answers, and it or drkit refuses the other: certificates, credentials
+     │   └─ AuthenticationError   2  a cluster answers, and it or drkit refuses the other: certificates, credentials
      ├─ Refused                   3  a precondition does not hold; nothing was changed
      │   └─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
-     ├─ StalePlan                 4  the world moved since the plan was made
+     ├─ StalePlan                 4  the clusters changed since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
      ├─ Fenced                    1  another worker has taken partitions; nothing of theirs was written
@@ -121,7 +121,7 @@ class StoreMissing(Refused):
 
 
 class StalePlan(DrkitError):
-    """The world moved since the plan was made."""
+    """The clusters changed since the plan was made."""
 
     exit_code = ExitCode.STALE
 

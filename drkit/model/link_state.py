@@ -87,6 +87,9 @@ STATE_TOPIC_FAILED = "state_topic_failed"
 TARGET_PURGED = "target_purged"
 """Kind of the problem that the target no longer has records which the source still holds and retention keeps."""
 
+FILLER_VISIBLE = "filler_visible"
+"""Kind of the problem that empty records of drkit's own are visible on the target."""
+
 OFFSETS_DIFFER = "offsets_differ"
 """Kind of a problem that tells and harms nothing: offsets aren't the same on both sides, the mapping translates."""
 

@@ -6,6 +6,7 @@ Offsets are non-negative integers; every `_end` and `through` is exclusive (the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -120,3 +121,16 @@ class Translation:
     reason: str | None = None
     reread: int | None = 0
     skipped: int | None = 0
+
+
+def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch put together; empty ones left out."""
+    found: list[tuple[int, int]] = []
+    for first, until in sorted(ranges):
+        if first >= until:
+            continue
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        else:
+            found.append((first, until))
+    return found

@@ -1,6 +1,6 @@
 """What a running mirror has done and is doing, in numbers: per engine, per worker.
 
-Counters only grow while an engine lives and begin at 0 with each; a worker that was started anew begins
+Counters only grow while an engine lives and begin at 0 with each; a worker that was restarted begins
 anew too (`started_at` tells). What isn't known is None, never 0.
 """
 
@@ -21,7 +21,7 @@ class EngineStatistics:
         records: acknowledged by the target since the engine began.
         bytes: of those: whole batches as they are sent (compressed).
         batches_forwarded: source batches whose records went out untouched.
-        batches_rebuilt: source batches that were taken apart and made anew, by reason
+        batches_rebuilt: source batches that were taken apart and recreated, by reason
             (``altered``, ``compacted``, ``log_append_time``, ``old_format``, ``too_large`` …).
         batches_merged: source batches that were put together with others into one.
         markers_matched: transaction markers of the source matched by one on the target.

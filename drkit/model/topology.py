@@ -8,7 +8,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from drkit.model.timeline import TimelinePolicy
 from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
 OWN_GROUPS = "drkit."
@@ -72,6 +71,11 @@ class LinkId:
         return LinkId(self.target, self.source)
 
 
+def worker_group(link: LinkId) -> str:
+    """The group in which the workers of a link meet, on its target."""
+    return f"{OWN_GROUPS}mirror.{link.source}-{link.target}"
+
+
 def is_internal(topic: str) -> bool:
     """Whether a topic belongs to the broker itself (`__consumer_offsets` …) and is never mirrored."""
     return topic.startswith("__")
@@ -83,6 +87,26 @@ _CANARY = re.compile(r"(.*[.])?drkit[.]canary[.].*")
 def is_canary(topic: str) -> bool:
     """Whether a topic is a link's canary (see `Link.canary_topic`), also as mirrored onward by another link."""
     return _CANARY.fullmatch(topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePolicy:
+    """How much of the timeline a link keeps.
+
+    Args:
+        recent_seconds: how long every change is kept, as captured.
+        keep_seconds: how long one state a minute is kept; 0: no timeline.
+        max_rows: the bound on states kept of one link, over all groups and topics.
+    """
+
+    recent_seconds: float = 600.0
+    keep_seconds: float = 86_400.0
+    max_rows: int = 1_000_000
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is kept."""
+        return self.keep_seconds > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What can be seen of the links right now: the status snapshot, readiness checks, the status page."""
+"""Observing links: the status snapshot, readiness checks, metrics, the status page."""

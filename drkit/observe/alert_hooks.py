@@ -1,4 +1,4 @@
-"""Whom an alert is told: commands that get it as JSON on their stdin, and a webhook that gets it as its body."""
+"""Sends alerts: to commands, as JSON on their stdin, and to a webhook, as its body."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from drkit.config.directory_schema import HooksConfig
-from drkit.config.secrets import Secret, reveal
+from drkit.config.schema.directory import HooksConfig
+from drkit.config.schema.secrets import Secret, reveal
 from drkit.directory.http import HttpServer
 from drkit.directory.process import ended, run_bounded
 from drkit.model.deadline import Deadline
@@ -21,7 +21,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class AlertHooks:
-    """What is called at an alert; false where nothing is.
+    """The hooks that are called at an alert; false where there are none.
 
     `url` may hold a token, so nothing but its host is named. `timeout_seconds`: of each call.
     """

@@ -1,13 +1,13 @@
-"""A fence on a cluster that clients are to use: found by what is on the cluster, and by the store's notes."""
+"""Detects fences on clusters that clients should use, and unfenced ones, by access rules and the store's notes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
 
-from drkit.model.acls import Acl, fence_rules_kind, topics_denied
-from drkit.model.fence import FENCES, FenceMethod, GateState, mark_of, newest, serving_cluster
 from drkit.model.link_state import LinkControl, Problem
+from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster
+from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -35,11 +35,11 @@ def fence_problem(
     denying = {rule for rule in noted if rule.permission == "deny"}
     standing = denying if rules is None else denying & set(rules)
     record = newest(store.notes(link.id, FENCES), cluster)
-    by_command = record is not None and record.means is FenceMethod.COMMAND and record.state is not GateState.OPEN
+    by_command = record is not None and record.method is FenceMethod.COMMAND and record.state is not FenceState.OPEN
     marked = rules is not None and mark_of(link) in rules
     if not (standing or marked or by_command):
         return None
-    whose = f" by run {record.run}" if record is not None and record.state is not GateState.OPEN else ""
+    whose = f" by run {record.run}" if record is not None and record.state is not FenceState.OPEN else ""
     seen = "" if rules is not None or by_command else " as far as the store knows"
     return Problem(
         FENCED,
@@ -64,8 +64,8 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
     """
     source = link.id.source
     record = newest(store.notes(link.id, FENCES), source)
-    if record is not None and record.means is FenceMethod.COMMAND:
-        if record.state in {GateState.CLOSED, GateState.STANDBY}:
+    if record is not None and record.method is FenceMethod.COMMAND:
+        if record.state in {FenceState.CLOSED, FenceState.STANDBY}:
             return None
     elif (
         rules is None

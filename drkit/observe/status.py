@@ -17,12 +17,11 @@ from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.lag.partition_lag import partition_lag
-from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.translator import Translator
-from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
+from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
+from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.fence import serving_cluster
+from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
     Direction,
@@ -31,19 +30,22 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
+from drkit.model.runs.fence import serving_cluster
 from drkit.model.statistics import WorkerStatistics
+from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
-from drkit.model.unmovable import UnmovableGroup
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 from drkit.observe.fence import fence_problem, unfenced_problem
+from drkit.observe.filler import filler_problems
+from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
-from drkit.store.unmovable import unmovable_groups
+from drkit.store.unmovable_groups import unmovable_groups
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
 OBSERVE_SECONDS = 5.0
 _FRESH_SECONDS = 5.0
-"""A mirror at work looks at each partition about once a second; one that hasn't for so long has stopped looking."""
+"""A running mirror looks at each partition about once a second; one that hasn't for so long has stopped looking."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that nobody recorded: it is seen at each look."""
 
@@ -54,7 +56,8 @@ class ClusterLogEnds:
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
     answers, or drkit refuses the other (`AuthenticationError`). `ids`: of its topics. `rules`: its access rules; None:
-    not asked for, or not seen.
+    not asked for, or not seen. `held`: how many offsets stand behind open transactions, where there are any and `end`
+    is the last stable offset.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -63,6 +66,7 @@ class ClusterLogEnds:
     refused: bool = False
     rules: frozenset[Acl] | None = None
     ids: dict[str, str] = field(default_factory=dict)
+    held: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def reachable(self) -> bool:
@@ -93,7 +97,7 @@ class PartitionStatus:
 class GroupStatus:
     """Where a group stands on the source, as captured, and where that is on the target.
 
-    `type`: of a group that commits no offsets and so can't be moved (`drkit.model.unmovable`), else None.
+    `type`: of a group that commits no offsets and so can't be moved (`drkit.model.groups.unmovable_groups`), else None.
     """
 
     group: str
@@ -164,7 +168,7 @@ def link_statuses(
         store: what the mirror recorded.
         links: which links.
         timeout_seconds: the bound of each call to a cluster (`observing`).
-        clusters: connections that the caller goes on using; None: this call's own.
+        clusters: connections that the caller keeps using; None: this call's own.
 
     Raises:
         Unreachable: the store doesn't answer; without it nothing is known.
@@ -175,11 +179,32 @@ def link_statuses(
     statuses = []
     for link in links:
         control = store.link_control(link.id)
-        statuses.append(_link_status(clusters, store, link, control))
+        status = _link_status(clusters, store, link, control)
+        statuses.append(_recovered_in_part(status) if begun(store, link) else status)
         if control is not None and control.direction is Direction.REVERSED:
             back = link.reversed()
             statuses.append(_link_status(clusters, store, back, store.link_control(back.id)))
     return statuses
+
+
+def _recovered_in_part(status: LinkStatus) -> LinkStatus:
+    """Of a link whose recovery was interrupted: what the store has of it may lack anything, so nothing counts."""
+    why = interrupted(status.link)
+    said = f"{why.what}. {why.remedy}"
+    return replace(
+        status,
+        state=status.state if status.state in {"sealed", "reversed"} else "degraded",
+        reason="; ".join(filter(None, (said, status.reason))),
+        partitions=tuple(
+            replace(each, mirrored_through=None, delta=None, lag_records=None, lag_seconds=None, lag_reason=why.what)
+            for each in status.partitions
+        ),
+        groups=tuple(
+            replace(each, target_offset=None, translation=Certainty.UNAVAILABLE, reason=why.what)
+            for each in status.groups
+        ),
+        recovery_point=RecoveryPoint(None, None, reason=why.what),
+    )
 
 
 def observing(config: Config, timeout_seconds: float | None) -> Clusters:
@@ -198,11 +223,15 @@ def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool],
         admin = clusters.admin(alias, may_be_gone=True)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
+        # high watermarks first: what lies beyond an end that was read later is surely an open transaction's doing
+        high = admin.end_offsets(there, committed=False, partial=True) if committed else {}
+        starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=committed)
         return ClusterLogEnds(
-            admin.start_offsets(there),
-            admin.end_offsets(there, committed=committed),
+            starts,
+            ends,
             rules=_rules(admin),
             ids={info.name: info.topic_id for info in topics},
+            held={tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end},
         )
     except (Unreachable, AuthenticationError) as error:
         return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
@@ -229,6 +258,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
     source, target = _both_ends(clusters, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
+    if target.reason is not None:
+        translator.heed_silence(target.reason)
     flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
     logs = LogsSeen(
@@ -244,6 +275,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems += _outside_the_fence(store, link, source, at)
         unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
         problems += [unfenced] if unfenced is not None else []
+    problems += _visible_filler(store, link, control, source, target, at)
     if not link.inverse:  # the way back has no clients of its own
         serving = serving_cluster(link, None if control is None else control.direction)
         ends = source if serving == link.id.source else target
@@ -260,17 +292,25 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     if (
         control is not None and control.direction is Direction.REVERSED
     ):  # what the source holds now was seeded from here
-        why = f"what {link.id.source} holds now was brought back from {link.id.target}"
-        partitions = tuple(replace(each, lag_records=None, lag_seconds=None, lag_reason=why) for each in partitions)
+        brought = f"what {link.id.source} holds now was brought back from {link.id.target}"
+        partitions = tuple(replace(each, lag_records=None, lag_seconds=None, lag_reason=brought) for each in partitions)
     silent = [alias for alias, ends in ((link.id.source, source), (link.id.target, target)) if not ends.reachable]
     state, reason = _state(control, problems, silent, running=running, known=bool(watermarks))
-    if state == "mirroring" and (still := _not_begun(partitions, watermarks)):
-        state, reason = "degraded", still
-    reasons = (reason, *(ends.reason for ends in (source, target) if ends.refused))
+    statistics = tuple(fresh(worker_statistics(store, link.id), at))
+    if state == "mirroring":
+        reasons = (
+            _held(link, control, source),
+            _not_begun(partitions, watermarks),
+            _told(statistics, {each.owner for each in workers}),
+            _not_looked_at(watermarks, source, at),
+        )
+        reason = next(filter(None, reasons), None)
+        state = state if reason is None else "degraded"
+    why = (reason, *(ends.reason for ends in (source, target) if ends.refused))
     return LinkStatus(
         link=link,
         state=state,
-        reason="; ".join(filter(None, reasons)) or None,
+        reason="; ".join(filter(None, why)) or None,
         source_reachable=source.reachable,
         target_reachable=target.reachable,
         worker=lease.owner if lease is not None and led else next((each.owner for each in workers), None),
@@ -282,10 +322,27 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, source),
+        recovery_point=_recovery_point(partitions, source, watermarks, at),
         workers=tuple(workers),
-        statistics=tuple(fresh(worker_statistics(store, link.id), at)),
+        statistics=statistics,
     )
+
+
+def _visible_filler(
+    store: Store, link: Link, control: LinkControl | None, source: ClusterLogEnds, target: ClusterLogEnds, at: datetime
+) -> list[Problem]:
+    """Filler that is visible where clients read: on the target of a link that was failed over, and on its source, where
+    a failback had aligned it."""
+    away = {Direction.SEALED, Direction.REVERSED}
+    found: list[Problem] = []
+    if link.inverse:
+        return found  # told once, of the configured link
+    if control is not None and control.direction in away:
+        found += filler_problems(store, link, target.start, target.end, target.ids, at)
+    back = store.link_control(link.reversed().id)
+    if back is not None and back.direction in away:
+        found += filler_problems(store, link.reversed(), source.start, source.end, source.ids, at)
+    return found
 
 
 def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
@@ -474,11 +531,46 @@ def _not_begun(partitions: Sequence[PartitionStatus], recorded: Container[TopicP
         return None
     return (
         f"nothing of {and_more(waiting)} is mirrored yet. Where that lasts, the mirror that runs has other topics than "
-        "this configuration: start it anew"
+        "this configuration: start it again"
     )
 
 
-def _recovery_point(partitions: Sequence[PartitionStatus], source: ClusterLogEnds) -> RecoveryPoint:
+def _held(link: Link, control: LinkControl | None, source: ClusterLogEnds) -> str | None:
+    """That an operator holds some of the link's topics; None: none that there is."""
+    there = {tp.topic for tp in source.end}
+    held = sorted(there & control.paused_topics) if control is not None else []
+    if not held:
+        return None
+    return f"{and_more(held)} {'is' if len(held) == 1 else 'are'} paused: `drkit link resume '{link.id}' --topic …`"
+
+
+def _told(statistics: Sequence[WorkerStatistics], owners: Container[str]) -> str | None:
+    """What a worker that is running says of itself, where all is not well: what it can't reach may answer us."""
+    for each in statistics:
+        if each.worker in owners and each.state in {"waiting", "degraded"}:
+            return each.reason or f"worker {each.worker} is {each.state}"
+    return None
+
+
+def _not_looked_at(watermarks: Mapping[TopicPartition, Watermark], source: ClusterLogEnds, at: datetime) -> str | None:
+    """That a mirror is running and has long not looked at partitions that the source has; None: it has."""
+    ages = {tp: (at - mark.observed_at).total_seconds() for tp, mark in watermarks.items() if tp in source.end}
+    late = {tp: age for tp, age in ages.items() if age > LOOKS_WITHIN_SECONDS}
+    if not late:
+        return None
+    return (
+        f"a mirror is running and has not looked at {and_more([str(tp) for tp in sorted(late)])} for "
+        f"{max(late.values()):,.0f} s: its log says why"
+    )
+
+
+def _recovery_point(
+    partitions: Sequence[PartitionStatus],
+    source: ClusterLogEnds,
+    watermarks: Mapping[TopicPartition, Watermark],
+    at: datetime,
+) -> RecoveryPoint:
+    """What open transactions hold back counts in full, as in a failover's plan: the mirror can't read it yet."""
     unknown = [each for each in partitions if each.lag_records is None]
     if not partitions:
         return RecoveryPoint(None, None, reason="nothing was mirrored yet")
@@ -487,9 +579,17 @@ def _recovery_point(partitions: Sequence[PartitionStatus], source: ClusterLogEnd
         why = next((each.lag_reason for each in unknown if each.lag_reason), "nothing was recorded")
         return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
     seconds = [p.lag_seconds for p in partitions]
+    seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
+    held = sum(source.held.values())
+    reason = None if source.reachable else f"the source does not answer: {source.reason}"
+    if held:
+        reason = (
+            f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
+            "source: what these abort is no loss"
+        )
     return RecoveryPoint(
-        sum(p.lag_records or 0 for p in partitions),
+        sum(p.lag_records or 0 for p in partitions) + held,
         None if any(s is None for s in seconds) else max(s for s in seconds if s is not None),
         lower_bound=not source.reachable,
-        reason=None if source.reachable else f"the source does not answer: {source.reason}",
+        reason=reason,
     )

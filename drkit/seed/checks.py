@@ -1,4 +1,4 @@
-"""What can be known before a seed begins, and before anything is removed for it: no cluster and no Spark is asked."""
+"""Checks before a seed begins, and before anything is removed for it. Asks no cluster and no Spark."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The mirror's engine boundary, with Spark's tasks behind it: the session on the driver decides, tasks move records.
 
     session ── start, hold, forget ──▶ SparkEngine ── a job for each task ──▶ Spark
-            ◀── positions, incidents ─             ◀── beats ─── tasks (`drkit.seed.task`)
+            ◀── positions, incidents ─             ◀── heartbeats ─── tasks (`drkit.seed.task`)
 
-Everything that makes a mirror exact stays where it is, on the driver: topics, claims, where a partition goes on,
+Everything that makes a mirror exact stays where it is, on the driver: topics, claims, where a partition continues,
 mapping rows, watermarks. Here partitions are given out range by range, never one to two tasks at a time
 (`drkit.seed.ledger`). A partition whose task is lost (an executor died, a line was cut) becomes an incident of kind
 UNCERTAIN once that task can't produce any more: the session looks at both clusters, as after a crash of its own, and
-starts it anew.
+starts it again.
 
 Ranges end at what the source held when the partition was started: what comes later is the mirror's.
 """
@@ -37,10 +37,10 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
+from drkit.seed.driver_server import DriverServer
 from drkit.seed.ledger import SeedLedger
+from drkit.seed.protocol import VALID_SECONDS, rows_from
 from drkit.seed.ranges import RANGE_OFFSETS, share_out
-from drkit.seed.switchboard import Switchboard
-from drkit.seed.wire import VALID_SECONDS, rows_from
 
 _TICK_SECONDS = 0.05
 _LOST_IN_A_ROW = 5
@@ -104,7 +104,7 @@ class SparkEngine:
         self._cut_off = False
         self._closing = threading.Event()
         self._key = secrets.token_bytes(32)
-        self._board = Switchboard(jobs.bind, jobs.port, self._key, self._answer, self._gone)
+        self._board = DriverServer(jobs.bind, jobs.port, self._key, self._answer, self._gone)
         self._scheduler = threading.Thread(target=self._schedule, name="drkit-seed", daemon=True)
         self._scheduler.start()
 
@@ -175,8 +175,8 @@ class SparkEngine:
 
     # -- moving ------------------------------------------------------------------------------------
 
-    def round(self, wait_seconds: float) -> list[Incident]:
-        """See `Engine.round`: the work is done by tasks."""
+    def poll(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.poll`: the work is done by tasks."""
         found = gathered(self._ledger.incidents, wait_seconds)
         if self._failure is not None:
             raise self._failure
@@ -184,7 +184,7 @@ class SparkEngine:
 
     def serve(self, wait_seconds: float) -> list[Incident]:
         """See `Engine.serve`: without the right to produce tasks produce nothing."""
-        return self.round(wait_seconds)
+        return self.poll(wait_seconds)
 
     def drain(self, timeout_seconds: float) -> bool:
         """See `Engine.drain`."""
@@ -194,8 +194,8 @@ class SparkEngine:
             time.sleep(_TICK_SECONDS)
         return not self.in_flight()
 
-    def cut(self) -> None:
-        """See `Engine.cut`."""
+    def abort_unsent(self) -> None:
+        """See `Engine.abort_unsent`."""
         self._cut_off = True
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class SparkEngine:
                 self._look_for_ends()
                 self._look_after_tasks()
                 self._give_out()
-        except BaseException as error:  # noqa: BLE001 - raised again by `round`
+        except BaseException as error:  # noqa: BLE001 - raised again by `poll`
             self._failure = self._failure or error
 
     def _look_for_ends(self) -> None:
@@ -266,7 +266,7 @@ class SparkEngine:
                 rows = rows_from(said["rows"])
                 mine = self._ledger.keep(name, {_place(row) for row in rows})
             else:
-                answer = self._ledger.beat(name, said)
+                answer = self._ledger.heartbeat(name, said)
                 if said["ask"] == "done":
                     self._ledger.done(name, said["handed"])
                 return {**answer, **self._grant(name)}

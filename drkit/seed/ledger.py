@@ -1,11 +1,12 @@
-"""The book of a seed: which partitions are where, which task has them, what was heard of it. No I/O, no threads.
+"""The ledger of a seed: the progress of each partition, the task that has it, the task's last heartbeat. No I/O, no
+threads.
 
 What holds, and why it is exact:
 
     a partition is with one task at a time: it is given out again only after its task handed it over (`done`), or
     after that task is gone and the time is over in which it might still produce (`find_lost`)
 
-    a partition that was handed over goes on from exactly there (offsets, delta, sequence number); of any other that
+    a partition that was handed over continues from exactly there (offsets, delta, sequence number); of any other that
     a task had, nothing is believed: it becomes an incident, and the session looks at both clusters
 
     no partition becomes an incident while rows of it are on their way into the store: none lands after it was
@@ -30,8 +31,8 @@ from typing import Any
 from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionProgress, PartitionStart
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
+from drkit.seed.protocol import incident_from, notice_from, start_document, start_from
 from drkit.seed.ranges import Ready
-from drkit.seed.wire import incident_from, notice_from, start_document, start_from
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class SeedPartition:
     """One partition since it was started, or handed over.
 
     `until`: what its source held then (None: not asked yet); `goal`: where its task's range ends; `task`: who has
-    it now; `still`: it stands still until it is started anew.
+    it now; `still`: it stands still until it is restarted.
     """
 
     start: PartitionStart
@@ -52,7 +53,7 @@ class SeedPartition:
     epoch: int | None = None
 
     def ready(self) -> bool:
-        """Whether a task could go on with it."""
+        """Whether a task could continue with it."""
         if self.task is not None or self.still or self.until is None:
             return False
         return self.position.source_through < self.until or self.start.fill_to is not None
@@ -105,7 +106,7 @@ class SeedLedger:
     # -- what the session wants --------------------------------------------------------------------
 
     def start(self, starts: Iterable[PartitionStart]) -> None:
-        """Begin, or begin anew, with these partitions."""
+        """Begin, or begin again, with these partitions."""
         for start in starts:
             at = PartitionProgress(start.source_offset, start.target_offset)
             known = None if start.leader_epoch < 0 else start.leader_epoch
@@ -113,7 +114,7 @@ class SeedLedger:
             self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """These are mirrored no more; tasks are told with their next beat."""
+        """These are mirrored no more; tasks are told with their next heartbeat."""
         for tp in tps:
             self._parts.pop(tp, None)
             self._untold.pop(tp, None)
@@ -178,7 +179,7 @@ class SeedLedger:
                 part.until = end
 
     def ready(self) -> list[Ready]:
-        """What tasks could go on with."""
+        """What tasks could continue with."""
         return [
             Ready(tp, part.position.source_through, part.until or 0)
             for tp, part in self._parts.items()
@@ -204,7 +205,7 @@ class SeedLedger:
         return name
 
     def idle_seconds(self) -> float:
-        """For how long tasks have waited to be begun while none was at work; 0 where one is."""
+        """For how long tasks have waited to be begun while none was running; 0 where one is."""
         alive = [task for task in self._tasks.values() if task.alive]
         if not alive or any(task.taken_up for task in alive):
             return 0.0
@@ -255,7 +256,7 @@ class SeedLedger:
             if incident is not None:
                 self.incidents.put(incident)
 
-    def beat(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    def heartbeat(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
         """A task tells how far it is; what it is to do."""
         task = self._tasks[name]
         mine = dict(self._of(task))
@@ -277,7 +278,7 @@ class SeedLedger:
         return {"drop": drop, "held": held, "orders": self._orders}
 
     def done(self, name: str, handed: Sequence[Mapping[str, Any]]) -> None:
-        """A task is done: its partitions go on elsewhere, from exactly where it left them."""
+        """A task is done: its partitions continue elsewhere, from exactly where it left them."""
         task = self._tasks[name]
         starts = {start.tp: start for start, _, _ in map(start_from, handed)}
         for tp, part in self._of(task):

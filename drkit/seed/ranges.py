@@ -1,4 +1,4 @@
-"""Which partitions' offset ranges become which tasks. Pure.
+"""Divides partitions' offset ranges among tasks. Pure.
 
 A partition is one log: its ranges follow each other, and never two of them run at a time. So what runs side by side
 are partitions, and no more tasks than partitions have work.

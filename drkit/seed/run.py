@@ -39,7 +39,7 @@ def bulk_seed(
     """Bring over what each of the link's partitions holds now, in parallel tasks, and record it as a mirror does.
 
     It is a run of the mirror whose records move through Spark's tasks: killed at any moment, it is run again, or an
-    ordinary mirror goes on in its place.
+    ordinary mirror continues in its place.
 
     Args:
         config: the clusters.

@@ -1,4 +1,4 @@
-"""What a Spark task does: run the mirror's batch engine over its partitions' ranges, under the driver's word.
+"""A Spark task of the seed: runs the mirror's batch engine over its partitions' ranges, controlled by the driver.
 
 It produces only while the driver has answered within the last `VALID_SECONDS`, and has the driver make mapping rows
 durable before the records that need them. A task that Spark starts once more asks for work and is told that there
@@ -25,8 +25,8 @@ from drkit.mirror.engine.throttle import Throttle
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
-from drkit.seed.wire import (
-    BEAT_SECONDS,
+from drkit.seed.protocol import (
+    HEARTBEAT_SECONDS,
     DriverConnection,
     error_document,
     incident_document,
@@ -89,7 +89,7 @@ def _run(job: dict[str, Any]) -> int:
             stack.callback(engine.close)
             return task.run(engine)
         except (OSError, EOFError):
-            return 0  # the driver is gone, or has given this task up: it looks at both clusters before it goes on
+            return 0  # the driver is gone, or has given this task up: it looks at both clusters before it continues
 
 
 class _Task:
@@ -114,7 +114,7 @@ class _Task:
         throttle: Throttle,
     ) -> None:
         self._throttle = throttle
-        self._given_up = threading.Event()  # rows can't be kept any more: nothing would go on
+        self._given_up = threading.Event()  # rows can't be kept any more: nothing would continue
         self._trimmer = trimmer
         self._name = name
         self._line = line
@@ -154,30 +154,30 @@ class _Task:
         if not answer["kept"]:
             self._given_up.set()
             raise Stopped
-        if answer["withdrawn"]:  # the next beat's answer has them dropped
+        if answer["withdrawn"]:  # the next heartbeat's answer has them dropped
             raise Withdrawn(TopicPartition(*each) for each in answer["withdrawn"])
 
     def run(self, engine: BatchEngine) -> int:
         """Bring the partitions to their ends, settle what is in flight, tell the driver; the records brought over.
 
-        It ends at once, without a word of what it has, where the driver gave it up or rows can't be kept any more: its
-        partitions are looked at then, and go on elsewhere.
+        It ends at once, without reporting what it has, where the driver gave it up or rows can't be kept any more: its
+        partitions are looked at then, and continue elsewhere.
         """
         engine.start(self._starts)
         beaten = 0.0
         try:
             while self._left and not self._given_up.is_set():
-                incidents = engine.round(_LOOK_SECONDS)
+                incidents = engine.poll(_LOOK_SECONDS)
                 for incident in incidents:
                     self._left.pop(incident.tp, None)
                 self._take_reached(engine)
-                if incidents or time.monotonic() - beaten > BEAT_SECONDS:
+                if incidents or time.monotonic() - beaten > HEARTBEAT_SECONDS:
                     beaten = time.monotonic()
-                    if not self._beat(engine, [incident_document(each) for each in incidents]):
+                    if not self._heartbeat(engine, [incident_document(each) for each in incidents]):
                         return engine.moved()
             if not self._settle(engine):
                 return engine.moved()
-            late = [incident_document(each) for each in engine.round(0.0)]
+            late = [incident_document(each) for each in engine.poll(0.0)]
         finally:
             self._valid_until = 0.0  # nothing is sent any more: what is settled by now stays as it is
         engine.close()
@@ -190,9 +190,9 @@ class _Task:
         """Read no more, and wait for what is in flight as long as some of it settles; false: all of it is over."""
         before, since = None, time.monotonic()
         while not self._given_up.is_set():
-            if engine.drain(BEAT_SECONDS):
+            if engine.drain(HEARTBEAT_SECONDS):
                 return True
-            if not self._beat(engine, [incident_document(each) for each in engine.round(0.0)]):
+            if not self._heartbeat(engine, [incident_document(each) for each in engine.poll(0.0)]):
                 return False
             now = engine.moved(), engine.in_flight()
             if now != before:
@@ -202,7 +202,7 @@ class _Task:
         return False
 
     def _take_reached(self, engine: BatchEngine) -> None:
-        """Read no more of partitions that are where they were to go; what is in flight of them goes on."""
+        """Read no more of partitions that are where they were to go; what is in flight of them continues."""
         positions = engine.positions()
         reached = [
             tp
@@ -234,10 +234,10 @@ class _Task:
             "orders": self._orders,
         }
 
-    def _beat(self, engine: BatchEngine, incidents: list[list[Any]]) -> bool:
+    def _heartbeat(self, engine: BatchEngine, incidents: list[list[Any]]) -> bool:
         """Tell the driver, and do as it says; false: all of it is over."""
         asked = time.monotonic()
-        answer = self._line.ask("beat", **self._state(engine, incidents))
+        answer = self._line.ask("heartbeat", **self._state(engine, incidents))
         if answer.get("over"):
             self._valid_until = 0.0
             return False
@@ -245,7 +245,7 @@ class _Task:
         if answer["share"] is not None:
             self._throttle.limit(answer["share"])
         if answer["valid"] == 0:
-            engine.cut()
+            engine.abort_unsent()
         dropped = [TopicPartition(*each) for each in answer["drop"]]
         engine.forget(dropped)
         for tp in dropped:

@@ -1,1 +1,1 @@
-"""A link's state kept a second time, in a compacted topic on its target, and a lost store filled from it."""
+"""A copy of a link's state in a compacted topic on its target, and the recovery of a lost store from it."""

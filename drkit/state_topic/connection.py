@@ -1,8 +1,8 @@
-"""One link's state topic on its target: whether it is there, making it, reading all of it, writing to it."""
+"""A link's state topic on its target: existence, creation, reading, writing."""
 
 from __future__ import annotations
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import TopicWriter, Written, make_topic, read_topic
 from drkit.model.errors import Refused, Unreachable

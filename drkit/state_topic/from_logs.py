@@ -1,4 +1,4 @@
-"""What can be said of a link without store and copy: from both clusters' logs alone, where offsets are preserved.
+"""Recovers a link without store and copy: from both clusters' logs alone, where offsets are preserved.
 
 Such a link has the same offsets on both sides, but for what its problems said, and these are lost. So each partition is
 taken to be in step as far as the target's log goes, and every position is conservative, with this as its reason
@@ -142,9 +142,9 @@ def _different(
             step = max(1, (end - first) // PLACES)
             places |= {LogPosition(tp, offset) for offset in range(first, end, step)}
             places |= {LogPosition(tp, offset) for offset in range(max(first, end - PLACES), end)}
-    ours = target.peek(places, seconds=_SECONDS)
+    ours = target.probe_records(places, seconds=_SECONDS)
     standing = {place: seen for place, seen in ours.items() if seen.offset == place.offset}
-    theirs = source.peek(
+    theirs = source.probe_records(
         {LogPosition(TopicPartition(names[place.tp.topic], place.tp.partition), place.offset) for place in standing},
         seconds=_SECONDS,
     )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import Written
 from drkit.model.errors import Refused
@@ -44,11 +44,16 @@ def holds(store: Store, link: Link) -> bool:
 def check_recovered(store: Store, link: Link) -> None:
     """Raise `Refused` where the store holds only what a recovery had filled in when it was interrupted."""
     if begun(store, link):
-        raise Refused(
-            f"the recovery of {link.id} was interrupted: the store holds a part of it",
-            meaning="Positions, topics or decisions may be missing from it. Nothing was changed",
-            remedy=f"Run drkit store recover --from {link.id.target} --link '{link.id}' again, to its end",
-        )
+        raise interrupted(link)
+
+
+def interrupted(link: Link) -> Refused:
+    """Why a store that was filled in part says nothing of its link."""
+    return Refused(
+        f"the recovery of {link.id} was interrupted: the store holds a part of it",
+        meaning="Positions, topics or decisions may be missing from it. Nothing was changed",
+        remedy=f"Run drkit store recover --from {link.id.target} --link '{link.id}' again, to its end",
+    )
 
 
 def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:
@@ -60,10 +65,10 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
         return
     raise Refused(
         f"the store has nothing of link {link.id}, and {link.id.target} has a copy of its state",
-        meaning="The store was lost, or store.url is another one: a mirror that begins anew would copy everything a "
+        meaning="The store was lost, or store.url is another one: a mirror that begins again would copy everything a "
         "second time, and overwrite that copy",
         remedy=f"drkit store recover --from {link.id.target} --link '{link.id}' fills the store. Where the link is to "
-        f"begin anew: delete topic {state_topic(link)} on {link.id.target}",
+        f"begin again: delete topic {state_topic(link)} on {link.id.target}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Keeps a link's state topic up with the store: what is noted here is written about a second later.
+"""Writes a link's state topic: what is noted here is in the topic about a second later.
 
 Every process that changes the store's record of a link notes what it changed (`recorded_store`): mapping rows,
 watermarks and group positions by value, decisions, topics, problems and notes by kind, which are read from the store
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS
@@ -225,7 +225,7 @@ class Recorder:
         try:
             self._open()
             self._write_due()
-        except Exception as error:  # noqa: BLE001 - the mirror goes on, whatever it is; it is told and tried again
+        except Exception as error:  # noqa: BLE001 - the mirror continues, whatever it is; it is told and tried again
             self._give_up()
             told = error if isinstance(error, DrkitError) else DrkitError(f"{type(error).__name__}: {error}")
             at = time.monotonic()
@@ -250,7 +250,7 @@ class Recorder:
             log.debug("%s: %s", self._link.id, failure)
 
     def _give_up(self) -> None:
-        """Everything is looked at anew at the next opening."""
+        """Everything is looked at again at the next opening."""
         if self._writer is not None:
             self._writer.close()
         if self._admin is not None:

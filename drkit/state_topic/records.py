@@ -13,7 +13,7 @@
 
 Keys are JSON lists, values JSON; columns are those of `drkit.store.codec`.
 
-**What is proven.** Several writers may be at work, one of them late, and compaction keeps the newest record of a key
+**What is proven.** Several writers may be running, one of them late, and compaction keeps the newest record of a key
 only. So each watermark carries the number of the partition's rows and a hash chain over them: rows are taken only where
 they are exactly these (`proven_rows`). Rows are written before the watermark that counts them.
 """
@@ -28,8 +28,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from drkit.model.fence import patterns_checksum
 from drkit.model.offsets import OffsetMapping
+from drkit.model.runs.fence import patterns_checksum
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 FORMAT = 1

@@ -1,4 +1,4 @@
-"""Filling a new store from the copy of a link's state on its target.
+"""Fills a new store from the copy of a link's state on its target.
 
 Nothing of it is believed beyond what it proves itself: rows that are those a watermark counts, and topics that are
 still the ones (by their ids) that were mirrored to. Where a partition's log on the target has another end than the
@@ -16,7 +16,6 @@ from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.model.clock import iso, now
-from drkit.model.fence import FENCES, newest, record_text
 from drkit.model.link_state import (
     COPY_CUT,
     STATE_TOPIC_FAILED,
@@ -27,6 +26,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.runs.fence import FENCES, newest, record_text
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import counted
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
@@ -77,7 +77,7 @@ class Recovered:
     topics: int
     partitions: int
     rows: int
-    groups: int
+    group_names: tuple[str, ...]
     positions: int
     left_out: tuple[LeftOut, ...]
     conservative: tuple[Conservative, ...]
@@ -156,7 +156,7 @@ def fill(
         topics=len(topics),
         partitions=len(partitions),
         rows=len(rows),
-        groups=len({position.group for position in copy.positions}),
+        group_names=tuple(sorted({position.group for position in copy.positions})),
         positions=len(copy.positions),
         left_out=tuple(left_out),
         conservative=tuple(conservative),

@@ -1,4 +1,4 @@
-"""Filling a new store from a backup.
+"""Fills a new store from a backup.
 
 A backup is of its time. What the links did since isn't in it, so a restored store promises no more than it can: every
 link that was active is paused until somebody has seen that it wasn't failed over since, and positions beyond each

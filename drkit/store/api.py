@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Protocol
 
 from drkit.model.digests import RangeDigest
-from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.groups.group_history import GroupState
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.timeline import GroupState
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.timeline import TimelineStore
 
@@ -76,14 +76,14 @@ class MappingStore(Protocol):
         """Remove the rows whose `target_offset` > `target_end`; returns how many there were.
 
         Raises:
-            Fenced: a newer generation holds the partition; nothing was removed. (A home may not notice where
+            Fenced: a newer generation holds the partition; nothing was removed. (A backend may not notice where
                 there is nothing to remove.)
         """
 
     def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
         """Replace the watermark of each partition named.
 
-        A newer generation's watermark is never replaced by an older one's. A home may leave it at that
+        A newer generation's watermark is never replaced by an older one's. A backend may leave it at that
         and not raise.
 
         Raises:
@@ -96,7 +96,7 @@ class MappingStore(Protocol):
     def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
         """Keep digests of ranges; one of the same place (epoch, topic, partition, target start) is replaced.
 
-        A newer generation's is never replaced by an older one's. A home may leave it at that and not raise;
+        A newer generation's is never replaced by an older one's. A backend may leave it at that and not raise;
         each is kept with its writer's generation.
 
         Raises:
@@ -112,7 +112,7 @@ class MappingStore(Protocol):
         """Remove a partition's digests of earlier epochs, and those of this epoch that begin below a target offset.
 
         Raises:
-            Fenced: a newer generation holds the partition. (A home may not notice.)
+            Fenced: a newer generation holds the partition. (A backend may not notice.)
         """
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:

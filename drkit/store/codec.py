@@ -1,11 +1,11 @@
-"""How values become rows and back, the same in both homes.
+"""How values become rows and back, the same in both backends.
 
 What isn't known is written as a number that can't be (`NOWHERE`, `NEVER`), not as null: in Cassandra a null that is
 written is a tombstone, and a read over more than 100,000 of them fails. Leaving the column out would leave its old
 value in it.
 
 `…_row` gives the columns in the order of the tables (without the link); `read_…` takes them in that
-order. Instants are whole microseconds since 1970: neither home has a type that keeps them exactly.
+order. Instants are whole microseconds since 1970: neither backend has a type that keeps them exactly.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 from drkit.model.digests import RangeDigest
-from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.leases import KeptLease
 
@@ -257,7 +257,7 @@ def read_problem(
 
 
 def read_kept_lease(name: str, owner: str | None, epoch: int, expires_at: int) -> KeptLease:
-    """A lease as the homes keep it."""
+    """A lease as the backends keep it."""
     return KeptLease(name, owner, epoch, from_micros(expires_at))
 
 

@@ -1,4 +1,4 @@
-"""Who holds a lease after a request: one pure decision that both homes make inside their own transaction."""
+"""Who holds a lease after a request: one pure decision that both backends make inside their own transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drkit.model.link_state import Lease
 
 @dataclass(frozen=True, slots=True)
 class KeptLease:
-    """A lease as a home keeps it. `owner` is None once it was given up: the epoch must survive that,
+    """A lease as a backend keeps it. `owner` is None once it was given up: the epoch must survive that,
     or a late holder couldn't be told from the next one.
     """
 

@@ -1,4 +1,4 @@
-"""Opening a store by its URL: the one place that knows which home a scheme means."""
+"""Opening a store by its URL: the one place that knows which backend a scheme means."""
 
 from __future__ import annotations
 

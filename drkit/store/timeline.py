@@ -1,4 +1,4 @@
-"""The timeline of group positions: what every home promises, and how a state becomes a row.
+"""The timeline of group positions: what every backend promises, and how a state becomes a row.
 
 Each state goes by itself (`expires_at`): any of them can be missing and the others still tell the
 truth, since each names the one seen just before it.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from drkit.model.timeline import GroupCommit, GroupState, StatesAround
+from drkit.model.groups.group_history import GroupCommit, GroupState, StatesAround
 from drkit.model.topology import LinkId
 from drkit.store.codec import from_micros, instant_or_none, micros_or_never, to_micros
 
@@ -29,7 +29,7 @@ class TimelineStore(Protocol):
         """Of every (group, topic) of which anything is kept, the states around `at`, sorted."""
 
     def forget_expired_states(self, link: LinkId, at: datetime) -> int:
-        """Remove states that have expired at `at`; returns how many. A home where they go by
+        """Remove states that have expired at `at`; returns how many. A backend where they go by
         themselves returns 0."""
 
 

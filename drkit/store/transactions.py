@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from drkit.model.clock import now
+from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.model.transactions import GroupTransaction, TransactionHistory
 from drkit.store.api import LinkStore
 
 _KIND = "transactions"

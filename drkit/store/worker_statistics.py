@@ -40,7 +40,7 @@ def worker_statistics(store: LinkStore, link: LinkId) -> list[WorkerStatistics]:
 
 
 def fresh(found: Iterable[WorkerStatistics], at: datetime) -> list[WorkerStatistics]:
-    """Of those, the workers that are at work at `at`."""
+    """Of those, the workers that are running at `at`."""
     return [each for each in found if at - each.at <= timedelta(seconds=FRESH_SECONDS)]
 
 

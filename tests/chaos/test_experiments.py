@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from drkit.config.schema import EvidenceConfig
-from drkit.drill.keep import Drills
+from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle

@@ -1,4 +1,4 @@
-"""The two homes of the store, each real; every test gets names of its own in them."""
+"""The two backends of the store, each real; every test gets names of its own in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cassandra_store_url(cassandra_lab) -> str:
     scope="session", params=["sqlite", pytest.param("cassandra", marks=pytest.mark.cassandra)], name="store_url"
 )
 def either_store_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a home that all tests share: creating ten tables for each would take most of the time."""
+    """The URL of a backend that all tests share: creating ten tables for each would take most of the time."""
     url: str = request.getfixturevalue(f"{request.param}_store_url")
     return url
 

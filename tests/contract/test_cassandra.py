@@ -1,4 +1,4 @@
-"""The Cassandra home's own matters, on a real node: creating, lost answers, wrong clocks, a node that dies."""
+"""The Cassandra backend's own matters, on a real node: creating, lost answers, wrong clocks, a node that dies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from threading import Thread
 import pytest
 
 from drkit.model.errors import ConfigError, DrkitError, Refused, StoreMissing, Unreachable
-from drkit.model.journal import JournalEntry
 from drkit.model.link_state import Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.runs.journal import JournalEntry
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.restore import holds_something, restore
 from drkit.store import Store, open_store, open_whole_store

@@ -1,4 +1,4 @@
-"""Who holds a partition: a writer whose partition was taken changes nothing, on either home."""
+"""Who holds a partition: a writer whose partition was taken changes nothing, on either backend."""
 
 from __future__ import annotations
 

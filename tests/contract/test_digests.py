@@ -1,4 +1,4 @@
-"""Range digests: kept, replaced, forgotten, and a late writer changes nothing, on either home."""
+"""Range digests: kept, replaced, forgotten, and a late writer changes nothing, on either backend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_an_older_generation_writes_late_replaces_nothing(store, link):
     store.put_range_digests(link, [digest(10), digest(10, OTHER)], first)
     second = take(store, link, TP)
     store.put_range_digests(link, [digest(10, records=5)], second)
-    with suppress(Fenced):  # a home may leave it at not replacing
+    with suppress(Fenced):  # a backend may leave it at not replacing
         store.put_range_digests(link, [digest(10, records=8)], first)
     with suppress(Fenced):
         store.put_range_digests(link, [digest(14)], first)

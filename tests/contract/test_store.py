@@ -1,4 +1,4 @@
-"""What `drkit.store.api` promises, on both homes: the same suite, each home real."""
+"""What `drkit.store.api` promises, on both backends: the same suite, each backend real."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.model.journal import JournalEntry, RunSummary, verify_chain
 from drkit.model.link_state import Direction, Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.runs.journal import JournalEntry, RunSummary, verify_chain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 

@@ -1,4 +1,4 @@
-"""The timeline of group positions, on both homes."""
+"""The timeline of group positions, on both backends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.model.clock import now
-from drkit.model.timeline import GroupCommit, GroupState
+from drkit.model.groups.group_history import GroupCommit, GroupState
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.cassandra.backend import CassandraStore

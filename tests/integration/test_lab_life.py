@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.config import load_config
 from drkit.lab import Lab, process
 from drkit.lab.layout import LabDir
-from drkit.lab.stop import kill
+from drkit.lab.process import kill
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from tests.support.guard import Guard
 from tests.support.wait import wait_until

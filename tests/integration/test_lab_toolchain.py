@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.lab.toolchain import Toolchain, ensure
 from drkit.lab.toolchain import cache as caching
 from drkit.lab.toolchain.lockfile import read_lock

@@ -91,7 +91,7 @@ def test_variables_continuations_operators_and_inline_code(tmp_path):
         ("```sh\ndrkit status --link $LINK\n```\n", "2: $LINK is used and never set"),
         ("```sh\ndrkit status\n", "1: the block is not closed"),
         ("```sh\ndrkit status 'x\n```\n", "2: a shell would not take this"),
-        ("```sh\ndrkit status \\\n```\n", "2: the last line goes on"),
+        ("```sh\ndrkit status \\\n```\n", "2: the last line continues"),
         ("```sh\nX=$(date)\n```\n", "2: write it without $(…)"),
     ],
 )

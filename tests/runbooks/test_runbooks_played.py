@@ -88,7 +88,7 @@ def test_unplanned_failover(stricken, tmp_path):
 
 @pytest.mark.spark
 def test_failback(stricken, tmp_path):
-    """After the failover above: life goes on on dr, then everything moves back."""
+    """After the failover above: life continues on dr, then everything moves back."""
     lab = stricken
     clusters = {c: {"bootstrap.servers": lab.bootstrap(c), "log_level": 0} for c in ("primary", "dr")}
     write(clusters["dr"], range(1000, 1090))

@@ -6,11 +6,11 @@ _, findings = InMemory(Log.of(source, 20), Log.of(target, 20), places).classifie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from drkit.audit.classify.classification_tasks import FATE_ARROW, Unit, unit_rows
+from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
 from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
@@ -20,9 +20,8 @@ from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.offset_ranges import Span
 from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import Batch, parse
-from drkit.model.audit import FindingKind, PlacementBasis
-from drkit.model.offsets import OffsetMapping
-from drkit.model.ranges import merged_ranges
+from drkit.model.audit.audit_result import FindingKind, PlacementBasis
+from drkit.model.offsets import OffsetMapping, merged_ranges
 from tests.support.batches import Plain, batch_bytes
 from tests.support.damage import Expected, Record
 
@@ -118,9 +117,13 @@ class InMemory:
             aborted=self.aborted, altered=self.altered,
         )  # fmt: skip
 
-    def classified(self, *, parallel: int = 1, full: bool = False) -> tuple[Classified, set[Expected]]:
-        """The classification as the driver does it, and its findings."""
+    def classified(
+        self, *, parallel: int = 1, full: bool = False, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[Classified, set[Expected]]:
+        """The classification as the driver does it, and its findings. `meanwhile`: once both sides are compared."""
         found = self.compared(parallel, full=full)
+        if meanwhile is not None:
+            meanwhile()
         limits = self.limits(found)
         steps = classify(limits, found.source_left, found.target_left, found.stretches)
         answer = None
@@ -132,9 +135,11 @@ class InMemory:
         unmatched = frozenset(row.s for row in found.source_left)
         ranges = merged_ranges((line.s_lo, line.s_hi + 1) for line in result.aside)
         aside = [reordered(0, row) for row in self.answer(MatchedRecords(0, ranges, unmatched, limits.zones))]
-        fates = [*result.fates, *aside]
-        assert len({(each.s, each.t) for each in fates}) == len(fates)
-        return result, {(str(each.fate), each.s, each.t) for each in fates if str(each.fate) in FINDINGS}
+        classifications = [*result.classifications, *aside]
+        assert len({(each.s, each.t) for each in classifications}) == len(classifications)
+        return result, {
+            (str(each.outcome), each.s, each.t) for each in classifications if str(each.outcome) in FINDINGS
+        }
 
     def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:
         """The classification as a task does it: how many rows of each kind, and the findings among them."""
@@ -143,19 +148,20 @@ class InMemory:
         pieces = tuple(self.pieces(parallel))
         unit = Unit(self.limits(found), pieces, tuple(found.stretches), log, alone=False)
         rows = [
-            dict(zip(FATE_ARROW, row, strict=True))
+            dict(zip(CLASSIFICATION_ARROW, row, strict=True))
             for row in unit_rows(_Reader(self.source), _Reader(self.target), unit, full=full)
         ]
-        findings = [(row["fate"], row["s"], row["t"]) for row in rows if row["fate"] in FINDINGS]
+        findings = [(row["outcome"], row["s"], row["t"]) for row in rows if row["outcome"] in FINDINGS]
         assert len(set(findings)) == len(findings)
-        return Counter(row["fate"] for row in rows), set(findings)
+        return Counter(row["outcome"] for row in rows), set(findings)
 
     def answer(self, request: LogRequest) -> object:
         """As tasks do, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()
         log = self.target if request.of_target else self.source
-        asked = (self.source.start, self.scope().source_end) if request.beyond is None else (request.beyond, log.end)
+        end = self.scope().target_end if request.of_target else self.scope().source_end
+        asked = (log.start, end) if request.beyond is None else (request.beyond, log.end)
         for first, until in merged_ranges(request.ranges(asked)):
             other = request.new()
             read_span(_Reader(log), Span(0, "t", 0, first, until, until), request, other)

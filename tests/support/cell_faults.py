@@ -19,19 +19,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-
-import psutil
 
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.recovery.way_out import Component, Condition
-from drkit.failover.run.machine import Kind, Mode, State
+from drkit.failover.run.state_machine import Kind, Mode, State
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.store import open_store
 from tests.support.estates import texts
 from tests.support.log_surgery import Disk, stopped
-from tests.support.prepared_runs import PreparedRun, Site
+from tests.support.prepared_runs import PreparedRun, Site, ended
 from tests.support.recovery_cells import Fault
 from tests.support.wait import wait_until
 
@@ -65,8 +62,8 @@ def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Me
         yield lambda run: stores[run.name].close()
         for run in runs:
             if run.frozen is not None:
-                os.kill(run.frozen, signal.SIGCONT)
-                wait_until(partial(_ended, run.frozen), 60, what="the end of a run that woke up too late")
+                run.frozen.send_signal(signal.SIGCONT)
+                run.frozen.wait(60)  # woken up too late, it ends by itself
 
 
 def _cluster(site: Site, alias: str, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
@@ -184,7 +181,7 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
         wait_until(
             lambda: child.poll() is not None or any(mirror_at_work(estate, way) for way in ways),
             60,
-            what="a mirror at work, or refused",
+            what="a running mirror, or refused",
         )
     if child.poll() is None:
         child.send_signal(signal.SIGSTOP)
@@ -192,10 +189,12 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Wake it up, and let it end."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGCONT)
-        child.terminate()
+    child.send_signal(signal.SIGCONT)
+    child.terminate()
+    try:
         child.wait(60)
+    finally:
+        ended(child)
 
 
 def _salvages(site: Site, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
@@ -240,11 +239,3 @@ def _unmounted(folder: Path) -> None:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
-
-
-def _ended(pid: int) -> bool:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return True
-    return not psutil.pid_exists(pid)

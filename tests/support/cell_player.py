@@ -39,16 +39,16 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Component, Condition, Situation, way_out
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.machine import Kind, Mode, State
 from drkit.failover.run.service import cancel_run, resume_run, run_failover
+from drkit.failover.run.state_machine import Kind, Mode, State
 from drkit.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from tests.support.cell_faults import ALIAS, Mend, broken
 from tests.support.estates import OwnLink
+from tests.support.failback_ports import reading_ports
 from tests.support.prepared_runs import ALIASES, PreparedRun, Site
 from tests.support.recovery_cells import Cell, Fault, RunState
-from tests.support.rooms import reading_ports
 from tests.support.secured import write
 from tests.support.wait import wait_until
 

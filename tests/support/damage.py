@@ -147,7 +147,7 @@ class Bench:
 
     def forward(self, topic: str, partition: int, source: Sequence[Stored], target: Sequence[Record]) -> None:
         """Write records to the target as a mirror that forwards batches does: each batch of the source whose
-        records are to stand there, next to each other, goes as it is; the others are put together anew."""
+        records are to stand there, next to each other, goes as it is; the others are put together again."""
         servers = {alias: self.config.clusters[alias].bootstrap_servers for alias in ("primary", "dr")}
         committed = {each.offset: each.record for each in source}
         begins: dict[Record, tuple[list[Record], Batch]] = {}

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -27,6 +27,7 @@ from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support.wait import wait_until
 
 TIMEOUT = 30.0
 
@@ -85,7 +86,7 @@ class OwnLink:
         consumer = Consumer({**self.client(alias), "group.id": name, "enable.auto.commit": False})
         try:
             wanted = [ClientPartition(topic, partition, offset) for partition, offset in offsets.items()]
-            for done in consumer.commit(offsets=wanted, asynchronous=False):
+            for done in wait_until(lambda: _committed(consumer, wanted), what=f"a coordinator for {name}"):
                 assert done.error is None
         finally:
             consumer.close()
@@ -187,6 +188,24 @@ def open_link(config_path: Path, name: str) -> OwnLink:
     return OwnLink(name, config_path, config, open_store(config.store.plain_url))
 
 
+_PASSING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+"""A group's coordinator that is being elected or loads its log answers with one of these."""
+
+
+def _committed(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
+    try:
+        done: list[ClientPartition] = consumer.commit(offsets=wanted, asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() in _PASSING:
+            raise AssertionError(str(error)) from error  # not yet
+        raise
+    return done
+
+
 def texts(prefix: str, count: int, partitions: Iterable[int] = (0, 1)) -> dict[int, list[str]]:
     """`count` values for each partition, all different."""
     return {partition: [f"{prefix}-{partition}-{number}" for number in range(count)] for partition in partitions}
@@ -202,7 +221,7 @@ def mirror(own: OwnLink, link: Link | None = None) -> int:
 
 @contextmanager
 def mirroring(own: OwnLink, link: Link | None = None) -> Iterator[None]:
-    """A mirror at work in a thread of its own."""
+    """A running mirror in a thread of its own."""
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
         running = pool.submit(MirrorRuntime(own.config, link or own.link, own.store).run, False, stop)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from drkit.lab.lab import take_down_folder
 from drkit.lab.layout import LabDir
-from drkit.lab.process import marked
-from drkit.lab.stop import kill
+from drkit.lab.process import kill, marked
 
 
 class Guard:

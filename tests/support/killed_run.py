@@ -2,7 +2,7 @@
 
     python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after [kill|freeze]
 
-With `freeze` it is stopped there (SIGSTOP), and goes on when somebody wakes it up. PLACE is an event of the journal
+With `freeze` it is stopped there (SIGSTOP), and continues when somebody wakes it up. PLACE is an event of the journal
 (`intent`, `outcome`), or a method of the store or of `ClusterAdmin` that the stage calls. Store and clusters are the
 real ones; only that one call is preceded or followed by the kill.
 """
@@ -18,15 +18,15 @@ from typing import Any, cast
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import Mode
-from drkit.failover.run.run_record import run_to_resume
+from drkit.failover.run.journal.run_record import run_to_resume
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
+from drkit.failover.run.state_machine import Mode
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.journal import JournalEntry
+from drkit.model.runs.journal import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.estates import open_link
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 
 
 class KillingStore:
@@ -70,7 +70,7 @@ class KillingStore:
         return killing
 
     def _strike(self) -> None:
-        """Once: a process that was frozen here and woken goes on, also past the same place."""
+        """Once: a process that was frozen here and woken continues, also past the same place."""
         if not self._struck:
             self._struck = True
             os.kill(os.getpid(), self._signal)

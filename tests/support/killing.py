@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from drkit.failover.run.journal import INTENT, OUTCOME
-from drkit.failover.run.machine import PATHS, Kind
+from drkit.failover.run.journal.journal import INTENT, OUTCOME
+from drkit.failover.run.state_machine import PATHS, Kind
 from tests.support.estates import OwnLink
 
 Boundary = tuple[str, str, str]

@@ -241,7 +241,7 @@ groups = ["{prefix}.*"]
         return f"{self.prefix}-{part}"
 
     def created_by_drkit(self, topic: str) -> None:
-        """Note a topic that is on both sides as a failback notes one that it has made anew."""
+        """Note a topic that is on both sides as a failback notes one that it has recreated."""
         ids = []
         for side in (self.source, self.target):
             with ClusterAdmin("side", ClusterConfig(bootstrap_servers=side.bootstrap)) as admin:

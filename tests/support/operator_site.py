@@ -28,12 +28,12 @@ from confluent_kafka.admin import (
 )
 
 from drkit.config.cache import cache_dir
-from drkit.drill.clients import Clients
-from drkit.drill.experiment import Workload
-from drkit.drill.history import AttemptOutcome, RecordId
+from drkit.drill.environment.clients import Clients
+from drkit.drill.experiment.experiment import Workload
+from drkit.drill.judge.history import AttemptOutcome, RecordId
 from drkit.drill.workload.reading import create_topic, read_all
 from drkit.lab import Lab
-from drkit.model.journal import RunSummary
+from drkit.model.runs.journal import RunSummary
 from drkit.store import open_store
 from tests.support.tls import SCRAM, Pem
 from tests.support.wait import wait_until

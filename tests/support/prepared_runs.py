@@ -15,22 +15,22 @@ import sys
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal import INTENT, OUTCOME
-from drkit.failover.run.machine import PATHS, Kind, Mode, State
+from drkit.failover.run.journal.journal import INTENT, OUTCOME
 from drkit.failover.run.service import run_failback, run_failover
+from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts
+from tests.support.failback_ports import reading_ports
 from tests.support.lab import USERS
 from tests.support.recovery_cells import RunState
-from tests.support.rooms import reading_ports
 from tests.support.secured import allow, put, with_writer
 from tests.support.wait import wait_until
 
@@ -49,7 +49,7 @@ class PreparedRun:
     name: str
     folder: Path
     salvage: Path
-    frozen: int | None = None
+    frozen: subprocess.Popen[bytes] | None = None
 
     @property
     def config_path(self) -> Path:
@@ -92,6 +92,7 @@ class Site:
         (folder / "links").mkdir(exist_ok=True)
         self.lab = Lab.up(folder / "lab", brokers=1, store="sqlite", users=USERS)
         self.seen: dict[tuple[str, ...], tuple[dict[str, dict[str, set[str]]], dict[str, set[int]]]] = {}
+        self._frozen: list[subprocess.Popen[bytes]] = []
         self._snapshot = folder / "snapshot"
         self._damaged = self._snapshot.exists()
 
@@ -105,6 +106,7 @@ class Site:
     def runs(self, states: Sequence[RunState], *, freeze: bool = False) -> list[PreparedRun]:
         """A run in each of these states: of the snapshot where there is one, else made now."""
         if freeze or not self._snapshot.exists():
+            self._kill_frozen()  # of runs that nobody has woken
             self.restore()
             token = uuid.uuid4().hex[:6]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -141,7 +143,13 @@ class Site:
 
     def close(self, *, keep: bool) -> None:
         """Stop the lab; `keep`: leave its data."""
+        self._kill_frozen()
         self.lab.down(keep_data=keep)
+
+    def _kill_frozen(self) -> None:
+        """SIGKILL ends a process that stands still, too; one that has ended is not touched."""
+        while self._frozen:
+            ended(self._frozen.pop())
 
     def _parts(self) -> list[Path]:
         return [self.data(alias) for alias in ALIASES] + [self.folder / "links", self.salvages]
@@ -168,7 +176,7 @@ class Site:
             run.folder.mkdir()
             mine = with_writer(own_link(self.lab, run.folder, run.name), self.lab)
             try:
-                made = _left(mine, run, freeze=freeze)
+                made = _left(mine, run, self._frozen if freeze else None)
             except (AssertionError, DrkitError):
                 if number == _TRIES - 1:
                     raise
@@ -180,8 +188,14 @@ class Site:
         raise AssertionError(f"no run could be left in {at}")
 
 
-def _left(mine: OwnLink, run: PreparedRun, *, freeze: bool) -> PreparedRun:
-    """Bring a run to its state."""
+def ended(child: subprocess.Popen[bytes]) -> None:
+    """Kill a process of ours, unless it is over, and wait for its end."""
+    child.kill()
+    child.wait()
+
+
+def _left(mine: OwnLink, run: PreparedRun, frozen: list[subprocess.Popen[bytes]] | None) -> PreparedRun:
+    """Bring a run to its state. `frozen`: its process shall stand still there, and is noted in this list."""
     for alias in ALIASES:
         put(mine, alias, *(allow(mine.name, kind, "all") for kind in ("topic", "group")))
     kind, mode, state = run.at
@@ -212,24 +226,33 @@ def _left(mine: OwnLink, run: PreparedRun, *, freeze: bool) -> PreparedRun:
     reached = next((step.stage for step in PATHS[kind] if step.reaches is state), None)
     place = (first, INTENT, "before") if reached is None else (reached, OUTCOME, "after")
     action = str(kind) if kind is not Kind.FAILOVER else {Mode.PLANNED: "planned"}.get(mode, "failover")
-    return _stopped(mine, run, (action, str(run.salvage), *place), freeze=freeze)
+    return _stopped(mine, run, (action, str(run.salvage), *place), frozen)
 
 
-def _stopped(mine: OwnLink, run: PreparedRun, words: tuple[str, ...], *, freeze: bool) -> PreparedRun:
+def _stopped(
+    mine: OwnLink, run: PreparedRun, words: tuple[str, ...], frozen: list[subprocess.Popen[bytes]] | None
+) -> PreparedRun:
     """Carry an action out in a process that kills itself, or stands still, at a boundary of the journal."""
     command = [sys.executable, "-m", "tests.support.killed_run", str(mine.config_path), mine.name, *words]
     log = run.folder / "killed.log"
     with log.open("wb") as file:
-        child = subprocess.Popen([*command, "freeze" if freeze else "kill"], stdout=file, stderr=file)
-    if not freeze:
-        assert child.wait(120) == -signal.SIGKILL, log.read_text()
-        return run
-    there = psutil.Process(child.pid)
-    wait_until(
-        lambda: child.poll() is not None or there.status() == psutil.STATUS_STOPPED, 120, what="a run that stands still"
-    )
-    assert child.poll() is None, log.read_text()
-    return PreparedRun(run.at, run.name, run.folder, run.salvage, child.pid)
+        child = subprocess.Popen([*command, "kill" if frozen is None else "freeze"], stdout=file, stderr=file)
+    try:
+        if frozen is None:
+            assert child.wait(120) == -signal.SIGKILL, log.read_text()
+            return run
+        there = psutil.Process(child.pid)
+        wait_until(
+            lambda: child.poll() is not None or there.status() == psutil.STATUS_STOPPED,
+            120,
+            what="a run that stands still",
+        )
+        assert child.poll() is None, log.read_text()
+    except BaseException:
+        ended(child)
+        raise
+    frozen.append(child)
+    return replace(run, frozen=child)
 
 
 def _failed_over(mine: OwnLink, mode: Mode) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import Connection, DataClient
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.fetch_produce import Fetch, FetchPlace, Produce
@@ -15,6 +15,10 @@ from drkit.kafka.protocol.record_batch import header, parse
 from drkit.kafka.protocol.transaction_markers import WriteTxnMarkers
 
 _ZSTD = 4
+
+
+_NOT_YET = frozenset({3, 6})
+"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER: a topic was just made, and its leader hasn't heard of it."""
 
 
 @asynccontextmanager
@@ -42,8 +46,11 @@ def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, b
         async with _leader(bootstrap, topic, partition) as connection:
             offsets = []
             for batch in batches:
-                answer = await connection.send(Produce({topic: [(partition, batch)]}, timeout_ms=20_000))
-                (result,) = answer.partitions
+                request = Produce({topic: [(partition, batch)]}, timeout_ms=20_000)
+                (result,) = (await connection.send(request)).partitions
+                while result.error in _NOT_YET:
+                    await asyncio.sleep(0.05)
+                    (result,) = (await connection.send(request)).partitions
                 assert result.error == 0, result
                 offsets.append(result.base_offset)
             return offsets

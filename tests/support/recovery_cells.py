@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from drkit.failover.recovery.recovery_page import STATES
 from drkit.failover.recovery.way_out import Component, Condition, Situation, WayOut, faults_of, way_out
-from drkit.failover.run.machine import Kind, Mode, State
+from drkit.failover.run.state_machine import Kind, Mode, State
 
 
 class RunState(NamedTuple):

@@ -22,7 +22,7 @@ from typing import Any
 import typer
 from typer._click.exceptions import UsageError  # typer carries its own click, and names it nowhere else
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _INLINE = re.compile(r"`(drkit [^`]+)`")
@@ -144,7 +144,7 @@ def _logical_lines(block: Block) -> list[tuple[int, str]]:
         found.append((pending[0], pending[1] + line))
         pending = None
     if pending is not None:
-        raise RunbookError(f"{block.file.name}:{pending[0]}: the last line goes on, and there is no next one")
+        raise RunbookError(f"{block.file.name}:{pending[0]}: the last line continues, and there is no next one")
     return found
 
 

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.model.acls import Acl
-from drkit.model.fence import is_mark
+from drkit.model.runs.fence import is_mark
+from drkit.model.topics.acls import Acl
 from tests.support.estates import OwnLink, open_link
 from tests.support.lab import USERS
 from tests.support.wait import wait_until

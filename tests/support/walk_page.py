@@ -3,11 +3,11 @@
 A `console` block holds commands (`$ drkit …`), lines of their output, and how each ended:
 
     $ drkit failover --to dr
-    … Type the cluster's name to go on: dr
+    … Type the cluster's name to continue: dr
     ✓ verify …
     [exit 6, 8 s]
 
-`…` stands for output that is left out. What follows `to go on: ` or `to continue: ` at a line's end is typed there.
+`…` stands for output that is left out. What follows `to continue: ` or `to continue: ` at a line's end is typed there.
 Numbers, times, ids and where lines break may be others than on the page.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.support.runbooks import read_runbook
 
-_ASKED = re.compile(r"(to go on|to continue): (\S+)$")
+_ASKED = re.compile(r"(to continue|to continue): (\S+)$")
 _EXIT = re.compile(r"^\[exit (-?\d+)\b.*\]$")
 _ALIKE = (
     (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "RUN"),

@@ -1,1 +1,1 @@
-"""What became of each record that did not agree."""
+"""Classification of each record that differs: lost, duplicated, corrupted, reordered, foreign or none of these."""

@@ -28,20 +28,20 @@ from drkit.audit.compare.merge_join import MatchedRange, Piece
 from drkit.audit.compare.merge_join_tasks import read_piece, read_span
 from drkit.audit.read.log_tasks import failures, opened, settle
 from drkit.audit.read.offset_ranges import Span
-from drkit.kafka.alteration.altered_reader import BatchReader
-from drkit.model.ranges import merged_ranges
+from drkit.kafka.transform.transformed_reader import BatchReader
+from drkit.model.offsets import merged_ranges
 
 PAIR = "pair"
-"""A row that is no fate: a record that was found elsewhere (`s`, `t`, `s_ts`)."""
+"""A row that is no classification: a record that was found elsewhere (`s`, `t`, `s_ts`)."""
 FACTS = "facts"
-"""A row that is no fate: the highest mirrored position (`s`), whether the reordered are the fewest (`placed`), and
-how many residuals there were of the source (`e`) and of the target (`t`)."""
+"""A row that is no classification: the highest mirrored position (`s`), whether the reordered are the fewest
+(`placed`), and how many residuals there were of the source (`e`) and of the target (`t`)."""
 
 _A_BLOCK = 10_000
 _RANGE = 1 << 16
 
-FATE_ARROW = {
-    "fate": pa.string(),
+CLASSIFICATION_ARROW = {
+    "outcome": pa.string(),
     "p": pa.int32(),
     "s": pa.int64(),
     "e": pa.int64(),
@@ -58,7 +58,7 @@ FATE_ARROW = {
     "t_key": pa.binary(),
     "t_null": pa.bool_(),
 }
-"""The columns of a fate: those of a residual of either side, null where it has no part."""
+"""The columns of a classification: those of a residual of either side, null where it has no part."""
 
 _NO_SOURCE: tuple[None, ...] = (None,) * 8
 _NO_TARGET: tuple[None, ...] = (None,) * 6
@@ -85,7 +85,7 @@ def classify_units(
     *,
     full: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Compare and classify the units that a task is given by number; rows of FATE_ARROW.
+    """Compare and classify the units that a task is given by number; rows of CLASSIFICATION_ARROW.
 
     Args:
         source: how to reach the cluster (`log_source.reached`).
@@ -104,21 +104,21 @@ def classify_units(
                 yield from _blocks(unit_rows(of_source, of_target, units[number], full=full))
 
 
-def fate_row(fate: Classification) -> Row:
-    """A fate as a row of FATE_ARROW."""
-    of_source = _NO_SOURCE if fate.source is None else tuple(fate.source[1:])
-    of_target = _NO_TARGET if fate.target is None else tuple(fate.target[1:7])
-    return (str(fate.fate), fate.p, fate.s, *of_source[1:], fate.t, *of_target[1:])
+def classification_row(entry: Classification) -> Row:
+    """A classification as a row of CLASSIFICATION_ARROW."""
+    of_source = _NO_SOURCE if entry.source is None else tuple(entry.source[1:])
+    of_target = _NO_TARGET if entry.target is None else tuple(entry.target[1:7])
+    return (str(entry.outcome), entry.p, entry.s, *of_source[1:], entry.t, *of_target[1:])
 
 
 def rows_of(found: Classified) -> Iterator[Row]:
-    """The fates and pairs of a partition but those of its stretches set aside."""
-    yield from map(fate_row, found.fates)
+    """The classifications and pairs of a partition but those of its stretches set aside."""
+    yield from map(classification_row, found.classifications)
     yield from map(_pair_row, found.pairs)
 
 
 def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: bool) -> Iterator[Row]:
-    """Compare and classify a unit: its fates, pairs and facts."""
+    """Compare and classify a unit: its classifications, pairs and facts."""
     limits = unit.limits
     kept = DisplacedRuns({each.chunk for each in unit.stretches}, limits.shift)
     compacted = limits.source_compacted or limits.target_compacted
@@ -135,7 +135,8 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             else:  # what the target's own producers wrote may be much, and needs nobody else
                 appended = [row for row in part.target_left if limits.appended(row.t)]
                 yield from (
-                    fate_row(Classification(TARGET_APPENDED, limits.number, None, row.t, None, row)) for row in appended
+                    classification_row(Classification(TARGET_APPENDED, limits.number, None, row.t, None, row))
+                    for row in appended
                 )
                 mirrored = part.target_left[: len(part.target_left) - len(appended)]
                 yield from _pair_rows(kept.add(part.source_left, mirrored))
@@ -153,7 +154,7 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             within = (first, min(first + _RANGE, line.s_hi + 1))
             request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
             for record in _answer(source, request, unit):
-                yield fate_row(reordered(limits.number, record, line.displaced))
+                yield classification_row(reordered(limits.number, record, line.displaced))
 
 
 def _facts(number: int, through: int | None, of_source: int, of_target: int, *, exact: bool) -> Row:
@@ -183,7 +184,7 @@ def _answered(source: BatchReader, target: BatchReader, steps: Steps, unit: Unit
 def _answer(reader: BatchReader, request: LogRequest, unit: Unit) -> Any:
     answer = request.new()
     piece = unit.pieces[0].target if request.of_target else unit.pieces[0].source
-    log = unit.log
+    log = (unit.limits.target_start, unit.limits.target_end) if request.of_target else unit.log
     if request.beyond is not None:
         log = (request.beyond, reader.end(piece.topic, piece.partition, request.beyond))
     for first, until in merged_ranges(request.ranges(log)):
@@ -204,5 +205,5 @@ def _blocks(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 
 def _block(rows: Sequence[Row]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, FATE_ARROW.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(FATE_ARROW))
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, CLASSIFICATION_ARROW.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(CLASSIFICATION_ARROW))

@@ -1,6 +1,7 @@
 """What became of each residual: the audit's definitions, one after the other. Pure; the only ones there are.
 
-The first pass (`merge_join.py`) leaves residuals: records of either side without an equal one at their place. Target
+The first pass (`compare/merge_join.py`) leaves residuals: records of either side without an equal one at their place.
+Target
 residuals, the first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
@@ -41,7 +42,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,17 +50,18 @@ from typing import Any, NamedTuple
 from drkit.audit.classify.log_lookups import (
     FirstEqual,
     KeysBeyond,
+    KeysFound,
     LogRequest,
     MatchedSegments,
     NewestOfKeys,
     WantedRecord,
 )
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
-from drkit.audit.classify.retention import compacted_on_source, compacted_on_target
+from drkit.audit.classify.retention import Places, compacted_on_source, compacted_on_target
 from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.audit.compare.record_digests import Digest
-from drkit.model.audit import FindingKind
+from drkit.model.audit.audit_result import FindingKind
 
 SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
@@ -115,7 +117,7 @@ class Classification(NamedTuple):
     """What became of a residual, or that a matched record is out of order. Offsets are null where a side has no part;
     rows where it isn't a residual of that side."""
 
-    fate: str
+    outcome: str
     p: int
     s: int | None
     t: int | None
@@ -147,7 +149,7 @@ class Classified:
 
     limits: Limits
     through: int | None
-    fates: list[Classification] = field(default_factory=list)
+    classifications: list[Classification] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     aside: tuple[Line, ...] = ()
     exact: bool = True
@@ -179,7 +181,7 @@ def classify(
 
 
 def reordered(number: int, record: SourceLeft, displaced: int = 0) -> Classification:
-    """The fate of a record of a stretch or run that is out of order."""
+    """The classification of a record of a stretch or run that is out of order."""
     return Classification(FindingKind.REORDERED, number, record.s, record.e + displaced, record, None)
 
 
@@ -207,6 +209,8 @@ class _Classifier:
         self._through = limits.through
         self._paired: dict[int, int] = {}
         self._beside = Neighbours()
+        # The source's records as they were compared: its cleaner may take some of them meanwhile.
+        self._compared = len(source) + sum(each.n for each in stretches) + sum(run.records for run in runs)
 
     def run(self) -> Steps:
         limits = self._limits
@@ -220,7 +224,9 @@ class _Classifier:
         target = [row for row in mirrored if row.t not in paired_target]
         unreadable = [row for row in source if row.placed and holds(limits.unreadable, row.e)]
         for row in unreadable:
-            self._found.fates.append(Classification(FindingKind.UNREADABLE, limits.number, row.s, row.e, row, None))
+            self._found.classifications.append(
+                Classification(FindingKind.UNREADABLE, limits.number, row.s, row.e, row, None)
+            )
         if unreadable:
             source = [row for row in source if not (row.placed and holds(limits.unreadable, row.e))]
         self._add(UNCOMPARED, targets=[row for row in target if holds(limits.uncompared, row.t)])
@@ -236,10 +242,10 @@ class _Classifier:
         self._found.through = self._through
         return self._found
 
-    def _add(self, fate: str, *, sources: Iterable[SourceLeft] = (), targets: Iterable[TargetLeft] = ()) -> None:
+    def _add(self, outcome: str, *, sources: Iterable[SourceLeft] = (), targets: Iterable[TargetLeft] = ()) -> None:
         number = self._limits.number
-        self._found.fates += [Classification(fate, number, row.s, None, row, None) for row in sources]
-        self._found.fates += [Classification(fate, number, None, row.t, None, row) for row in targets]
+        self._found.classifications += [Classification(outcome, number, row.s, None, row, None) for row in sources]
+        self._found.classifications += [Classification(outcome, number, None, row.t, None, row) for row in targets]
 
     # pairs and order
 
@@ -268,7 +274,7 @@ class _Classifier:
         self._found.exact = ordered.exact
         self._found.aside = tuple(line for line in ordered.aside if not line.moved)
         out_of_order = {line.s_lo for line in ordered.aside if line.moved}
-        self._found.fates += [
+        self._found.classifications += [
             Classification(FindingKind.REORDERED, number, source.s, target.t, source, None)
             for source, target in pairs
             if source.s in out_of_order
@@ -322,20 +328,7 @@ class _Classifier:
             gone = {row.t for row in retired}
             target = [row for row in target if row.t not in gone]
         if limits.source_compacted and target:
-            keys = frozenset(row.t_key for row in target if row.t_key is not None)
-            newest = (yield NewestOfKeys(keys, frozenset())) if keys else {}
-            explain = partial(
-                compacted_on_source,
-                [(row, self._beside.of_target(row.t)) for row in target],
-                zones=limits.zones,
-                occupied={row.s for row in self._source},
-                log=(limits.source_start, self._through or 0),
-                aborted=limits.aborted,
-            )
-            explained = explain(newest)
-            if keys and len(explained) < len(target):
-                since = yield KeysBeyond(keys, limits.source_end, of_target=False)
-                explained = explain({**newest, **dict.fromkeys(since, limits.source_end)}) if since else explained
+            explained = yield from self._taken_on_source(target)
             self._add(SOURCE_RETIRED, targets=[row for row in target if row.t in explained])
             target = [row for row in target if row.t not in explained]
         if not target:
@@ -344,8 +337,46 @@ class _Classifier:
         newest = None if limits.partial else self._newest()
         equal = yield FirstEqual(list(wanted.values()), limits.zones, newest)
         copies = [row for row in target if (row.t1, row.t2) in equal]
-        self._found.fates += self._duplicated(copies, equal)
+        self._found.classifications += self._duplicated(copies, equal)
         return [row for row in target if (row.t1, row.t2) not in equal]
+
+    def _taken_on_source(self, target: Sequence[TargetLeft]) -> Generator[LogRequest, Any, set[int]]:
+        """Which target residuals the source's compaction explains; their offsets. What is asked for first explains
+        nearly all."""
+        limits = self._limits
+        explain = partial(
+            compacted_on_source,
+            [(row, self._beside.of_target(row.t)) for row in target],
+            zones=limits.zones,
+            occupied={row.s for row in self._source},
+            # Beyond what was recorded a mirror that was killed wrote, too; where no mapping tells places, nobody did.
+            log=(limits.source_start, limits.source_end if limits.recorded else self._through or 0),
+            aborted=limits.aborted,
+        )
+
+        def keys() -> frozenset[bytes]:
+            return frozenset(row.t_key for row in target if row.t_key is not None and row.t not in explained)
+
+        explained: set[int] = set()
+        found = (yield NewestOfKeys(keys(), frozenset())) if keys() else KeysFound()
+        newest = found.newest
+        explained = explain(newest)
+        if keys():
+            since = yield KeysBeyond(keys(), limits.source_end, of_target=False)
+            newest |= dict.fromkeys(since, limits.source_end)
+            explained = explain(newest) if since else explained
+        if keys() and found.records != self._compared:
+            matched = yield from self._newest_matched(keys())
+            explained = explain(_later(newest, matched)) if matched else explained
+        return explained
+
+    def _newest_matched(self, keys: frozenset[bytes]) -> Generator[LogRequest, Any, dict[bytes, int]]:
+        """By key, the highest source offset of a record that was found at its place: by the target, where the source
+        has lost records since it was compared."""
+        found = yield NewestOfKeys(keys, frozenset(row.t for row in self._target), of_target=True)
+        lookup = Places(self._limits.zones)
+        stood = {key: lookup.source_of(t) for key, t in found.newest.items()}
+        return {key: s for key, s in stood.items() if s is not None}
 
     def _newest(self) -> list[tuple[int, int, int]]:
         """Where source records that are on the target may equal others: among what matched and what was paired.
@@ -364,7 +395,7 @@ class _Classifier:
 
     def _before_source_start(self, row: TargetLeft) -> bool:
         """Whether it stands for a source record that is no longer on the source: either retention took the source's
-        beginning, or the whole topic was made anew there."""
+        beginning, or the whole topic was recreated there."""
         limits = self._limits
         if limits.earlier_until is not None and row.t < limits.earlier_until:
             return True
@@ -438,7 +469,9 @@ class _Classifier:
                 if row.s not in taken and t in standing and _in_its_gap(t, beside):
                     taken[row.s] = t
                     there = standing.pop(t)
-                    self._found.fates.append(Classification(FindingKind.CORRUPTED, limits.number, row.s, t, row, there))
+                    self._found.classifications.append(
+                        Classification(FindingKind.CORRUPTED, limits.number, row.s, t, row, there)
+                    )
         if taken:
             self._through = max(max(taken) + 1, through or 0)
         return taken
@@ -452,7 +485,7 @@ class _Classifier:
         strangers: Sequence[TargetLeft],
         appended: Sequence[TargetLeft],
     ) -> Generator[LogRequest, Any, None]:
-        """Fates of source records that nothing on the target stands for."""
+        """Classifications of source records that nothing on the target stands for."""
         limits, through = self._limits, self._through
         lost: list[SourceLeft] = []
         unseen: list[SourceLeft] = []
@@ -465,26 +498,50 @@ class _Classifier:
             else:
                 unseen.append(row)
         if limits.target_compacted and lost:
-            keys = frozenset(row.s_key for row in lost if row.s_key is not None)
-            newest = (yield NewestOfKeys(keys, frozenset(row.s for row in unmatched))) if keys else {}
-            explain = partial(
-                compacted_on_target,
-                [(row, self._beside.of_source(row.s)) for row in lost],
-                newest,
-                _highest_of_keys(strangers),
-                occupied={row.t for row in self._target},
-                log=(limits.target_start, limits.target_end),
-            )
             written = {row.t_key for row in appended if row.t_key is not None}
-            explained = explain(written)
-            if keys and len(explained) < len(lost):
-                since = yield KeysBeyond(keys, limits.target_end, of_target=True)
-                explained = explain(written | since) if since else explained
+            explained = yield from self._taken_on_target(lost, unmatched, strangers, written)
             retired += [row for row in lost if row.s in explained]
             lost = [row for row in lost if row.s not in explained]
         self._add(TARGET_RETIRED, sources=retired)
         self._add(FindingKind.UNSEEN, sources=unseen)
         self._add(FindingKind.LOST, sources=lost)
+
+    def _taken_on_target(
+        self,
+        lost: Sequence[SourceLeft],
+        unmatched: Sequence[SourceLeft],
+        strangers: Sequence[TargetLeft],
+        written: set[bytes],
+    ) -> Generator[LogRequest, Any, set[int]]:
+        """Which source residuals the target's compaction explains; their offsets."""
+        limits = self._limits
+        explain = partial(
+            compacted_on_target,
+            [(row, self._beside.of_source(row.s)) for row in lost],
+            strangers=_highest_of_keys(strangers),
+            occupied={row.t for row in self._target},
+            log=(limits.target_start, limits.target_end),
+        )
+
+        def keys() -> frozenset[bytes]:
+            return frozenset(row.s_key for row in lost if row.s_key is not None and row.s not in explained)
+
+        explained: set[int] = set()
+        found = (yield NewestOfKeys(keys(), frozenset(row.s for row in unmatched))) if keys() else KeysFound()
+        newest = found.newest
+        explained = explain(newest, written_since=written)
+        if keys():
+            since = yield KeysBeyond(keys(), limits.target_end, of_target=True)
+            written = written | since
+            explained = explain(newest, written_since=written) if since else explained
+        if keys() and found.records != self._compared:
+            matched = yield from self._newest_matched(keys())
+            explained = explain(_later(newest, matched), written_since=written) if matched else explained
+        return explained
+
+
+def _later(newest: Mapping[bytes, int], matched: Mapping[bytes, int]) -> dict[bytes, int]:
+    return dict(newest) | {key: max(s, newest.get(key, s)) for key, s in matched.items()}
 
 
 def _highest_of_keys(rows: Iterable[TargetLeft]) -> dict[bytes, int]:

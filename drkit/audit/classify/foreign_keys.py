@@ -20,8 +20,8 @@ from drkit.audit.read.record_frames import Reader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
 from drkit.config.callables import named_callable
-from drkit.config.foreign_key_schema import RECORD_KEY, ForeignKeyConfig
-from drkit.model.audit import AuditRequest, ForeignKeyAudit, Orphan, TopicChoice
+from drkit.config.schema.foreign_keys import RECORD_KEY, ForeignKeyConfig
+from drkit.model.audit.audit_result import AuditRequest, ForeignKeyAudit, Orphan, TopicChoice
 from drkit.model.clock import date_of, to_millis
 from drkit.store.api import Store
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from drkit.audit.compare.merge_join import SourceLeft
@@ -171,35 +171,46 @@ class FirstEqual:
             answer[digest] = min(found, answer.get(digest, found))
 
 
+@dataclass(slots=True)
+class KeysFound:
+    """The highest offset of each key that is there, and how many records there are of whatever key."""
+
+    newest: dict[bytes, int] = field(default_factory=dict)
+    records: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NewestOfKeys:
-    """The highest source offset of each of these keys: {key: offset}. `without`: offsets that don't count."""
+    """The highest offset of each of these keys: `KeysFound`. `without`: offsets that don't count as one."""
 
     keys: frozenset[bytes]
     without: frozenset[int]
-    of_target: ClassVar[bool] = False
+    of_target: bool = False
     beyond: ClassVar[None] = None
 
     def ranges(self, log: tuple[int, int]) -> Offsets:
         """All of the log."""
         return [log]
 
-    def new(self) -> dict[bytes, int]:
+    def new(self) -> KeysFound:
         """By key."""
-        return {}
+        return KeysFound()
 
-    def add(self, answer: dict[bytes, int], batch: Batch, first: int, until: int) -> None:
+    def add(self, answer: KeysFound, batch: Batch, first: int, until: int) -> None:
         """Look in a batch."""
         columns = _columns(batch, first, until)
+        answer.records += len(columns)
+        newest = answer.newest
         for offset, key in zip(columns.offsets, columns.keys, strict=True):
             if key in self.keys and offset not in self.without:
                 assert key is not None  # noqa: S101 - it is one of the keys
-                answer[key] = max(offset, answer.get(key, offset))
+                newest[key] = max(offset, newest.get(key, offset))
 
-    def merge(self, answer: dict[bytes, int], other: Mapping[bytes, int]) -> None:
+    def merge(self, answer: KeysFound, other: KeysFound) -> None:
         """Add another task's."""
-        for key, offset in other.items():
-            answer[key] = max(offset, answer.get(key, offset))
+        answer.records += other.records
+        for key, offset in other.newest.items():
+            answer.newest[key] = max(offset, answer.newest.get(key, offset))
 
 
 @dataclass(frozen=True, slots=True)

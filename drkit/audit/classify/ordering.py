@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from drkit.audit.classify.increasing_run import heaviest_increasing
-
 MOST_RUNS = 100_000
 """Runs of one partition that are put in order exactly. Beyond, the records that come before an earlier
 one's copy count as reordered, which may be more than the fewest; the audit says so."""
@@ -127,3 +125,44 @@ class Neighbours:
             return Beside(before, before)
         at = bisect_left(lines, offset, key=attrgetter("t_lo"))
         return Beside(before, lines[at] if at < len(lines) else None)
+
+
+def heaviest_increasing(runs: Sequence[tuple[int, int]]) -> list[int]:
+    """The positions, ascending, of the runs to keep: those left out are reordered, and are the fewest records.
+
+    Runs are matched records that follow each other on both sides. Moving one record makes few runs, however long the
+    partition. Within a run nothing is out of order, so what is sought is a heaviest increasing subsequence of target
+    ranks:
+
+        source   a b c d e f            runs       [a b] [c] [d e] [f]
+        target   a b d e c f            ranks       0     4    2     5
+                                        kept       [a b]      [d e] [f]      reordered: c
+
+    Args:
+        runs: (target rank, records) of each run in the source's order; ranks are distinct, records > 0.
+
+    Of several heaviest choices the one found is the same each time. O(n log n) for n runs.
+    """
+    if not runs:
+        return []
+    # `ranks` and `weights` rise together: weights[i] is the heaviest chain that ends at or below ranks[i].
+    ranks: list[int] = []
+    weights: list[int] = []
+    ends: list[int] = []  # the run each such chain ends with
+    before = [-1] * len(runs)
+    for position, (rank, records) in enumerate(runs):
+        at = bisect_right(ranks, rank)
+        weight = records + (weights[at - 1] if at else 0)
+        before[position] = ends[at - 1] if at else -1
+        stop = at
+        while stop < len(weights) and weights[stop] <= weight:
+            stop += 1  # lighter chains that end higher are of no use any more
+        ranks[at:stop] = [rank]
+        weights[at:stop] = [weight]
+        ends[at:stop] = [position]
+    chain: list[int] = []
+    position = ends[-1]
+    while position >= 0:
+        chain.append(position)
+        position = before[position]
+    return chain[::-1]

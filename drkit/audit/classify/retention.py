@@ -7,9 +7,10 @@ empty. So a record that is missing on a compacted side is explained only where
   than on the other side (a record that was never written leaves no gap), each empty place explaining
   one record; and
 - a later record of its key is there, whoever wrote it, and also where it came after the audit had begun: a cleaner goes
-  by all that its log holds when it runs; or it is a tombstone and nothing older of its key is left, as tombstones go
-  too, after `delete.retention.ms`; or, on a source whose link mirrors records of aborted transactions, it may have been
-  one of these, which the cleaner takes in any case.
+  by all that its log holds when it runs; or it is a tombstone, or older than one that is missing, too, and nothing as
+  old of its key is left, as tombstones go after `delete.retention.ms`; or it has no key (it came before the topic was
+  compacted), or, on a source whose link mirrors records of aborted transactions, it may have been one of these: the
+  cleaner takes such in any case.
 
 The newest value of a key is never explained away.
 """
@@ -45,22 +46,26 @@ def compacted_on_target(
         occupied: target offsets that hold a residual.
         log: the target's log [first, until).
     """
-    last: dict[bytes, SourceLeft] = {}
+    tombstones: dict[bytes, int] = {}
     for row, _ in missing:
-        if row.s_key is not None and (row.s_key not in last or row.s > last[row.s_key].s):
-            last[row.s_key] = row
+        if row.s_null and row.s_key is not None:
+            tombstones[row.s_key] = max(row.s, tombstones.get(row.s_key, row.s))
     tried = []
     for row, beside in missing:
         key = row.s_key
-        if key is None or not row.placed:
+        if not row.placed:
             continue
-        newest = newest_there.get(key)
         places = (row.e + beside.displaced_before, row.e + beside.displaced_after)
-        superseded = (
-            key in written_since or (newest is not None and row.s < newest) or strangers.get(key, -1) > max(places)
-        )
-        deleted = newest is None and key not in strangers and last[key].s_null
-        if superseded or deleted:
+        if key is None:
+            explained = True
+        else:
+            newest = newest_there.get(key)
+            superseded = (
+                key in written_since or (newest is not None and row.s < newest) or strangers.get(key, -1) > max(places)
+            )
+            deleted = newest is None and key not in strangers and tombstones.get(key, -1) >= row.s
+            explained = superseded or deleted
+        if explained:
             above = None if beside.before is None else beside.before.t_hi
             below = None if beside.after is None else beside.after.t_lo
             tried.append(_Tried(row.s, places, above, below, beside.within))
@@ -83,24 +88,24 @@ def compacted_on_source(
         newest: by key, the highest source offset of a record, or one behind all that is compared.
         zones: of the partition.
         occupied: source offsets that hold a residual.
-        log: the source's log [first, until), as far as it is mirrored.
+        log: the source's log [first, until), as far as it may be mirrored.
         aborted: records of aborted transactions are mirrored, too: the source's cleaner takes these whatever their key.
     """
     tombstones: dict[bytes, int] = {}
     for row, _ in left:
         if row.t_null and row.t_key is not None:
             tombstones[row.t_key] = max(row.t, tombstones.get(row.t_key, row.t))
-    lookup = _Places(zones)
+    lookup = Places(zones)
     tried = []
     for row, beside in left:
         key = row.t_key
-        if key is None:
-            continue
         stood_before = lookup.source_of(row.t - beside.displaced_before)
         stood_after = lookup.source_of(row.t - beside.displaced_after)
         stood = stood_after if stood_before is None else stood_before
-        superseded = (stood is not None and newest.get(key, -1) > stood) or tombstones.get(key, -1) > row.t
-        if superseded or row.t_null or aborted:
+        superseded = key is not None and (
+            (stood is not None and newest.get(key, -1) > stood) or tombstones.get(key, -1) > row.t
+        )
+        if superseded or key is None or row.t_null or aborted:
             above = None if beside.before is None else beside.before.s_hi
             below = None if beside.after is None else beside.after.s_lo
             tried.append(_Tried(row.t, (stood_before, stood_after), above, below, beside.within))
@@ -141,7 +146,7 @@ def _one_each(tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int
     return {at for gap, members in rows.items() for at in sorted(members)[: len(room[gap])]}
 
 
-class _Places:
+class Places:
     """Finds whose place a target offset is."""
 
     def __init__(self, zones: Sequence[Zone]) -> None:

@@ -1,6 +1,7 @@
 """The first pass in Spark's tasks: what a mirror forwarded untouched is proven equal without decoding a record.
 
-Tasks read both sides' parts of a partition abreast and compare them (`merge_join.py`); nothing is shuffled. What they
+Tasks read both sides' parts of a partition side by side and compare them (`merge_join.py`); nothing is shuffled. What
+they
 hand over is small: stretches of matched records, and the few that have no equal one at their place. Where these are
 many, they stay in tasks (`compare.MEMORY_BUDGET`).
 """
@@ -86,7 +87,7 @@ def compared_pieces(
 
 
 def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[PieceComparison], *, full: bool) -> set[int]:
-    """Fetch residuals that tasks kept to themselves, as far as the driver has room for whole partitions of them.
+    """Fetch residuals that stayed in tasks, as far as the driver has room for whole partitions of them.
 
     Each task knows its share of the budget only, so much damage in one place stays although there would be room.
 

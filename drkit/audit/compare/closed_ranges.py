@@ -14,17 +14,17 @@ from dataclasses import replace
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.classification import TARGET_RETIRED, Judgement, judge
-from drkit.audit.compare.altered_links import unreadable_source
+from drkit.audit.classify.run_classification import TARGET_RETIRED, Judgement, judge
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
-from drkit.audit.findings.findings import count, fate_counts
+from drkit.audit.compare.transformed_links import unreadable_source
+from drkit.audit.findings.findings import count, outcome_counts
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.spark_progress import describe
 from drkit.config import Config
-from drkit.model.audit import AuditRequest, Counts, TopicChoice
-from drkit.model.continuous import GONE, KINDS, ClosedRange, Reconciled, Sample
+from drkit.model.audit.audit_result import AuditRequest, Counts, TopicChoice
+from drkit.model.audit.continuous_audit import GONE, KINDS, ClosedRange, Reconciled, Sample
 from drkit.model.errors import AuthenticationError, ConfigError
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link
@@ -35,20 +35,20 @@ MOST_SAMPLES = 5
 _TOLD = (*KINDS, TARGET_RETIRED)
 
 
-Told = Mapping[str, Sequence[tuple[int, int]]]
+CountedRanges = Mapping[str, Sequence[tuple[int, int]]]
 """Target offsets that were counted already, as ranges, by `topic:partition`."""
 
 
 def reconcile(
-    ranges: Sequence[ClosedRange], told: Told, link: Link, store: Store, config: Config, spark: SparkSession
+    ranges: Sequence[ClosedRange], told: CountedRanges, link: Link, store: Store, config: Config, spark: SparkSession
 ) -> list[Reconciled]:
     """Compare ranges of different partitions, all in one go.
 
-    What stands on the target behind the last mirrored record is no range's: `behind_mirror.py` looks at that.
+    Records on the target behind the last mirrored one belong to no range: `continuous/behind_mirror.py` audits these.
 
     Raises:
         LogMoved: retention moved the logs faster than they could be read.
-        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in; nothing was decided.
+        Unreachable, AuthenticationError: a cluster or the store doesn't answer, or refuses drkit; nothing was decided.
         DrkitError: Spark failed.
     """
     for attempt in range(1, _ATTEMPTS + 1):
@@ -95,10 +95,10 @@ def begin(
 
     Returns:
         What is to be compared, what can be said at once, and where those ranges begin that don't at their `first`, by
-        `Closed.name`.
+        `ClosedRange.name`.
 
     Raises:
-        Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
+        Unreachable, AuthenticationError: a cluster or the store doesn't answer, or refuses drkit.
     """
     try:
         whole = observe_scope(AuditRequest(link=link, out="", topics=_choices(ranges)), store, config)
@@ -145,7 +145,7 @@ def _start(scope: PartitionScope, closed: ClosedRange) -> int:
 
 
 def _another(closed: ClosedRange, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
-    """What is said of a range whose topic was deleted and made anew since."""
+    """What is said of a range whose topic was deleted and recreated since."""
     state = states.get(closed.topic)
     if state is None or state.epoch == closed.epoch:
         return None
@@ -167,7 +167,7 @@ def _choices(ranges: Sequence[ClosedRange]) -> tuple[TopicChoice, ...]:
 
 
 def _cut_down(
-    whole: Scope, ranges: Sequence[ClosedRange], told: Told, store: Store
+    whole: Scope, ranges: Sequence[ClosedRange], told: CountedRanges, store: Store
 ) -> tuple[Scope, list[ClosedRange], list[Reconciled]]:
     """The scope of the ranges alone, those ranges in its order, and what of others can be said at once."""
     observed = {(each.topic, each.partition): each for each in whole.partitions}
@@ -213,7 +213,7 @@ def after_place(scope: PartitionScope, offset: int) -> int:
 def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) -> list[Reconciled]:
     describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
     judgement = judge(Reader(spark, scope))
-    audits = count(scope, judgement, fate_counts(scope, judgement))
+    audits = count(scope, judgement, outcome_counts(scope, judgement))
     first = _first(judgement)
     unknown = _unknown(scope, judgement)
     found = [
@@ -242,19 +242,19 @@ def _unknown(scope: Scope, judgement: Judgement) -> dict[int, str]:
 
 def _first(judgement: Judgement) -> dict[int, list[Sample]]:
     """The first records of each kind of deviation, by the partition's number."""
-    found = [(each.p, str(each.fate), each.s, each.t) for each in judgement.settled if str(each.fate) in _TOLD]
+    found = [(each.p, str(each.outcome), each.s, each.t) for each in judgement.settled if str(each.outcome) in _TOLD]
     if judgement.stayed is not None:
-        nth = F.row_number().over(Window.partitionBy("p", "fate").orderBy("s", "t"))
-        wanted = judgement.stayed.where(F.col("fate").isin(*_TOLD)).withColumn("nth", nth)
-        rows = wanted.where(F.col("nth") <= MOST_SAMPLES).select("p", "fate", "s", "t").collect()
-        found += [(row["p"], row["fate"], row["s"], row["t"]) for row in rows]
+        nth = F.row_number().over(Window.partitionBy("p", "outcome").orderBy("s", "t"))
+        wanted = judgement.stayed.where(F.col("outcome").isin(*_TOLD)).withColumn("nth", nth)
+        rows = wanted.where(F.col("nth") <= MOST_SAMPLES).select("p", "outcome", "s", "t").collect()
+        found += [(row["p"], row["outcome"], row["s"], row["t"]) for row in rows]
     found.sort(key=lambda each: tuple((part is not None, part) for part in each))
     samples: defaultdict[int, list[Sample]] = defaultdict(list)
     taken: Counter[tuple[int, str]] = Counter()
-    for number, fate, s, t in found:
-        taken[number, fate] += 1
-        if taken[number, fate] <= MOST_SAMPLES:
-            samples[number].append(Sample(GONE if fate == TARGET_RETIRED else fate, s, t))
+    for number, outcome, s, t in found:
+        taken[number, outcome] += 1
+        if taken[number, outcome] <= MOST_SAMPLES:
+            samples[number].append(Sample(GONE if outcome == TARGET_RETIRED else outcome, s, t))
     return samples
 
 

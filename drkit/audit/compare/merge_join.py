@@ -1,4 +1,4 @@
-"""Both sides of a piece of one partition read abreast, batch by batch, and compared on the way. Pure.
+"""A merge join of both sides of one partition: read side by side, batch by batch, and compared on the way. Pure.
 
     source batch ──place──▶ target batch that begins there, as many records, equal digest: proven, none is decoded
                             anything else: taken apart together with what stands beside it, joined record by record
@@ -47,7 +47,7 @@ _ROW_BYTES = 2_000
 
 
 class Piece(NamedTuple):
-    """What is read abreast: offsets of both sides that belong together. `zones` are those of the source's offsets;
+    """The unit of a merge join: offsets of both sides that belong together. `zones` are those of the source's offsets;
     the window is [since_ms, until_ms), open where None; chunks are 2**shift target offsets."""
 
     source: Span
@@ -171,10 +171,10 @@ def compare_piece(
         target: the target's.
         full: decode every record, also of batches that are equal.
     """
-    return _Abreast(piece, full=full).run(_held(piece.source, source), _held(piece.target, target))
+    return _MergeJoin(piece, full=full).run(_held(piece.source, source), _held(piece.target, target))
 
 
-class _Abreast:
+class _MergeJoin:
     """Walks along both sides; what is open is decoded once nothing more can belong to it."""
 
     def __init__(self, piece: Piece, *, full: bool) -> None:

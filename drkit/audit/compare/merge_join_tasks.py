@@ -11,7 +11,7 @@ from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.range_proof import Provable, RangeProof, prove
 from drkit.audit.read.log_tasks import failures, opened, settle
 from drkit.audit.read.offset_ranges import Span
-from drkit.kafka.alteration.altered_reader import BatchReader
+from drkit.kafka.transform.transformed_reader import BatchReader
 
 
 def compare_pieces(

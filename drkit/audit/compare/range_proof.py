@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from drkit.audit.compare.merge_join import MatchedRange
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.model.audit import PlacementBasis
+from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.digests import DIGEST_MASK, Coverage, NotCovered, RangeDigest, Uncovered
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def whole(each: PartitionScope) -> ProvenRegion:
 def choose(each: PartitionScope) -> tuple[list[Provable], list[tuple[RangeDigest, Uncovered]]]:
     """The ranges of a partition that can be proven, ascending and apart, and the others with the reason.
 
-    Where ranges overlap (a target that lost records was written anew, a worker that was late) a newer generation's
+    Where ranges overlap (a target that lost records was written again, a worker that was late) a newer generation's
     is taken, else the one that begins first.
     """
     taken: list[RangeDigest] = []

@@ -19,14 +19,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from drkit.audit.compare.merge_join import MatchedRange, Piece, SourceLeft, TargetLeft
 from drkit.audit.compare.scope import Scope
 from drkit.model.digests import Coverage
-from drkit.model.ranges import merged_ranges
+from drkit.model.offsets import merged_ranges
 
 MEMORY_BUDGET = 256 << 20
 """Bytes of residuals that the driver holds in all, about."""
@@ -54,10 +53,6 @@ RESIDUAL_TYPES = {
     "t_null": "boolean",
 }
 """Columns of a residual, with their Spark types."""
-
-_ARROW = {"long": pa.int64(), "boolean": pa.bool_(), "binary": pa.binary()}
-RESIDUAL_ARROW = {name: _ARROW[kind] for name, kind in RESIDUAL_TYPES.items()}
-"""The same with Arrow's types."""
 
 
 @dataclass(frozen=True, slots=True)

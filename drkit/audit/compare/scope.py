@@ -13,17 +13,17 @@ from datetime import datetime
 from typing import Any
 
 from drkit.audit.compare.offset_zones import Zone, nominal, place, source_of, zones
-from drkit.audit.compare.source_divergence import source_kept
+from drkit.audit.compare.unproven_source import source_kept
 from drkit.audit.read.log_source import reached
 from drkit.config import Config
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.alteration.alteration import configured_at
-from drkit.kafka.alteration.altered_reader import packed_alteration
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
+from drkit.kafka.transform.record_transform import configured_at
+from drkit.kafka.transform.transformed_reader import packed_alteration
 from drkit.mapping.target_start import missing_until
-from drkit.model.audit import AuditRequest, PlacementBasis, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
@@ -337,7 +337,7 @@ class _Builder:
         if any(each.topic == topic and each.by_content_only for each in self.partitions):
             self.incomplete.append(
                 f"no mapping is recorded for {topic}, so it was compared by content and order only: it was never "
-                "mirrored by drkit, was made anew, or the store lost it"
+                "mirrored by drkit, was recreated, or the store lost it"
             )
 
     def _notes_of(
@@ -353,10 +353,10 @@ class _Builder:
         if state is None:
             return on_source is None
         if on_target is not None and on_target.topic_id != state.target_topic_id:
-            self.notes.append(f"{name} was made anew on {self._link.id.target} after the mirror made it")
+            self.notes.append(f"{name} was recreated on {self._link.id.target} after the mirror made it")
         if on_source is not None and on_source.topic_id != state.source_topic_id:
             self.notes.append(
-                f"{topic} was made anew on {self._link.id.source} after it was mirrored: what was mirrored before "
+                f"{topic} was recreated on {self._link.id.source} after it was mirrored: what was mirrored before "
                 "counts as source_retired, what is there now as unseen unless the target holds the same"
             )
             return True

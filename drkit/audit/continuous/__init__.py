@@ -1,1 +1,1 @@
-"""An audit that runs beside the mirror."""
+"""The continuous audit, which runs beside the mirror."""

@@ -1,4 +1,4 @@
-"""What stands on the target behind the last record that was mirrored: no closed range's, and looked at all the same."""
+"""Records on the target behind the last mirrored one: they belong to no closed range, and are audited as well."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.classification import Judgement, judge
+from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.compare.offset_zones import place, source_of
 from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
-from drkit.model.audit import AuditRequest, Counts, FindingKind, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, Counts, FindingKind, TopicChoice
+from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.clock import now, to_millis
-from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
 
 class Behind:
-    """Looks at what stands on the target behind the last record that was mirrored and reconciled.
+    """Audits the records on the target behind the last one that was mirrored and reconciled.
 
-    That is no closed range's, and nothing would look at it before the mirror goes on. What the mirror may have written
-    beyond its watermark is left to the range that it will be in.
+    No closed range holds them, and nothing would read them before the mirror continues. What the mirror may have
+    written beyond its watermark is left to the range that it will be in.
     """
 
     def __init__(self, link: Link, store: Store, config: Config) -> None:
@@ -39,8 +39,8 @@ class Behind:
         self._config = config
         self._ends: dict[str, int] = {}
 
-    def look(self, progress: AuditProgress, session: Callable[[], SparkSession]) -> list[Behold]:
-        """What is there that wasn't told yet.
+    def check(self, progress: AuditProgress, session: Callable[[], SparkSession]) -> list[Behold]:
+        """The records there that weren't reported yet.
 
         Args:
             progress: up to where partitions are reconciled, and what was told of before.
@@ -48,7 +48,7 @@ class Behind:
 
         Raises:
             LogMoved: retention moved a log meanwhile.
-            Unreachable, NotLetIn: a cluster or the store doesn't answer, or lets nobody in.
+            Unreachable, AuthenticationError: a cluster or the store doesn't answer, or refuses drkit.
             ConfigError: a topic is gone.
         """
         if not progress.through:
@@ -85,7 +85,7 @@ class Behind:
         return [each for each in found if each is not None]
 
     def again(self) -> None:
-        """What was found could not be told: look again."""
+        """What was found could not be reported: find it again."""
         self._ends.clear()
 
 
@@ -100,16 +100,16 @@ def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
     kinds = {str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN)}
     found: Iterable[tuple[str, int | None, int | None]] = sorted(
         (
-            (str(fate.fate), fate.s, fate.t)
-            for fate in judgement.settled
-            if fate.p == each.number and fate.t is not None
+            (str(entry.outcome), entry.s, entry.t)
+            for entry in judgement.settled
+            if entry.p == each.number and entry.t is not None
         ),
         key=lambda one: one[2] or 0,
     )
-    if judgement.stayed is not None and not found:  # a partition's fates are here or there
-        stayed = judgement.stayed.where((F.col("p") == each.number) & F.col("fate").isin(*kinds))
-        rows = stayed.select("fate", "s", "t").orderBy("t").toLocalIterator()
-        found = ((row["fate"], row["s"], row["t"]) for row in rows)
+    if judgement.stayed is not None and not found:  # a partition's classifications are here or there
+        stayed = judgement.stayed.where((F.col("p") == each.number) & F.col("outcome").isin(*kinds))
+        rows = stayed.select("outcome", "s", "t").orderBy("t").toLocalIterator()
+        found = ((row["outcome"], row["s"], row["t"]) for row in rows)
     offsets: list[tuple[int, int]] = []
     counts: Counter[str] = Counter()
     first: list[Sample] = []

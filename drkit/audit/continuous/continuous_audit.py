@@ -26,17 +26,17 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from drkit.audit.compare.altered_links import callables_of
-from drkit.audit.compare.closed_ranges import Told, begin, reconcile
+from drkit.audit.compare.closed_ranges import CountedRanges, begin, reconcile
+from drkit.audit.compare.transformed_links import callables_of
 from drkit.audit.continuous.behind_mirror import Behind
 from drkit.audit.continuous.watermark_stream import closed_ranges
 from drkit.audit.run import refuse_unmapped
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, quietly, ship_callables, spark_session
 from drkit.config import Config
-from drkit.kafka.alteration.alteration import Alteration
+from drkit.kafka.transform.record_transform import Alteration
+from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.clock import from_millis, iso, now
-from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -72,7 +72,7 @@ class ContinuousRequest:
 
 
 class _StopAsked(Exception):
-    """Somebody wants the audit to end; the batch is run again next time."""
+    """The audit was asked to stop; the batch is run again next time."""
 
 
 class ContinuousAudit:
@@ -181,11 +181,11 @@ class ContinuousAudit:
             raise failed
 
     def _look_behind(self) -> None:
-        """What stands on the target behind all that is reconciled: between batches, as it is no range's."""
+        """Audit the target behind all that is reconciled: between batches, as it belongs to no range."""
         progress = self._progress
         assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
         try:
-            found = self._behind.look(progress, partial(spark_session, self._runtime))
+            found = self._behind.check(progress, partial(spark_session, self._runtime))
             if not found:
                 return
             progress = progress.beheld(found)
@@ -222,7 +222,7 @@ class ContinuousAudit:
             raise DrkitError(
                 f"{self._request.checkpoint} is torn: the stream is at batch {batch}, the sum at {progress.batch}",
                 meaning="One of its parts was put back from an earlier time; ranges between them are in no sum",
-                remedy="Give another --checkpoint to begin anew",
+                remedy="Give another --checkpoint to begin again",
             )
         closed = [ClosedRange(*row) for row in rows.collect()]
         kept, found, progress = self._begun(closed, batch, progress)
@@ -257,7 +257,7 @@ class ContinuousAudit:
             keep_progress(self._request.checkpoint, progress)
         return sorted({*closed} - {*unsure} | {*kept}), aside, progress
 
-    def _compared(self, lot: Sequence[ClosedRange], told: Told) -> list[Reconciled]:
+    def _compared(self, lot: Sequence[ClosedRange], told: CountedRanges) -> list[Reconciled]:
         return reconcile(lot, told, self._request.link, self._store, self._config, spark_session(self._runtime))
 
     def _patiently(self, look: Callable[[], Found]) -> Found:
@@ -291,7 +291,7 @@ def load_progress(checkpoint: Path, link: str) -> AuditProgress | None:
             raise DrkitError(
                 f"{checkpoint} is torn: {STATE_FILE} is missing beside the stream's checkpoint",
                 meaning="What was reconciled before is in no sum",
-                remedy="Give another --checkpoint to begin anew",
+                remedy="Give another --checkpoint to begin again",
             ) from None
         return None
     except OSError as error:
@@ -334,7 +334,7 @@ def _held(checkpoint: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refused(
-                f"another continuous audit is at work on {checkpoint}",
+                f"another continuous audit is running on {checkpoint}",
                 meaning="Two of them would count the same ranges",
                 remedy="Stop it first, or give another --checkpoint",
             ) from None

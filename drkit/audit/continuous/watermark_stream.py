@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from drkit.model.audit import TopicChoice
+from drkit.model.audit.audit_result import TopicChoice
+from drkit.model.audit.continuous_audit import ClosedRange
 from drkit.model.clock import now, to_millis
-from drkit.model.continuous import ClosedRange
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId, is_canary
 from drkit.store import open_store
@@ -114,7 +114,7 @@ class _Share(InputPartition):
 class WatermarkReader(DataSourceStreamReader):
     """Reads the watermarks, in the process that plans.
 
-    Spark asks a new stream for `latestOffset`, then for `initialOffset`. Where a stream goes on, what it asks the new
+    Spark asks a new stream for `latestOffset`, then for `initialOffset`. Where a stream continues, what it asks the new
     reader first is the `partitions` between the newest offset of the checkpoint and that same one: so it tells what was
     seen last, and no later offset goes behind that.
     """
@@ -143,7 +143,7 @@ class WatermarkReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One task with the ranges between two offsets."""
-        if self._last is None or self._last["at"] < end["at"]:  # where the stream goes on
+        if self._last is None or self._last["at"] < end["at"]:  # where the stream continues
             self._last = end
         rows = [tuple(each) for each in between(start, end)]
         return [_Share(rows)] if rows else []

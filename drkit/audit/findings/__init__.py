@@ -1,1 +1,1 @@
-"""Findings as they are handed over: files, tables, one group's view."""
+"""Findings in their forms: files, tables, one group's view."""

@@ -1,4 +1,4 @@
-"""From fates to what an audit hands over: counts by partition, the findings' Parquet, the first of them."""
+"""From classifications to results: counts by partition, the findings' Parquet, the first findings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.classification import SOURCE_RETIRED, TARGET_APPENDED, TARGET_RETIRED, UNCOMPARED, Judgement
 from drkit.audit.classify.classification_tasks import FACTS, PAIR
 from drkit.audit.classify.classifier import Classification
+from drkit.audit.classify.run_classification import (
+    SOURCE_RETIRED,
+    TARGET_APPENDED,
+    TARGET_RETIRED,
+    UNCOMPARED,
+    Judgement,
+)
 from drkit.audit.compare.record_pass import within
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
 from drkit.audit.findings.other_partitions import explained, pair_findings, pair_frame, unpaired
 from drkit.audit.read.record_frames import Reader, date_column, keep
-from drkit.model.audit import Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.audit.audit_result import Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError
 
@@ -33,28 +39,28 @@ _GRAVITY = {str(kind): position for position, kind in enumerate(FindingKind)}
 _OF_TARGET = (str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN))
 
 
-FateCounts = Mapping[int, Mapping[str, int]]
-"""By number of the partition and fate, within the time window; a fate that isn't there counts 0. PAIR counts records
+OutcomeCounts = Mapping[int, Mapping[str, int]]
+"""By partition number and outcome, within the time window; an outcome that isn't there counts 0. PAIR counts records
 that were found elsewhere than at their place."""
 
 
-def fate_counts(scope: Scope, judgement: Judgement) -> FateCounts:
+def outcome_counts(scope: Scope, judgement: Judgement) -> OutcomeCounts:
     """What a judgement comes to in figures: one look, from which all other figures follow."""
     counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for fate in judgement.settled:
-        if scope.within(fate.stamp):
-            counts[fate.p][str(fate.fate)] += 1
+    for entry in judgement.settled:
+        if scope.within(entry.stamp):
+            counts[entry.p][str(entry.outcome)] += 1
     for pair in judgement.moved:
         if scope.within(pair.stamp):
             counts[pair.p][PAIR] += 1
     if judgement.in_spark is not None:
-        inside = judgement.in_spark.where((F.col("fate") != FACTS) & within(scope, _stamp()))
-        for row in inside.groupBy("p", "fate").count().collect():
-            counts[row["p"]][row["fate"]] += row["count"]
+        inside = judgement.in_spark.where((F.col("outcome") != FACTS) & within(scope, _stamp()))
+        for row in inside.groupBy("p", "outcome").count().collect():
+            counts[row["p"]][row["outcome"]] += row["count"]
     return counts
 
 
-def count(scope: Scope, judgement: Judgement, counts: FateCounts) -> tuple[PartitionAudit, ...]:
+def count(scope: Scope, judgement: Judgement, counts: OutcomeCounts) -> tuple[PartitionAudit, ...]:
     """The counts of every partition, within the time window.
 
     Raises:
@@ -65,7 +71,7 @@ def count(scope: Scope, judgement: Judgement, counts: FateCounts) -> tuple[Parti
 
 
 def hand_over(
-    reader: Reader, judgement: Judgement, counts: FateCounts, path: Path, run: str
+    reader: Reader, judgement: Judgement, counts: OutcomeCounts, path: Path, run: str
 ) -> tuple[int, tuple[Finding, ...]]:
     """Write all findings within the time window as Parquet, none too; `run` names the audit in it.
 
@@ -86,7 +92,7 @@ def hand_over(
     return total, first_findings(frame)
 
 
-def uncompared(counts: FateCounts) -> set[int]:
+def uncompared(counts: OutcomeCounts) -> set[int]:
     """The partitions with records of the target that could be compared with nothing."""
     return {number for number, of in counts.items() if of[UNCOMPARED]}
 
@@ -94,10 +100,12 @@ def uncompared(counts: FateCounts) -> set[int]:
 def unseen_before(judgement: Judgement, instant: datetime) -> int:
     """How many unseen records are stamped before an instant."""
     limit = to_millis(instant)
-    held = sum(each.fate == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
+    held = sum(each.outcome == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
     if judgement.stayed is None:
         return held
-    return held + judgement.stayed.where((F.col("fate") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
+    return (
+        held + judgement.stayed.where((F.col("outcome") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
+    )
 
 
 def findings_frame(reader: Reader, judgement: Judgement, run: str, *, paired: bool) -> DataFrame | None:
@@ -105,13 +113,13 @@ def findings_frame(reader: Reader, judgement: Judgement, run: str, *, paired: bo
 
     Columns as in `findings_files.SCHEMA`. `paired`: some of them may explain each other across partitions.
     """
-    if judgement.fates is None:
+    if judgement.classifications is None:
         return None
     names = [(each.number, each.topic, each.target_topic, each.partition) for each in reader.scope.partitions]
     types = {"p": pa.int32(), "topic": pa.string(), "target_topic": pa.string(), "partition": pa.int32()}
-    of_target = F.col("fate").isin(*_OF_TARGET)
-    corrupted = F.col("fate") == str(FindingKind.CORRUPTED)
-    rows = judgement.fates.where(F.col("fate").isin([str(kind) for kind in FindingKind]))
+    of_target = F.col("outcome").isin(*_OF_TARGET)
+    corrupted = F.col("outcome") == str(FindingKind.CORRUPTED)
+    rows = judgement.classifications.where(F.col("outcome").isin([str(kind) for kind in FindingKind]))
     rows = (
         rows.withColumn("stamp", _stamp())
         .where(within(reader.scope, F.col("stamp")))
@@ -119,7 +127,7 @@ def findings_frame(reader: Reader, judgement: Judgement, run: str, *, paired: bo
     )
     target_digest = _digest("t1", "t2")
     frame = rows.select(
-        F.col("fate").alias("kind"),
+        F.col("outcome").alias("kind"),
         "topic",
         "target_topic",
         "partition",
@@ -151,11 +159,11 @@ def first_findings(frame: DataFrame | None) -> tuple[Finding, ...]:
 
 
 def few_findings(scope: Scope, settled: Iterable[Classification]) -> list[Finding]:
-    """The findings among fates that are in hand, in the order in which results have them."""
+    """The findings among these classifications, in the order in which results have them."""
     found = [
-        _few_finding(scope.partitions[fate.p], fate)
-        for fate in settled
-        if str(fate.fate) in _GRAVITY and scope.within(fate.stamp)
+        _few_finding(scope.partitions[entry.p], entry)
+        for entry in settled
+        if str(entry.outcome) in _GRAVITY and scope.within(entry.stamp)
     ]
     return pair_findings(sorted(found, key=_order))
 
@@ -166,19 +174,19 @@ def _order(each: Finding) -> tuple[int, str, int, int, int]:
     return _GRAVITY[each.kind], each.topic, each.partition, offsets[0], beside
 
 
-def _few_finding(each: PartitionScope, fate: Classification) -> Finding:
-    source, target = fate.source, fate.target
+def _few_finding(each: PartitionScope, entry: Classification) -> Finding:
+    source, target = entry.source, entry.target
     of_source = None if source is None else (source.s_ts, source.s_key, source.s1, source.s2)
     of_target = None if target is None else (target.t_ts, target.t_key, target.t1, target.t2)
     stamp, key, first, second = of_source or of_target or (0, None, 0, 0)
     both = of_target if source is not None else None
     return Finding(
-        kind=FindingKind(fate.fate),
+        kind=FindingKind(entry.outcome),
         topic=each.topic,
         target_topic=each.target_topic,
         partition=each.partition,
-        source_offset=fate.s,
-        target_offset=fate.t,
+        source_offset=entry.s,
+        target_offset=entry.t,
         timestamp_ms=stamp,
         key=key,
         digest=_hex(first, second),
@@ -204,23 +212,25 @@ def _write_few(found: Sequence[Finding], path: Path, scope: Scope, run: str) -> 
     write_rows(rows, path)
 
 
-def _partition(each: PartitionScope, judgement: Judgement, fates: Mapping[str, int], *, window: bool) -> PartitionAudit:
+def _partition(
+    each: PartitionScope, judgement: Judgement, outcomes: Mapping[str, int], *, window: bool
+) -> PartitionAudit:
     tally = judgement.comparison.tallies[each.number]
-    kinds = {kind.value: fates[kind.value] for kind in FindingKind}
-    matched = tally.matched_inside + fates[PAIR]
+    kinds = {kind.value: outcomes[kind.value] for kind in FindingKind}
+    matched = tally.matched_inside + outcomes[PAIR]
     unreadable = kinds["unreadable"]
     extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
-    aside = fates[SOURCE_RETIRED] + fates[TARGET_APPENDED] + fates[UNCOMPARED]
+    aside = outcomes[SOURCE_RETIRED] + outcomes[TARGET_APPENDED] + outcomes[UNCOMPARED]
     # A corrupted record is in the window by its source's stamp, so with a window the target's records
     # can't be told by their own stamps alone; without one they are counted independently.
     target_records = unreadable + (matched + extra if window else tally.matched + tally.target_left - aside)
     counts = Counts(
-        source_records=tally.matched_inside + tally.source_left_inside - fates[TARGET_RETIRED],
+        source_records=tally.matched_inside + tally.source_left_inside - outcomes[TARGET_RETIRED],
         target_records=target_records,
         matched=matched,
-        source_retired=fates[SOURCE_RETIRED],
-        target_retired=fates[TARGET_RETIRED],
-        target_appended=fates[TARGET_APPENDED],
+        source_retired=outcomes[SOURCE_RETIRED],
+        target_retired=outcomes[TARGET_RETIRED],
+        target_appended=outcomes[TARGET_APPENDED],
         **kinds,
     )
     broken = counts.broken_identity()
@@ -252,7 +262,7 @@ def _partition(each: PartitionScope, judgement: Judgement, fates: Mapping[str, i
 
 
 def _stamp() -> Column:
-    """The timestamp (ms) that a fate goes by: the source record's, else the target's."""
+    """The timestamp (ms) of a classification: the source record's, else the target's."""
     return F.coalesce("s_ts", "t_ts")
 
 

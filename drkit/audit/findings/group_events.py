@@ -1,4 +1,4 @@
-"""What an audit's judgement means to one group: its fates, against the group's positions on both sides.
+"""What an audit's classifications mean for one group, by the group's positions on both sides.
 
 A record is told apart by two questions: had the group read it on the source (its offset is below the group's source
 position), and will it read it on the target (its offset there is at or above the group's target position)?
@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.classification import SOURCE_RETIRED, TARGET_RETIRED, Judgement
+from drkit.audit.classify.run_classification import SOURCE_RETIRED, TARGET_RETIRED, Judgement
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.read.record_frames import Reader, keep
-from drkit.model.audit import FindingKind
-from drkit.model.group_audit import Reason
+from drkit.model.audit.audit_result import FindingKind
+from drkit.model.audit.group_audit import Reason
 
 _PAIR = "pair"
 _COPY = "copy"
@@ -56,7 +56,7 @@ class Events:
 def find_events(reader: Reader, judgement: Judgement, borders: Sequence[GroupBorder]) -> dict[int, Events]:
     """By partition number, what the judgement says of records on either side of a group's positions."""
     found = {each.number: Events() for each in borders}
-    if judgement.fates is None and judgement.pairs is None:
+    if judgement.classifications is None and judgement.pairs is None:
         return found
     limits = F.broadcast(reader.frame(_TYPES, borders))
     _set_apart(judgement, limits, found)
@@ -94,10 +94,10 @@ def _set_apart(judgement: Judgement, limits: DataFrame, found: Mapping[int, Even
 def _told(judgement: Judgement, limits: DataFrame) -> DataFrame:
     """Every record that is not at its place and concerns the group: `p`, `reason`, `s`, `t`."""
     parts = []
-    if judgement.fates is not None:
-        parts.append(judgement.fates.select("fate", "p", "s", "t"))
+    if judgement.classifications is not None:
+        parts.append(judgement.classifications.select("outcome", "p", "s", "t"))
     if judgement.pairs is not None:
-        parts.append(judgement.pairs.select(F.lit(_PAIR).alias("fate"), "p", "s", "t"))
+        parts.append(judgement.pairs.select(F.lit(_PAIR).alias("outcome"), "p", "s", "t"))
     rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     reason = F.coalesce(*(F.when(condition, F.lit(str(name))) for condition, name in _reasons()))
     told = rows.join(limits, "p").withColumn("reason", reason)
@@ -106,22 +106,22 @@ def _told(judgement: Judgement, limits: DataFrame) -> DataFrame:
 
 def _reasons() -> list[tuple[Column, str]]:
     """Conditions and reasons; a condition on a position that isn't known doesn't hold."""
-    fate, s, t = F.col("fate"), F.col("s"), F.col("t")
+    outcome, s, t = F.col("outcome"), F.col("s"), F.col("t")
     read, unread = s < F.col("source"), s >= F.col("source")
     ahead, behind = t >= F.col("target"), t < F.col("target")
-    both = fate.isin(_PAIR, str(FindingKind.CORRUPTED))
-    copy, retired = fate == str(FindingKind.DUPLICATED), fate == SOURCE_RETIRED
+    both = outcome.isin(_PAIR, str(FindingKind.CORRUPTED))
+    copy, retired = outcome == str(FindingKind.DUPLICATED), outcome == SOURCE_RETIRED
     return [
         (both & read & ahead, Reason.REREAD),
         (both & unread & behind, Reason.POSITION),
-        ((fate == str(FindingKind.CORRUPTED)) & unread & ahead, Reason.CORRUPTED),
+        ((outcome == str(FindingKind.CORRUPTED)) & unread & ahead, Reason.CORRUPTED),
         (copy & read & ahead, Reason.REREAD),
         (copy & unread & ahead, _COPY),
         (retired & ahead & (t < F.col("border")), Reason.REREAD),
         (retired & behind & (t >= F.col("border")), Reason.POSITION),
-        ((fate == str(FindingKind.LOST)) & unread, Reason.LOST),
-        ((fate == str(FindingKind.UNSEEN)) & unread, Reason.UNMIRRORED),
-        ((fate == TARGET_RETIRED) & unread, Reason.RETIRED),
+        ((outcome == str(FindingKind.LOST)) & unread, Reason.LOST),
+        ((outcome == str(FindingKind.UNSEEN)) & unread, Reason.UNMIRRORED),
+        ((outcome == TARGET_RETIRED) & unread, Reason.RETIRED),
     ]
 
 

@@ -29,9 +29,8 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.protocol.record_batch import MAGIC
 from drkit.kafka.protocol.record_columns import RecordColumns
-from drkit.model.audit import AuditRequest, TopicChoice
-from drkit.model.clock import iso, now
-from drkit.model.group_audit import (
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
+from drkit.model.audit.group_audit import (
     CountBasis,
     GroupAudit,
     GroupCounts,
@@ -41,6 +40,7 @@ from drkit.model.group_audit import (
     GroupWitness,
     Reason,
 )
+from drkit.model.clock import iso, now
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store

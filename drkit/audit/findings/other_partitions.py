@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from drkit.audit.read.record_frames import keep
-from drkit.model.audit import Finding, FindingKind
+from drkit.model.audit.audit_result import Finding, FindingKind
 
 COLUMNS = ("other_partition", "other_offset")
 _MISSING = (FindingKind.LOST, FindingKind.UNSEEN)

@@ -9,7 +9,7 @@ from drkit.config import Config
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.protocol.record_columns import Headers, RecordColumns
 from drkit.kafka.protocol.records import Damaged
-from drkit.model.audit import Finding
+from drkit.model.audit.audit_result import Finding
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 

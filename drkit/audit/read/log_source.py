@@ -1,6 +1,6 @@
 """Kafka's logs as DataFrames, one row a record.
 
-An audit reads both sides in one task instead (`merge_join.py`), so what it compares is never a row of Spark's.
+An audit reads both sides in one task instead (`compare/merge_join.py`), so what it compares is never a row of Spark's.
 
 Spark's Python tasks decode: one row a record, and one for each stretch of offsets that can't be read, as Arrow. They
 read committed records, each about as many offsets as the next. How to reach the cluster, secrets included, travels to
@@ -29,7 +29,7 @@ from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
 from drkit.kafka.config.portable_config import packed
 
 if TYPE_CHECKING:
-    from drkit.config.schema import ClusterConfig
+    from drkit.config.schema.config import ClusterConfig
 
 HEADERS = ArrayType(StructType([StructField("key", BinaryType()), StructField("value", BinaryType())]))
 """Names as bytes: what isn't UTF-8 stays what it is."""
@@ -66,7 +66,7 @@ def reached(
     alias: str, cluster: ClusterConfig, *, committed: bool = True, alteration: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """How a task reaches a cluster (`log_tasks.opened`), files included, whether it reads committed records only, and
-    what it does to them (`drkit.kafka.alteration.altered_reader.packed_alteration`). It holds secrets.
+    what it does to them (`drkit.kafka.transform.transformed_reader.packed_alteration`). It holds secrets.
 
     Raises:
         ConfigError: a secret or a file can't be read.

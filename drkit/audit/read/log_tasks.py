@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from drkit.audit.read.offset_ranges import Span
-from drkit.kafka.alteration.altered_reader import AlteredReader, BatchReader, unpacked_alteration
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.portable_config import unpacked
 from drkit.kafka.protocol.record_columns import Headers, RecordColumns
+from drkit.kafka.transform.transformed_reader import AlteredReader, BatchReader, unpacked_alteration
 from drkit.model.errors import DrkitError
 
 FAILED = "drkit-task-failed "

@@ -1,4 +1,4 @@
-"""What is read, and how it is shared out among tasks. Pure."""
+"""Offset ranges, and their distribution among tasks. Pure."""
 
 from __future__ import annotations
 

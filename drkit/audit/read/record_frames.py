@@ -201,7 +201,7 @@ def in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterable[Any]]
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Compute a frame now, once, and go on from the result (memory, then disk).
+    """Compute a frame now, once, and continue from the result (memory, then disk).
 
     Its plan is cut off with it: steps that build on each other would otherwise make plans that grow
     exponentially, whatever the size of the data.

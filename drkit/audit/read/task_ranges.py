@@ -1,4 +1,4 @@
-"""How a scope is cut into pieces that tasks read abreast. Pure.
+"""Cuts a scope into pieces, each of which a task reads on both sides. Pure.
 
 A partition is cut at offsets of the source; where each cut is on the target follows from the mapping: places rise with
 offsets, so everything that belongs to the source's part stands in the target's.

@@ -1,1 +1,1 @@
-"""What only one side holds: kept, checked, put back."""
+"""Salvage: records that only one side holds are kept, checked, replayed."""

@@ -33,7 +33,7 @@ from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.config.client_config import aiokafka_config, confluent_config
-from drkit.model.audit import SalvageClass, TopicChoice
+from drkit.model.audit.audit_result import SalvageClass, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.topology import LinkId, TopicPartition

@@ -45,7 +45,7 @@ from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.audit import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
+from drkit.model.audit.audit_result import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
@@ -203,16 +203,16 @@ def _wanted(found: Judged) -> _Wanted:
         ranges[p] = min(low, known[0]), max(high + 1, known[1])
 
     held = [
-        (each.p, each.s, _KINDS[str(each.fate)])
+        (each.p, each.s, _KINDS[str(each.outcome)])
         for each in found.judgement.settled
-        if str(each.fate) in _KINDS and each.s is not None
+        if str(each.outcome) in _KINDS and each.s is not None
     ]
     for p, s, kind in held:
         add(p, kind, 1, s, s)
     frame = found.reader.frame({"p": pa.int32(), "s": pa.int64(), "kind": pa.string()}, held)
     stayed = found.judgement.stayed
     if stayed is not None:
-        kind_of = F.coalesce(*(F.when(F.col("fate") == fate, kind) for fate, kind in _KINDS.items()))
+        kind_of = F.coalesce(*(F.when(F.col("outcome") == outcome, kind) for outcome, kind in _KINDS.items()))
         more = keep(stayed.select("p", "s", kind_of.alias("kind")).where("kind is not null"))
         for row in more.groupBy("p", "kind").agg(F.count("s"), F.min("s"), F.max("s")).collect():
             add(*row)

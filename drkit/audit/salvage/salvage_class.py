@@ -1,7 +1,7 @@
-"""How salvaged records stand to what the target holds now: new key, conflicting key, identical.
+"""Classes of salvaged records against the target as it is now: new key, conflicting key, identical.
 
 A record is `new` only where nothing of its key on the target is, or may be, later than it: neither behind its own
-place, nor among what the target got from others (its own producers after a failover, a topic made anew, records from
+place, nor among what the target got from others (its own producers after a failover, a recreated topic, records from
 nowhere). Whatever the target holds of its key there, a replay would overwrite for whoever keeps the last of a key.
 """
 
@@ -21,7 +21,7 @@ from drkit.audit.run import Judged
 from drkit.audit.salvage.salvage_size import Size
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.audit import FindingKind, SalvageClass, SalvageKind
+from drkit.model.audit.audit_result import FindingKind, SalvageClass, SalvageKind
 from drkit.model.topology import TopicPartition
 
 
@@ -115,13 +115,13 @@ def _others_from(each: PartitionScope, found: Judged) -> int:
 
 def _strange_keys(found: Judged) -> DataFrame:
     """`p`, `key`, `strange`: keys of target records that no source record stands for, before where others write."""
-    fates = found.judgement.fates
-    if fates is None:
+    classifications = found.judgement.classifications
+    if classifications is None:
         types = {"p": pa.int32(), "key": pa.binary(), "strange": pa.bool_()}
         return F.broadcast(found.reader.frame(types, []))
     kinds = [FindingKind.FOREIGN.value, FindingKind.CORRUPTED.value]
-    mine = F.col("fate") == FindingKind.CORRUPTED.value
-    odd = fates.where(F.col("fate").isin(kinds) & F.col("t_key").isNotNull())
+    mine = F.col("outcome") == FindingKind.CORRUPTED.value
+    odd = classifications.where(F.col("outcome").isin(kinds) & F.col("t_key").isNotNull())
     # an altered record of its own key stands in its place, not behind it
     odd = odd.where(~mine | ~F.coalesce(F.col("t_key") == F.col("s_key"), F.lit(False)))
     keys = odd.select("p", F.col("t_key").alias("key"), F.lit(True).alias("strange"))

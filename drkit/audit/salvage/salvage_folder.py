@@ -38,7 +38,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         made = manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(
-            f"{path} can't be read as a salvage's manifest: {error}", remedy="Restore it, or salvage anew"
+            f"{path} can't be read as a salvage's manifest: {error}", remedy="Restore it, or salvage again"
         ) from error
     if made != FORMAT:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Spark's failures in drkit's words: the cause that matters, never a Java trace."""
+"""Translates Spark's failures into drkit's errors: the root cause, never a Java trace."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _KEPT = ("Checkpoint block rdd_", "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND")
 
 
 class LogMoved(DrkitError):
-    """Records went away while they were read (retention, a deleted topic): look again and start anew."""
+    """Records were removed while they were read (retention, a deleted topic): start again."""
 
 
 class KeptWorkLost(DrkitError):
-    """An executor was lost with what it kept of the work so far: start anew."""
+    """An executor was lost with its part of the work so far: start again."""
 
 
 _KINDS: dict[str, type[DrkitError]] = {
@@ -95,7 +95,7 @@ def told_by_task(error: BaseException) -> DrkitError | None:
 
 
 def causes(error: BaseException) -> list[str]:
-    """What failed, outermost first: `class: message`, each on one line."""
+    """The chain of causes, outermost first: `class: message`, each on one line."""
     java = _java_exception(error)
     if java is None:
         return [_one_line(str(error)) or type(error).__name__]

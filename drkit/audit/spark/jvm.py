@@ -1,4 +1,4 @@
-"""Spark's JVM as a child process of our own: its output in a file, its end in our hands.
+"""Spark's JVM as a child process of drkit: with its output in a file, ended by drkit.
 
 PySpark would launch it with this process's stdout, give no handle before it answers, and leave it to
 itself when interrupted meanwhile. So it is launched here and PySpark connects to it as it does under
@@ -60,7 +60,7 @@ _FLAGS = (
 
 
 class Launch:
-    """A JVM on its way, which somebody else may call off."""
+    """The launch of a JVM, which another thread may cancel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class Jvm:
             return launch()
 
     def end(self) -> None:
-        """Let it go (its stdin closes), and make sure that it went."""
+        """Close its stdin, and make sure that it ends."""
         if self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
@@ -141,7 +141,7 @@ def launch_jvm(
     if local:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         environment.pop("SPARK_CONF_DIR", None)
-        # Workers import drkit as this process does, compiled, not from an archive that each of them compiles anew.
+        # Workers import drkit as this process does, compiled, not from an archive that each of them compiles again.
         paths = [str(Path(drkit.__file__).parents[1]), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with (folder / LOG).open("wb") as output:

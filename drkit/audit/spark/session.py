@@ -1,4 +1,4 @@
-"""One Spark session for this process: started quietly, reused by every audit, gone without a trace.
+"""The Spark session of this process: started without output, reused by every audit, removed completely.
 
 Nothing of Spark reaches stdout: the JVM is launched by drkit with its output in a log file of a
 temporary folder, which also holds everything else that Spark writes and is removed at the end.
@@ -241,7 +241,7 @@ def quietly() -> Iterator[None]:
     JVM didn't answer; the errors themselves are raised all the same.
     """
     root = logging.getLogger()
-    inner = _not_of_py4j in root.filters  # the outer block goes on without noise
+    inner = _not_of_py4j in root.filters  # the outer block continues without noise
     root.addFilter(_not_of_py4j)
     try:
         with warnings.catch_warnings():
@@ -305,7 +305,7 @@ def _start(runtime: SparkRuntime, folder: Path, launch: Launch | None, *, brief:
             try:
                 return starting.result(), jvm
             except BaseException:
-                jvm.kill()  # or the thread would go on waiting for it
+                jvm.kill()  # or the thread would keep waiting for it
                 raise
     except BaseException:
         jvm.kill()
@@ -352,7 +352,7 @@ def _answers(session: SparkSession) -> bool:
 
 
 def _forget_gateway() -> None:
-    """Make PySpark start anew: it would look for its next context in the JVM that is gone."""
+    """Make PySpark start again: it would look for its next context in the JVM that is gone."""
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps these for good
     SparkContext._gateway = None  # noqa: SLF001 - as above
     SparkContext._jvm = None  # noqa: SLF001 - as above

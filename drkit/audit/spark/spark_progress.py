@@ -1,4 +1,4 @@
-"""Spark's own progress while it works: tasks done and to do, for whoever shows it."""
+"""Spark's progress: tasks done and to do, for whatever displays it."""
 
 from __future__ import annotations
 

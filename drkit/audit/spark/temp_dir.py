@@ -1,4 +1,4 @@
-"""A temporary folder that is one process's own: removed at its end, or by the next one if it had no time to.
+"""A temporary folder of one process: removed at its end, or by the next process if it was killed.
 
 A lock, which dies with its process, says whose it is. A process id could be another's by now, or be counted in another
 container that shares the folder for temporary files.
@@ -6,8 +6,10 @@ container that shares the folder for temporary files.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from contextlib import suppress
@@ -18,6 +20,10 @@ from typing import TextIO
 PREFIX = "drkit-spark-"
 OWNER = "owner"
 """The file that its process has locked."""
+
+
+_mine: set[Path] = set()
+"""Those of this process that are not removed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,15 @@ class TempDir:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+        _mine.discard(self.path)
 
 
 def make_folder() -> TempDir:
     """Make one, and remove those that processes which were killed have left."""
     sweep()
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    path = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
+    _mine.add(path)  # before it is there, so that an interrupt in between leaves nothing
+    path.mkdir(mode=0o700)
     new = path / f"{OWNER}.new"
     lock = new.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -53,3 +62,10 @@ def sweep() -> None:
             with (path / OWNER).open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@atexit.register
+def _remove_mine() -> None:
+    """What an interrupt kept its owner from removing."""
+    for path in _mine:
+        shutil.rmtree(path, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drkit.model.audit import AuditResult
+from drkit.model.audit.audit_result import AuditResult
 from drkit.model.digests import Uncovered
 from drkit.model.errors import ConfigError
 

@@ -10,7 +10,7 @@ from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.views.report_style import STYLE
 from drkit.cli.wiring.audit_journal import foreign_key_line
-from drkit.model.audit import AuditResult, Counts, FindingKind
+from drkit.model.audit.audit_result import AuditResult, Counts, FindingKind
 from drkit.model.clock import date_of, iso
 
 if TYPE_CHECKING:
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from drkit.audit.findings.witnesses import Content, FindingWitness
 
 _KINDS = tuple(kind.value for kind in FindingKind)
+_MEANINGS = {
+    "matched": "an equal record stands on the target",
+    FindingKind.LOST: "the mirror passed it, and it is not on the target",
+    FindingKind.UNREADABLE: "its place on the target is in a batch that a consumer which checks CRCs can't read",
+    FindingKind.CORRUPTED: "another record stands in its place",
+    FindingKind.DUPLICATED: "a further copy on the target of a record that is matched",
+    FindingKind.FOREIGN: "on the target, from no source record",
+    FindingKind.REORDERED: "matched, but out of the partition's order",
+    FindingKind.UNSEEN: "the mirror had not got there: no deviation",
+}
 _LONGEST = 400
 _TOPICS_CHARTED = 50
 _WIDTH, _HEIGHT, _BAR = 720, 90, 14
@@ -39,13 +49,15 @@ def render_report(
     """
     parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
     legend = " ".join(f"<span>{_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
+    meanings = "".join(f"<li><b>{kind}</b>: {escape(meaning)}</li>" for kind, meaning in _MEANINGS.items())
     links = ", ".join(str(result.link) for result in results)
     title = escape(f"drkit {run}: {links}")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f'<body><main><h1>drkit audit</h1><p class="dim">Run {escape(run)}. Times are UTC.</p>'
-        f'<p class="dim legend">{legend}</p>{parts}</main></body></html>\n'
+        f'<p class="dim legend">{legend}</p><details class="dim"><summary>What these mean</summary>'
+        f"<ul>{meanings}</ul></details>{parts}</main></body></html>\n"
     )
 
 
@@ -62,9 +74,21 @@ def _link(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWi
         f'<p class="dim">Observed {iso(result.observed_at)}</p>'
         f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
-        f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>{notes}"
+        f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>"
+        f"{_aside(counts)}{notes}"
         f"<h3>Topics</h3>{_topics(result)}{_foreign_keys(result)}{_findings(result, times, shown)}</section>"
     )
+
+
+def _aside(counts: Counts) -> str:
+    """What is on one side only, and is no deviation."""
+    words = {
+        "source_retired": "on the target only: the source's retention or compaction removed them there",
+        "target_retired": "on the source only: the target's retention or compaction removed them there",
+        "target_appended": "on the target since the link was sealed: its own applications' records",
+    }
+    lines = "".join(f"<li>{count:,} {text}</li>" for name, text in words.items() if (count := getattr(counts, name)))
+    return f'<p>No deviation, and in none of these counts:</p><ul class="dim">{lines}</ul>' if lines else ""
 
 
 def _findings(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWitness]) -> str:
@@ -82,18 +106,25 @@ def _topics(result: AuditResult) -> str:
     for each in result.partitions:
         by_topic.setdefault(each.topic, []).append(each.counts)
     head = "".join(f'<th class="n">{name}</th>' for name in ("source", "target", "matched", *_KINDS))
+    totals = {topic: Counts.total(parts) for topic, parts in by_topic.items()}
     rows = []
-    for topic, parts in sorted(by_topic.items()):
-        counts = Counts.total(parts)
+    for topic, counts in sorted(totals.items(), key=lambda each: (_nothing_found(each[1]), each[0])):
+        columns = {"source": "source_records", "target": "target_records", "matched": "matched"}
         cells = "".join(
-            f'<td class="n">{getattr(counts, name):,}</td>' for name in ("source_records", "target_records", "matched")
+            f'<td class="n" data-name="{name}">{getattr(counts, column):,}</td>' for name, column in columns.items()
         ) + "".join(_number(kind, getattr(counts, kind)) for kind in _KINDS)
         rows.append(f'<tr><td class="topic">{escape(topic)}{_bar(counts)}</td>{cells}</tr>')
-    return f'<div class="scroll"><table><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+    return f'<div class="scroll"><table class="topics"><tr><th>topic</th>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _nothing_found(counts: Counts) -> bool:
+    return not any(getattr(counts, kind) for kind in _KINDS)
 
 
 def _number(kind: str, count: int) -> str:
-    return f'<td class="n bad" style="color:var(--{kind})">{count:,}</td>' if count else '<td class="n dim">0</td>'
+    if not count:
+        return f'<td class="n dim zero" data-name="{kind}">0</td>'
+    return f'<td class="n bad" data-name="{kind}" style="color:var(--{kind})">{count:,}</td>'
 
 
 def _key(kind: str) -> str:

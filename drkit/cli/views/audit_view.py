@@ -13,7 +13,7 @@ from rich.text import Text
 from drkit.cli.views.audit_digest import digest_lines
 from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.wiring.audit_journal import Failure, foreign_key_line
-from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, Verdict
+from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, Verdict
 
 _KINDS = tuple(kind.value for kind in FindingKind)
 _STYLES = {Verdict.CLEAN: "bold green", Verdict.INCOMPLETE: "bold yellow", Verdict.DEVIATED: "bold red"}

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.observe.check import Check, CheckOutcome
+from drkit.observe.readiness.check import Check, CheckOutcome
 
 _MARK = {
     CheckOutcome.OK: ("ok", "green"),

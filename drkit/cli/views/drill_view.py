@@ -11,7 +11,7 @@ from rich.table import Table
 from drkit.model.clock import iso
 
 if TYPE_CHECKING:
-    from drkit.drill.result import DrillHistory, DrillResult, ScheduleResult
+    from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
 
 _COLOURS = {
     "passed": "green",

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from drkit.cli.views.positions_view import number, print_positions
 from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.run.machine import Kind, StageOutcome, State
+from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import iso
 from drkit.model.wording import counted
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.positions.consistent_cut import ConsistentCut
     from drkit.failover.run.evidence import Evidence
-    from drkit.failover.run.journal import StageRecord
-    from drkit.failover.run.run_record import Plan
+    from drkit.failover.run.journal.journal import StageRecord
+    from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
 
 _ROWS = 20
 _LIMITS = 3
-_MARK = {
+STAGE_MARKS = {
     StageOutcome.OK: ("✓", "bold green"),
     StageOutcome.SKIPPED: ("-", "dim"),
     StageOutcome.FAILED: ("✗", "bold red"),
@@ -39,7 +39,7 @@ _MARK = {
 
 
 def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = (), *, about_to_run: bool = False) -> None:
-    """The plan: topology before and after, what each stage will do, groups by pain, what is lost.
+    """The plan: topology before and after, what each stage will do, groups by cost, what is lost.
 
     `about_to_run`: the flags that it needs were given, or are asked for.
     """
@@ -161,7 +161,7 @@ class StagePrinter:
             self._begin(stage, text)
             return
         self.stop()
-        mark, style = _MARK[record.outcome]
+        mark, style = STAGE_MARKS[record.outcome]
         self._console.print(
             f"[{style}]{mark}[/] [bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]",
             soft_wrap=not self._console.is_terminal,
@@ -215,6 +215,8 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
     deletes = f"on {plan.target.alias}, cluster id [bold]{plan.target.cluster_id}[/]"
     if plan.level:
         deletes = f"nothing {deletes}: it holds nothing that isn't on {plan.live.alias}"
+    elif not plan.deletes:
+        deletes = f"nothing {deletes}: it holds nothing of the link"
     grid.add_row("[dim]deletes[/]", deletes)
     console.print(grid)
 

@@ -6,16 +6,21 @@ from html import escape
 
 from drkit.cli.views.bytes_text import shown_bytes
 from drkit.cli.views.report_style import STYLE
+from drkit.model.audit.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso
-from drkit.model.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 
+_COLOURS = {
+    GroupVerdict.CLEAN: "clean",
+    GroupVerdict.DEVIATED: "deviated",
+    GroupVerdict.UNKNOWN: "incomplete",
+}
 _KINDS = ("skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
 
 
 def render_group_report(result: GroupAudit) -> str:
     """The document."""
     move = result.move
-    colour = "clean" if result.verdict is GroupVerdict.CLEAN else "deviated"
+    colour = _COLOURS[result.verdict]
     notes = [*result.notes, *(f"{_name(each)} {note}" for each in result.partitions for note in each.notes)]
     head = "".join(f'<th class="n">{name}</th>' for name in ("before", "after", *_KINDS))
     rows = "".join(_row(each) for each in result.partitions)

@@ -2,9 +2,9 @@
 
 STYLE = """
 :root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
---lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#93a0af;--unreadable:#5b2333;--clean:#12805c;--incomplete:#a0851a}
+--lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#6f7c8a;--unreadable:#5b2333;--clean:#12805c;--incomplete:#a0851a}
 @media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
---matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e;--unreadable:#b98a74;--clean:#4fc79b;
+--matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e;--unseen:#93a0af;--unreadable:#b98a74;--clean:#4fc79b;
 --incomplete:#d6bb4e}}
 body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
 main{max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -22,5 +22,9 @@ p,li,h2{overflow-wrap:anywhere}.bad{font-weight:600}.chart{width:100%;height:5.6
 flex-wrap:wrap;font-size:.75rem;color:var(--dim)}
 .finding{display:grid;grid-template-columns:9rem 1fr 1fr;gap:.3rem 1rem;
 padding:.4rem 0;border-top:1px solid var(--line);font-size:.87rem}.finding>div{min-width:0;overflow-wrap:anywhere}
-@media(max-width:44rem){.finding{grid-template-columns:minmax(0,1fr)}section{padding:.7rem .8rem}main{padding:0 .5rem}}
+details{margin:-.4rem 0 1rem}details ul,ul.dim{margin:.3rem 0;font-size:.87rem}
+@media(max-width:44rem){.finding{grid-template-columns:minmax(0,1fr)}section{padding:.7rem .8rem}main{padding:0 .5rem}
+.topics tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}.topics th,.topics .zero{display:none}
+.topics td{display:inline-block;border:0;padding:0 1rem 0 0}.topics .topic{display:block;padding:0}
+.topics td[data-name]::before{content:attr(data-name) " ";color:var(--dim);font-weight:400}}
 """

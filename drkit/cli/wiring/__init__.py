@@ -1,1 +1,1 @@
-"""What verbs share: contexts, options, rooms handed to each other."""
+"""What verbs share: contexts, options, implementations that packages need of each other."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation
+from drkit.model.audit.continuous_audit import KINDS, AuditProgress, Reconciled
 from drkit.model.clock import iso, now
-from drkit.model.continuous import KINDS, AuditProgress, Reconciled
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Problem
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:

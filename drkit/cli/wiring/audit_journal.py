@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drkit.model.audit import DEVIATIONS, AuditResult, Counts, ForeignKeyAudit, Verdict
+from drkit.model.audit.audit_result import DEVIATIONS, AuditResult, Counts, ForeignKeyAudit, Verdict
+from drkit.model.audit.group_audit import GroupAudit
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
-from drkit.model.group_audit import GroupAudit
-from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def keep_group_view(
 
 def new_run(began: datetime) -> str:
     """A name for an audit."""
-    from drkit.observe.audits import AUDIT
+    from drkit.observe.audit_history import AUDIT
 
     return f"{AUDIT}-{began.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, payload: Mapping[str, Any]) -> KeptRun:
-    from drkit.observe.audits import AUDIT
+    from drkit.observe.audit_history import AUDIT
 
     at = now()
     entry = JournalEntry.chained(None, run=run, at=at, stage=AUDIT, event="done", payload=json.dumps(payload))
@@ -101,7 +101,7 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
 
 def found_in_words(entry: JournalEntry) -> str:
     """What an entry of an audit's journal says was found, for people; "" where it is another's entry."""
-    from drkit.observe.audits import AUDIT
+    from drkit.observe.audit_history import AUDIT
 
     if entry.stage != AUDIT:
         return ""

@@ -11,9 +11,11 @@ A verb is thin: it opens `command(…)`, calls the library, hands a result to th
 
 from __future__ import annotations
 
+import logging
 import signal
+import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +23,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from drkit.cli.wiring.output import OutputMode, Writer
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, Interrupted, StoreMissing, Terminated
+from drkit.cli.wiring.interrupts import TermSignal, over
+from drkit.cli.wiring.output import OutputMode, Writer, interruption
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, StoreMissing
+from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
@@ -37,6 +41,14 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; 
 LinkOption = Annotated[
     str | None, typer.Option("--link", help="One link, as source->target (default: all links).", metavar="L")
 ]
+LinksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--link",
+        help="This link, as source->target, or those whose names match a regular expression; repeat it (default: all).",
+        metavar="L",
+    ),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
@@ -49,30 +61,6 @@ TimeoutOption = Annotated[
 ]
 
 
-class TermSignal(KeyboardInterrupt):
-    """SIGTERM came: the verb ends in order, as it does by Ctrl-C."""
-
-
-@contextmanager
-def ending_in_order() -> Iterator[None]:
-    """Have SIGTERM end what is done in the block as Ctrl-C does: what it made for itself is removed."""
-
-    def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; another must not cut the end short
-        raise TermSignal
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except TermSignal:
-        raise  # SIGTERM stays ignored: the process is about to end
-    except BaseException:
-        signal.signal(signal.SIGTERM, before)
-        raise
-    else:
-        signal.signal(signal.SIGTERM, before)
-
-
 @dataclass
 class Invocation:
     """One run of a verb: its options, and what it opened (closed when the verb ends)."""
@@ -80,6 +68,8 @@ class Invocation:
     config_path: Path | None
     writer: Writer
     verbose: bool
+    unfinished: Callable[[], str] = field(default=lambda: "")
+    """What an interrupt means for what the verb has done so far."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _config: Config | None = None
     _store: Store | None = None
@@ -96,7 +86,7 @@ class Invocation:
     def store(self, *, create: bool = False, recorded: bool = True) -> Store:
         """The configured store, opened at first use and closed when the verb ends.
 
-        `create`: make it where there is none; for verbs that are to write first (`drkit mirror`). `recorded`: what is
+        `create`: make it where there is none; for verbs that write first (`drkit mirror`). `recorded`: what is
         changed of a link goes to the copy on its target, too.
 
         Raises:
@@ -131,8 +121,8 @@ class Invocation:
         return opened
 
     def store_if_any(self) -> tuple[Store, StoreMissing | None]:
-        """The configured store; an empty one in memory, and why, where there is none: for verbs that look at the
-        clusters in the first place, and say what they could not look up.
+        """The configured store; an empty one in memory, and why, where there is none: for verbs that mainly
+        read the clusters, and report what they could not look up.
         """
         from drkit.store import open_store
 
@@ -146,6 +136,15 @@ class Invocation:
     def links(self, selected: str | None) -> list[Link]:
         """The configured links, or the one that `--link` names."""
         return select_links(self.config, selected)
+
+    def links_like(self, patterns: Sequence[str] | None) -> list[Link]:
+        """The configured links, or those that `--link`, given any number of times, names or matches.
+
+        Raises:
+            ConfigError: one of them means no link, or none is configured.
+        """
+        links = select_links(self.config, None)
+        return matching(links, patterns) if patterns else links
 
     def exit(self, code: ExitCode) -> NoReturn:
         """End the verb with this exit code."""
@@ -178,6 +177,18 @@ def _names(links: Sequence[Link]) -> str:
 
 
 @contextmanager
+def _ending_spark() -> Iterator[None]:
+    """An interrupt ends Spark's session, if the verb started one: an answer of its JVM's that is still on its way would
+    be taken for the answer to what is asked next."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (session := sys.modules.get("drkit.audit.spark.session")) is not None:
+            session.stop_session(gently=False)
+        raise
+
+
+@contextmanager
 def command(
     config: Path | None, output: OutputMode, verbose: bool, *, lines: bool = False, unfinished: str = ""
 ) -> Iterator[Invocation]:
@@ -191,21 +202,26 @@ def command(
         unfinished: what an interrupt means for what the verb had done.
     """
     writer = Writer.for_mode(output, lines=lines)
-    run = Invocation(config, writer, verbose)
+    run = Invocation(config, writer, verbose, lambda: unfinished)
     try:
-        with run._stack:  # noqa: SLF001  # the invocation's own stack; verbs never see it
-            yield run
+        try:
+            with run._stack, _ending_spark():  # noqa: SLF001  # the invocation's own stack; verbs never see it
+                yield run
+        finally:
+            over()
     except DrkitError as error:
         writer.error(error)
         if verbose:
             traceback.print_exc()
         raise typer.Exit(int(error.exit_code)) from None
-    except TermSignal:
-        writer.error(Terminated("ended by SIGTERM", meaning=unfinished, remedy="Run the command again"))
-        raise typer.Exit(int(ExitCode.TERMINATED)) from None
-    except KeyboardInterrupt:
-        writer.error(Interrupted("interrupted by the keyboard", meaning=unfinished, remedy="Run the command again"))
-        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+    except KeyboardInterrupt as interrupt:
+        number = signal.SIGTERM if isinstance(interrupt, TermSignal) else signal.SIGINT
+        if writer.answered:
+            ended = interruption(number, "The command was done, and its result is written", "")
+        else:
+            ended = interruption(number, run.unfinished())
+        writer.error(ended)
+        raise typer.Exit(int(ended.exit_code)) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
@@ -219,3 +235,22 @@ def command(
         if verbose:
             traceback.print_exc()
         raise typer.Exit(int(ExitCode.FAILED)) from None
+
+
+def listen_address(listen: str, option: str) -> tuple[str, int]:
+    """HOST:PORT taken apart.
+
+    Raises:
+        ConfigError: it is something else; the message names the option.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004  # the highest port
+        raise ConfigError(f"{option}: {listen!r} is not HOST:PORT", remedy=f"For example {option} 127.0.0.1:9404")
+    return host.strip("[]"), int(port)
+
+
+def set_client_logs(*, verbose: bool) -> None:
+    """Show what the clients log with `--verbose` only: it repeats what drkit says itself, once a try."""
+    for client in ("kafka", "aiokafka"):
+        logging.getLogger(client).setLevel(logging.WARNING if verbose else logging.CRITICAL)
+    logging.getLogger("drkit.librdkafka").setLevel(logging.DEBUG if verbose else logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Hands the rooms that failback needs, but must not import, to it: mirror, salvage, audit."""
+"""Implements the protocols by which failback uses packages that it must not import: mirror, salvage, audit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import platformdirs
 import typer
 
-from drkit.cli.wiring.client_logs import set_client_logs
-from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.context import Invocation, set_client_logs
 from drkit.cli.wiring.spark_options import results_folder, spark_properties, spark_runtime
-from drkit.failover.run.ports import AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.failover.run.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
-from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from drkit.audit.spark.session import SparkRuntime
     from drkit.mirror.runtime.mirror_runtime import MirrorReport
 
@@ -61,7 +62,7 @@ def failback_ports(
     driver_memory: str,
     properties: list[str] | None = None,
 ) -> Ports:
-    """The rooms, wired to this invocation's configuration and store.
+    """The ports, wired to this invocation's configuration and store.
 
     Raises:
         ConfigError: one of Spark's properties isn't NAME=VALUE, or one that has an option of its own.
@@ -84,11 +85,13 @@ class _Mirror:
 
     run: Invocation
 
-    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+    def catch_up(
+        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> CaughtUp:
         """Mirror until caught up."""
         from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 
-        runtime = MirrorRuntime(self.run.config, link, self.run.store())
+        runtime = MirrorRuntime(self.run.config, link, self.run.store(), patience_seconds=patience_seconds)
         report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
         return CaughtUp(report.records, f"{counted(report.records, 'record')} brought over {link.id}")
 
@@ -121,6 +124,26 @@ class _Mirror:
         return report
 
 
+@dataclass(slots=True)
+class _Telling:
+    """Says what Spark is at: the step, and how many of its tasks are done."""
+
+    say: Callable[[str], None]
+    log: Console | None
+    at: str = "starting Spark"
+
+    def step(self, text: str) -> None:
+        """What is being done now."""
+        self.at = text
+        self.say(text)
+        if self.log is not None:
+            self.log.print(f"[dim]{text}[/]")
+
+    def tasks(self, done: int, total: int) -> None:
+        """How far that is."""
+        self.say(f"{self.at}: {done:,} of {counted(total, 'task')}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Spark:
     """What salvage and audit share. PySpark and its jars load at the first use."""
@@ -134,10 +157,10 @@ class _Spark:
         """What a session is started from."""
         return spark_runtime(self.master, self.driver_memory, self.properties)
 
-    def progress(self, text: str) -> None:
-        """Say what Spark is at, in human mode."""
-        if self.run.verbose:
-            self.run.writer.log.print(f"[dim]{text}[/]")
+    def telling(self, say: Callable[[str], None]) -> _Telling:
+        """Shows where Spark is: in the stage's line; where that was asked for, each step in a line of its own, too."""
+        log = self.run.writer.log if self.run.verbose else None
+        return _Telling(say, log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,9 @@ class _Seeder:
     mirror: _Mirror
     spark: _Spark
 
-    def catch_up(self, link: Link, say: Callable[[str], None], /) -> CaughtUp:
+    def catch_up(
+        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> CaughtUp:
         """Seed by Spark, then mirror until caught up."""
         from drkit.seed.run import bulk_seed
 
@@ -155,7 +180,7 @@ class _Seeder:
         say(f"{link.id}: starting Spark on {self.spark.master}")
         seed = partial(bulk_seed, run.config, link, run.store(), self.spark.runtime())
         seeded = self.mirror.carry_out(link, say, seed)
-        rest = self.mirror.catch_up(link, say)
+        rest = self.mirror.catch_up(link, say, patience_seconds=patience_seconds)
         return CaughtUp(
             seeded.records + rest.records,
             f"{seeded.records:,} records brought over {link.id} by Spark, then {rest.records:,} by the mirror",
@@ -168,14 +193,15 @@ class _Auditor:
 
     spark: _Spark
 
-    def audit(self, link: Link, /) -> AuditVerdict:
+    def audit(self, link: Link, say: Callable[[str], None], /) -> AuditVerdict:
         """Audit every topic of the link."""
         from drkit.audit.run import run_audit
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(results_folder("audits", now())))
         runtime = self.spark.runtime()
-        result = run_audit(request, run.store(), run.config, runtime, progress=self.spark.progress)
+        telling = self.spark.telling(say)
+        result = run_audit(request, run.store(), run.config, runtime, progress=telling.step, tasks=telling.tasks)
         return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
 
 
@@ -186,7 +212,13 @@ class _Salvager:
     spark: _Spark
 
     def salvage(
-        self, link: Link, topics: Sequence[str], positions: Sequence[Mapping[str, Any]], out: Path, /
+        self,
+        link: Link,
+        topics: Sequence[str],
+        positions: Sequence[Mapping[str, Any]],
+        out: Path,
+        say: Callable[[str], None],
+        /,
     ) -> Salvaged:
         """Keep what of these topics only the source holds, and these committed offsets."""
         from drkit.audit.salvage.salvage import salvage
@@ -194,7 +226,16 @@ class _Salvager:
         run = self.spark.run
         request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
         runtime = self.spark.runtime()
-        kept = salvage(request, run.store(), run.config, runtime, positions=positions, progress=self.spark.progress)
+        telling = self.spark.telling(say)
+        kept = salvage(
+            request,
+            run.store(),
+            run.config,
+            runtime,
+            positions=positions,
+            progress=telling.step,
+            tasks=telling.tasks,
+        )
         return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable)
 
     def check(self, path: str, /) -> None:

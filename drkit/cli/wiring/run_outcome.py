@@ -1,4 +1,4 @@
-"""What failover, failback and resume share: asking, showing a dry run, ending with the right exit code."""
+"""Shared by failover, failback and resume: confirmation, dry runs, results and exit codes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehear
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
-from drkit.failover.run.machine import Kind, State
+from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.run_record import Plan
+    from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
 
 
@@ -47,7 +47,7 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
             meaning="stdin is not a terminal",
             remedy="Look at --dry-run, then give --yes",
         )
-    typed = run.writer.log.input(f"[bold]{what}.[/] Type {ask} to go on: ")
+    typed = run.writer.log.input(f"[bold]{what}.[/] Type {ask} to continue: ")
     if typed.strip() != word:
         raise Refused("not confirmed", meaning="Nothing was changed", remedy="Run it again when you are sure")
     return True
@@ -72,7 +72,7 @@ def asking_before_fence(
     live = plan.live.alias
     told = PartlyDone(
         f"the failback waits before its fence: next {live} is closed to its clients",
-        meaning=f"All before it is done and audited; {live} goes on serving, and nothing has to be hurried",
+        meaning=f"All before it is done and audited; {live} keeps serving, and nothing has to be hurried",
         remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
     )
 
@@ -92,18 +92,25 @@ def asking_before_fence(
 def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
     """Take a run back to where it began, and show it (None: the one that is unfinished)."""
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.run_record import load_run, run_to_resume
+    from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
     from drkit.failover.run.service import cancel_run
+    from drkit.failover.site.site_record import site_to_resume
 
     store = run.store()
+    site = site_to_resume(store, run_id)
+    if site is not None:
+        from drkit.cli.wiring.site_outcome import resume_whole_site
+
+        resume_whole_site(run, site, yes=yes, accept_unfenced=False, take_back=True)
+        return
     wanted = run_to_resume(store, run_id)
-    record = load_run(store, wanted)
-    source = record.plan.link.source
-    if not record.machine.finished:
-        confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
     printer = StagePrinter(run.writer.log)
     try:
         with ClusterContext(run.config, store) as estate:
+            record = load_anchored_run(estate, wanted)
+            source = record.plan.link.source
+            if not record.machine.finished:
+                confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
             result = cancel_run(estate, wanted, watch=printer)
     finally:
         printer.stop()
@@ -112,7 +119,7 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
 
 def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
     """A dry run's result; exit 3 where the same flags would be refused."""
-    from drkit.failover.run.document import plan_document
+    from drkit.failover.run.run_document import plan_document
 
     run.writer.emit(
         plan_document(plan, standing=standing) if run.writer.mode is OutputMode.JSON else {},
@@ -124,8 +131,8 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
 
 def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, started_at: datetime) -> None:
     """Rehearse a plan; exit 3 where it went well, but a real run would be refused."""
-    from drkit.failover.run.document import rehearsal_document
     from drkit.failover.run.rehearsal import rehearse
+    from drkit.failover.run.run_document import rehearsal_document
     from drkit.failover.run.service import standing_obstacles
 
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
@@ -147,8 +154,8 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
 
 def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
     """A run's result, and its exit code."""
-    from drkit.failover.run.document import run_document
     from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+    from drkit.failover.run.run_document import run_document
 
     objectives = run.config.objectives
     closed = result.error is None and result.machine.state is State.CLOSED

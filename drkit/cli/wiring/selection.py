@@ -1,4 +1,4 @@
-"""Which groups and topics a verb is about, and which of them go to a place of their own."""
+"""The selection of groups and topics from options, with groups that get a position of their own."""
 
 from __future__ import annotations
 

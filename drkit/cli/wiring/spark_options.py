@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from drkit.cli.wiring.context import Invocation, ending_in_order
-from drkit.model.audit import TopicChoice
+from drkit.cli.wiring.context import Invocation
+from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
@@ -88,18 +87,6 @@ _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 NOTHING_KEPT = "Nothing is kept of what it had done"
 """What an interrupt means for an audit or a salvage: their results are written at their end."""
-
-
-@contextmanager
-def spark_verb() -> Iterator[None]:
-    """What is done in the block uses Spark: by Ctrl-C and SIGTERM it ends at once, and leaves nothing behind."""
-    with ending_in_order():
-        try:
-            yield
-        except KeyboardInterrupt:
-            if (session := sys.modules.get("drkit.audit.spark.session")) is not None:
-                session.stop_session(gently=False)  # an answer that is still on its way would be taken for another's
-            raise
 
 
 def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:

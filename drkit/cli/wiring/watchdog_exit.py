@@ -1,4 +1,4 @@
-"""Ending a mirror's process because a partition is stuck, also where what is stuck can't be ended itself."""
+"""Ends a mirror's process because a partition is stuck, also where the stuck thread can't be ended."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from drkit.drill.history import RecordId
+from drkit.drill.judge.history import RecordId
 from drkit.drill.workload.ledger import ClientLedger
 from drkit.drill.workload.records import HEADER, digest_of, value_of
 from drkit.drill.workload.spec import ClientSpec, Stop

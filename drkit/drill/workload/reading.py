@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from drkit.drill.history import Landed
+from drkit.drill.judge.history import Landed
 from drkit.drill.workload.records import digest_of, record_of
 
 NO_GROUP = "drkit-drill-reader"

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from drkit.drill.history import RecordId
+from drkit.drill.judge.history import RecordId
 
 HEADER = "drill"
 

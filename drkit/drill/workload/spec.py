@@ -14,7 +14,7 @@ from types import FrameType
 class ClientSpec:
     """One client. `properties` are librdkafka's; `ledger` is the path of its SQLite file.
 
-    `rate` is records a second over all partitions; `next_seqs` where the numbers of each key go on;
+    `rate` is records a second over all partitions; `next_seqs` where the numbers of each key continue;
     `offset_reset` is where a group without a position starts: `earliest` or `latest`;
     `parent` the process that started it: a client ends by itself when that is gone.
     """

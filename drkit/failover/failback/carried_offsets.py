@@ -42,11 +42,11 @@ def _carried(
     stands = GroupPosition(found.group, topic.live_topic, found.partition, found.offset, found.metadata, now())
     base = replace(PlannedPosition.unplaced(stands, found.topic), source_offset=None, existing=found.offset)
     if topic.gap == MISSING:
-        reason = f"{topic.live_topic} is missing on the live cluster: the topic made anew is read from its first record"
+        reason = f"{topic.live_topic} is missing on the live cluster: the recreated topic is read from its first record"
         base = replace(base, target_offset=0, strategy=Strategy.MAPPING, translation=Certainty.CONSERVATIVE)
         return replace(base, reason=reason, why=reason)
     if topic.gap == RECREATED:
-        reason = f"{topic.live_topic} was made anew on the live cluster: it is read from its first record"
+        reason = f"{topic.live_topic} was recreated on the live cluster: it is read from its first record"
         start = topic.live_starts.get(found.partition, 0)
         return replace(base, source_offset=start, translation=Certainty.CONSERVATIVE, reason=reason, why=reason)
     place = mappings.get(found.tp, PartitionMapping()).translate(found.tp, found.offset)

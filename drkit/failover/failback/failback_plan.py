@@ -17,20 +17,20 @@ from pydantic import TypeAdapter
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.machine import Kind, Mode
+from drkit.failover.run.state_machine import Kind, Mode
 from drkit.model.topology import LinkId
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubTopic:
-    """A topic of the old primary that is deleted and created anew.
+    """A topic of the old primary that is deleted and recreated.
 
     `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
     effective configuration. `epoch` is the configured link's epoch of it. `starts`, `ends`: of its log, and
     `live_starts` of the live cluster's, when the plan was made. `only`: by partition, how many of its offsets the live
     log can't hold. `gap`: what is wrong with the live topic, so that it lacks even what was mirrored ("": nothing).
     `live_topic` is its name on the live cluster, `live_topic_id` the id of the topic that was mirrored to. `way_back`:
-    a failback that was given up made this one anew, from that one.
+    a failback that was given up created this one, from that one.
     """
 
     topic: str
@@ -96,6 +96,11 @@ class FailbackPlan:
     def only_here(self) -> int:
         """Offsets that only the old primary holds."""
         return sum(topic.only_here for topic in self.topics)
+
+    @property
+    def deletes(self) -> bool:
+        """Whether anything is deleted on the old primary."""
+        return bool(self.topics) and not self.level
 
     @property
     def gaps(self) -> tuple[str, ...]:

@@ -9,19 +9,20 @@ from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.live_log import LiveLog
 from drkit.failover.failback.topic_logs import logs_of
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping, mappings_of
-from drkit.failover.fencing.cluster_fence import fence_means, gate_record
+from drkit.failover.fencing.cluster_fence import fence_method, fence_record
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.machine import Kind, State
-from drkit.failover.run.run_record import KINDS, load_run
+from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
+from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.fence import FenceMethod, FenceRecord
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
+from drkit.model.runs.fence import FenceMethod, FenceRecord
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
+from drkit.state_topic.other_store import mirrors_of_other_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class FailbackSnapshot:
     groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
     the old primary's names; `live_fence`: by what the live cluster can be fenced, and where by nothing, why not.
 
-    `back_states`: by the old primary's names, what a failback that was given up has made anew there.
+    `back_states`: by the old primary's names, what a failback that was given up has recreated there.
     `configs_before`: how those topics were configured before.
     """
 
@@ -66,12 +67,12 @@ class FailbackSnapshot:
         return self.old_cluster_id is not None and self.old_cluster_id != self.old.cluster_id
 
     def live_names(self) -> dict[str, str]:
-        """The live cluster's names of the topics that were mirrored or made anew, by the old primary's."""
+        """The live cluster's names of the topics that were mirrored or recreated, by the old primary's."""
         made = {name: self.link.target_topic(name) for name in self.back_states}
         return made | {name: state.target_topic for name, state in self.states.items()}
 
     def way_back(self, info: TopicInfo) -> bool:
-        """Whether a topic of the old primary is what a failback that was given up made anew."""
+        """Whether a topic of the old primary is what a failback that was given up recreated."""
         state, made = self.states.get(info.name), self.back_states.get(info.name)
         mirrored = state is not None and info.topic_id == state.source_topic_id
         return not mirrored and made is not None and info.topic_id == made.target_topic_id
@@ -83,7 +84,16 @@ class FailbackSnapshot:
         return mirrored or (made is not None and info.topic_id == made.target_topic_id)
 
 
-def look(estate: ClusterContext, link: Link) -> FailbackSnapshot:
+def _mirror(estate: ClusterContext, link: Link) -> str | None:
+    """A running mirror on the link, whatever store it keeps; None: there is none."""
+    if (worker := mirror_at_work(estate, link)) is not None:
+        return worker
+    groups = estate.groups(link.id.target)
+    found = mirrors_of_other_stores(groups, link, estate.store, estate.config.store.plain_url)
+    return f"{found[0]}, which keeps another store than store.url names" if found else None
+
+
+def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapshot:
     """Look at everything.
 
     Raises:
@@ -93,16 +103,16 @@ def look(estate: ClusterContext, link: Link) -> FailbackSnapshot:
     control = store.link_control(link.id)
     decided = _decided_by(estate, control)
     back = link.id.reversed()
-    sight = FailbackSnapshot(
+    snapshot = FailbackSnapshot(
         link=link,
         control=control,
         old=_reach(estate, link.id.source, "Bring it up: it is what a failback goes back to"),
         live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
         states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
         watermarks=store.watermarks(link.id),
-        mirror=mirror_at_work(estate, link) or mirror_at_work(estate, link.reversed()),
+        mirror=_mirror(estate, link) or _mirror(estate, link.reversed()),
         run_problem=decided.problem,
-        fence=gate_record(store, link.id, link.id.source),
+        fence=fence_record(store, link.id, link.id.source),
         old_cluster_id=decided.cluster_id,
         kept=decided.kept,
         back_states=_made_by_the_way_back(estate, control, back),
@@ -112,14 +122,14 @@ def look(estate: ClusterContext, link: Link) -> FailbackSnapshot:
     topics = old_admin.topics()
     covered = [name for name in topics if link.covers_topic(name)]
     tps = [TopicPartition(name, partition) for name in covered for partition in range(topics[name].partitions)]
-    names = sight.live_names()
+    names = snapshot.live_names()
     mirrored = [name for name in names if name in topics]
     old_offsets = _offsets(estate, link.id.source, None, sorted(mirrored))
-    live_names = {link.target_topic(name) for name in (*covered, *sight.states)} | set(names.values())
+    live_names = {link.target_topic(name) for name in (*covered, *snapshot.states)} | set(names.values())
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
     return replace(
-        sight,
+        snapshot,
         topics=topics,
         live_topics=live,
         live_logs=logs_of(live_admin, live, names),
@@ -127,7 +137,7 @@ def look(estate: ClusterContext, link: Link) -> FailbackSnapshot:
             store,
             link.id,
             [
-                MappedTopic(name, names[name], topics[name].partitions, sight.way_back(topics[name]))
+                MappedTopic(name, names[name], topics[name].partitions, snapshot.way_back(topics[name]))
                 for name in mirrored
             ],
         ),
@@ -154,7 +164,7 @@ def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:
 
 def _fence(estate: ClusterContext, alias: str) -> tuple[FenceMethod, str]:
     try:
-        return fence_means(estate, alias)
+        return fence_method(estate, alias)
     except DrkitError as error:
         return FenceMethod.NONE, error.what
 
@@ -177,7 +187,7 @@ def _offsets(
 class _Decided:
     """What the run that decided the link says. `problem`: why it can't be gone back from; `cluster_id`: the old
     primary's, as it saw it; `kept`: the link was turned round for good; `configs`: of the old primary's topics, before
-    a failback that was given up made them anew.
+    a failback that was given up recreated them.
     """
 
     problem: str | None = None
@@ -194,7 +204,7 @@ def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided
     if summary is not None and summary.kind not in KINDS:
         return _Decided()  # by `drkit abandon` or `drkit fence --lift`: they have no plan
     try:
-        record = load_run(estate.store, run)
+        record = load_anchored_run(estate, run)
     except DrkitError as error:
         return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}")
     plan, over = record.plan, record.machine.finished

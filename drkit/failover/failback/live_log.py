@@ -5,15 +5,15 @@ It only says what a plan can count without reading records. What is deleted rest
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from drkit.mapping.mapping_rows import source_at
 from drkit.model.offsets import OffsetMapping, Watermark
 
 MISSING = "is missing"
-RECREATED = "was made anew"
+RECREATED = "was recreated"
 STARTS_LATER = "starts later than what was mirrored"
 ENDS_EARLIER = "ends earlier than what was mirrored"
 
@@ -54,16 +54,6 @@ class OnlyHere(NamedTuple):
 
     offsets: int
     gap: str | None
-
-
-def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
-    """The source offset whose record stands at a target offset, or else the first behind it. `rows`: ascending."""
-    above = bisect_right(rows, target_offset, key=lambda row: row.target_offset)
-    if above == 0:
-        return rows[0].source_offset
-    row = rows[above - 1]
-    found = row.source_offset + (target_offset - row.target_offset)
-    return found if above == len(rows) else min(found, rows[above].source_offset)
 
 
 def only_here(

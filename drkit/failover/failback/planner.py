@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
+from drkit.failover.failback.caught_up import is_caught_up
 from drkit.failover.failback.checks import obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
-from drkit.failover.failback.failback_snapshot import FailbackSnapshot, look
-from drkit.failover.failback.in_sync import is_level
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.plan.failover_plan import DirectoryView, StagePlan
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.machine import Kind
+from drkit.failover.run.state_machine import Kind
 from drkit.failover.stages.audit_stage import Audit
-from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
+from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, ReverseLink
 from drkit.failover.stages.failover_stages import Close, Commit, Translate, Verify
 from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
@@ -64,11 +64,11 @@ def make_failback_plan(
             "from it would replace what was left out or redacted, and no audit could tell what is right",
             remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
         )
-    sight = look(estate, chosen)
+    snapshot = take_failback_snapshot(estate, chosen)
     return _plan_for(
-        sight,
+        snapshot,
         estate.endpoint(chosen.id.source),
-        look_at_directories(estate, chosen.id),
+        read_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
         Kind.REPROTECT if for_good else Kind.FAILBACK,
         by_spark=by_spark,
@@ -139,7 +139,7 @@ def _direction(estate: ClusterContext, link: LinkId) -> Direction:
 
 
 def _plan_for(
-    sight: FailbackSnapshot,
+    snapshot: FailbackSnapshot,
     endpoint: str,
     directories: tuple[DirectoryView, ...],
     hooks: Hooks,
@@ -147,32 +147,34 @@ def _plan_for(
     *,
     by_spark: bool,
 ) -> FailbackPlan:
-    topics = tuple(scrub_topics(sight))
+    topics = tuple(scrub_topics(snapshot))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
-    level = is_level(topics, sight.ends, sight.watermarks, sight.states, sight.live_topics, sight.live_logs)
+    level = is_caught_up(
+        topics, snapshot.ends, snapshot.watermarks, snapshot.states, snapshot.live_topics, snapshot.live_logs
+    )
     alone: tuple[PlannedPosition, ...] = ()
     if level:
         topics = tuple(replace(topic, only={}, gap="") for topic in topics)
     else:
         by_name = {topic.topic: topic for topic in topics}
-        alone = not_on(sight.live_offsets, carried(sight.mappings, sight.old_offsets, by_name))
-    for found in () if level else sight.old_offsets:
+        alone = not_on(snapshot.live_offsets, carried(snapshot.mappings, snapshot.old_offsets, by_name))
+    for found in () if level else snapshot.old_offsets:
         if found.topic in names:
             offsets[found.group] = offsets.get(found.group, 0) + 1
-    control = sight.control
+    control = snapshot.control
     plan = FailbackPlan(
-        link=sight.link.id,
+        link=snapshot.link.id,
         made_at=now(),
-        target=sight.old,
-        live=sight.live,
+        target=snapshot.old,
+        live=snapshot.live,
         endpoint=endpoint,
         control=(control.direction if control is not None else Direction.ACTIVE).value,
         control_version=None if control is None else control.version,
         failover_run=None if control is None else control.run,
         topics=topics,
         offsets=dict(sorted(offsets.items())),
-        positions=() if kind is Kind.REPROTECT else _positions(sight, alone),
+        positions=() if kind is Kind.REPROTECT else _positions(snapshot, alone),
         carried=0 if kind is Kind.REPROTECT else len(alone),
         directories=() if kind is Kind.REPROTECT else directories,
         kind=kind,
@@ -184,18 +186,21 @@ def _plan_for(
     plan = replace(
         plan,
         stages=with_hooks(stages, hooks),
-        warnings=(*warnings(sight, plan), *warnings_of(plan.directories)),
-        obstacles=(*obstacles(sight, plan, alone), *outrun(plan.directories, plan.link, plan.target.alias, epoch)),
+        warnings=(*warnings(snapshot, plan), *warnings_of(plan.directories)),
+        obstacles=(
+            *obstacles(snapshot, plan, alone),
+            *newer_entries(plan.directories, plan.link, plan.target.alias, epoch),
+        ),
     )
     return with_digest(plan)
 
 
-def _positions(sight: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:
+def _positions(snapshot: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:
     """The groups as they stand on the live cluster, and those that stand on the old primary only, by their places on
     the live one; where they go is known once the re-seed is done."""
-    link = sight.link
+    link = snapshot.link
     found = []
-    for offset in sight.live_offsets:
+    for offset in snapshot.live_offsets:
         topic = link.source_topic(offset.topic)
         if topic is None:
             continue

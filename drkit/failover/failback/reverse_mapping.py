@@ -1,4 +1,4 @@
-"""A link's record turned round: its rows, watermarks and topic states become those of the other direction."""
+"""A link's record reversed: its rows, watermarks and topic states become those of the opposite direction."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from drkit.store.api import Store
 
 
 class FormerDirection(NamedTuple):
-    """What the direction that is to be knew of a topic: its last epoch, and whether drkit created it."""
+    """What the opposite direction knew of a topic: its last epoch, and whether drkit created it."""
 
     epoch: int
     created_by_drkit: bool
 
 
 class ReversedLink(NamedTuple):
-    """A record of the other direction, not yet kept."""
+    """A record of the opposite direction, not yet in the store."""
 
     states: list[TopicState]
     rows: list[OffsetMapping]
     watermarks: list[Watermark]
 
 
-def turn_round(
+def reverse_record(
     store: Store, link: Link, before: Mapping[str, FormerDirection], reason: str, *, only_known: bool
 ) -> ReversedLink:
     """The record of the other direction, in new epochs, from what this one recorded. Reads the store; changes nothing.
@@ -79,8 +79,8 @@ def turn_round(
     return ReversedLink(states, rows, watermarks)
 
 
-def keep_turned(store: Store, link: LinkId, turned: ReversedLink) -> None:
-    """Keep a record for a link that has none."""
+def save_reversed(store: Store, link: LinkId, turned: ReversedLink) -> None:
+    """Save the record for a link that has none."""
     store.append_mappings(link, turned.rows)
     store.put_watermarks(link, turned.watermarks)
     store.put_topic_states(link, turned.states)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from drkit.mapping.invert import invert_watermark
-from drkit.mapping.rows import conflict
-from drkit.mapping.translate import translate, unavailable
+from drkit.mapping.mapping_rows import conflict
+from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.model.offsets import OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
 
 
 class MappedTopic(NamedTuple):
-    """A topic of the old primary. `way_back`: a failback that was given up made it anew and filled it."""
+    """A topic of the old primary. `way_back`: a failback that was given up recreated it and filled it."""
 
     name: str
     live_topic: str
@@ -36,14 +35,7 @@ class PartitionMapping(NamedTuple):
         wrong = conflict(self.rows)
         if wrong is not None:
             return unavailable(offset, wrong)
-        above = bisect_right(self.rows, offset, key=lambda row: row.source_offset)
-        return translate(
-            offset,
-            floor=self.rows[above - 1] if above else None,
-            following=self.rows[above] if above < len(self.rows) else None,
-            watermark=self.mark,
-            first=self.rows[0],
-        )
+        return translate_by_rows(offset, self.rows, self.mark)
 
 
 def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:

@@ -1,9 +1,8 @@
-"""A cluster's gate for the clients of a link: closing it (the fence), showing that it is closed, opening it.
+"""The fence of one cluster for the clients of a link: closing it, proving that it holds, opening it.
 
-What is put is noted in the store before it is there, so that exactly that is taken away again and nothing that
-somebody else has put. Every decision takes a new epoch (`gate_rules`); before acting the newest record must be
-one's own, and after acting it is looked at again: a run that was held up in between and acted late finds the
-newer record and takes its own act back.
+Rules are noted in the store before they are created, so exactly these are removed again, and none of somebody else's.
+Every decision takes a new epoch. Before a change the newest record must be this run's own, and after the change it is
+read again: a run that was delayed and acted late finds a newer record and takes its change back.
 """
 
 from __future__ import annotations
@@ -12,39 +11,49 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from drkit.failover.fencing.deny_rules import (
-    beside_mark,
-    closing,
-    excepting,
+    closing_rules,
+    default_allow_rules,
+    denied_names,
+    describe_unproven,
     for_everybody,
-    named,
-    probing,
-    spoken_of,
-    unspoken,
-    what_stands,
+    has_rule,
+    probe_rules,
+    rules_beside_mark,
+    standby_rules,
 )
 from drkit.failover.fencing.external_command import run_command
-from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, Late, late
+from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, FenceSuperseded, superseded
 from drkit.failover.fencing.quiescence import settled_ends
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
-from drkit.model.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
-from drkit.model.fence import FENCES, FenceMethod, FenceRecord, GateState, is_mark, mark_of, newest, older, record_text
+from drkit.model.runs.fence import (
+    FENCES,
+    FenceMethod,
+    FenceRecord,
+    FenceState,
+    is_mark,
+    mark_of,
+    newest,
+    older,
+    record_text,
+)
+from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import LinkId, is_canary
 from drkit.model.wording import counted
 from drkit.store.api import Store
 
 PROPAGATION_SECONDS = 10.0
-"""How long brokers may take to go by a rule that was put or removed, or a command's act to be felt."""
+"""How long brokers may take to apply a rule that was created or removed, and a command to take effect."""
 _AT_ONCE = 2.0
 _MIRROR_GROUPS = "drkit.mirror."
 _SHOWN = 3
 
 
-def fence_means(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]:
-    """By what a cluster can be fenced, and, where by nothing, why not.
+def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]:
+    """The method by which a cluster can be fenced, and, where there is none, the reason.
 
     Raises:
         Unreachable: it doesn't answer.
@@ -58,16 +67,16 @@ def fence_means(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]
     return FenceMethod.ACL, ""
 
 
-def gate_record(store: Store, link: LinkId, cluster: str) -> FenceRecord | None:
-    """The newest decision about a cluster's gate for the clients of a configured link."""
+def fence_record(store: Store, link: LinkId, cluster: str) -> FenceRecord | None:
+    """The newest decision about a cluster's fence for the clients of a configured link."""
     return newest(store.notes(link, FENCES), cluster)
 
 
 class ClusterFence:
-    """The gate of one cluster.
+    """The fence of one cluster.
 
     Args:
-        acting: with what; its link has the cluster on either side.
+        acting: its dependencies; its link has the cluster on either side.
         cluster: its alias.
     """
 
@@ -90,35 +99,35 @@ class ClusterFence:
             Unreachable: the store doesn't answer.
         """
         try:
-            means, why = fence_means(self._estate, self._cluster)
-            if means is FenceMethod.NONE:
+            method, why = fence_method(self._estate, self._cluster)
+            if method is FenceMethod.NONE:
                 return FenceProof(
                     proven=False,
-                    reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); whoever writes there "
-                    "now is lost",
+                    reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); records that are "
+                    "written there now are lost",
                 )
         except (Unreachable, ConfigError) as error:
             self._estate.reach(self._cluster).gone = True
-            found = gate_record(self._store, self._link, self._cluster)
-            self._claim(GateState.PENDING, found.means if found is not None and found.stands else FenceMethod.NONE)
+            found = fence_record(self._store, self._link, self._cluster)
+            self._claim(FenceState.PENDING, found.method if found is not None and found.stands else FenceMethod.NONE)
             return FenceProof(proven=False, reason=error.what)
-        before = gate_record(self._store, self._link, self._cluster)
-        record = self._claim(GateState.CLOSING, means)
+        before = fence_record(self._store, self._link, self._cluster)
+        record = self._claim(FenceState.CLOSING, method)
         try:
-            shown = self._by_acl(record) if means is FenceMethod.ACL else self._by_command(record, before)
+            shown = self._by_acl(record) if method is FenceMethod.ACL else self._by_command(record, before)
             ends = settled_ends(self._acting, self._acting.link)
-        except (PartlyDone, Late):
+        except (PartlyDone, FenceSuperseded):
             raise
         except DrkitError as error:
-            if means is FenceMethod.ACL and not self._ours():
+            if method is FenceMethod.ACL and not self._ours():
                 reason = f"no rule of drkit's is on {self._cluster}, so its clients may write: {error.what}"
-                self._keep(replace(record, state=GateState.OPEN, detail=reason))
+                self._keep(replace(record, state=FenceState.OPEN, detail=reason))
                 return FenceProof(proven=False, reason=reason, epoch=record.epoch)
-            reason = f"{what_stands(means, self._cluster)}, but it is not shown: {error.what}"
-            self._keep(replace(record, state=GateState.CLOSED, detail=reason))
+            reason = f"{describe_unproven(method, self._cluster)}, but it is not shown: {error.what}"
+            self._keep(replace(record, state=FenceState.CLOSED, detail=reason))
             return FenceProof(proven=False, reason=reason, epoch=record.epoch)
-        reason = f"{shown}; {len(ends)} log ends stood still"
-        self._keep(replace(record, state=GateState.CLOSED, proven=True, detail=reason))
+        reason = f"{shown}; {len(ends)} log ends did not move"
+        self._keep(replace(record, state=FenceState.CLOSED, proven=True, detail=reason))
         return FenceProof(proven=True, reason=reason, epoch=record.epoch, ends=ends)
 
     def _by_acl(self, record: FenceRecord) -> str:
@@ -127,15 +136,15 @@ class ClusterFence:
         ours = self._ours()
         seen = self._topics()
         # what a rule of ours hides from drkit stays closed
-        topics = sorted({*seen, *(name for name in named(ours, "topic") if link.covers_topic(name))})
+        topics = sorted({*seen, *(name for name in denied_names(ours, "topic") if link.covers_topic(name))})
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
-        listed |= {position.group for position in self._store.group_positions(link.id)} | named(ours, "group")
+        listed |= {position.group for position in self._store.group_positions(link.id)} | denied_names(ours, "group")
         groups = [name for name in listed if link.covers_group(name) and not name.startswith(_MIRROR_GROUPS)]
         unreadable = self._unreadable(groups)
-        wanted = closing(topics, groups)
+        wanted = closing_rules(topics, groups)
         there, elsewhere = admin.acls(), self._wanted_elsewhere()
         others = there - ours - elsewhere  # rules that no fence of drkit's has put
-        also = unspoken(topics, groups, others)
+        also = default_allow_rules(topics, groups, others)
         if also and (also <= ours or self._open_by_default(record, others)):
             wanted |= also
         wanted |= {mark_of(link)}
@@ -165,8 +174,8 @@ class ClusterFence:
 
     def _open_by_default(self, record: FenceRecord, there: frozenset[Acl]) -> bool:
         """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
-        for rule in probing(record.run):
-            if spoken_of(rule.resource, rule.name, there) or not self._lets_see(rule):
+        for rule in probe_rules(record.run):
+            if has_rule(rule.resource, rule.name, there) or not self._lets_see(rule):
                 continue
             failures = self._apply(record, put=frozenset({rule}), ours=frozenset(), remove=frozenset())
             if failures:
@@ -241,7 +250,7 @@ class ClusterFence:
             except (ConfigError, Unreachable) as error:
                 if fence.bootstrap_servers is None and isinstance(error, Unreachable):
                     raise
-                denied = f"{probe.principal} is not let in any more ({error.what})"
+                denied = f"{probe.principal} is no longer allowed ({error.what})"
         self._refuse_if_late(record, frozenset(), frozenset())
         if not was_let_in:
             raise DrkitError(f"{probe.principal} was denied before already, so it shows nothing that it is denied now")
@@ -267,23 +276,23 @@ class ClusterFence:
         link, mark = self._acting.link, mark_of(self._acting.link)
         if mark not in there:
             return ""
-        record = self._claim(GateState.OPENING, FenceMethod.ACL)
+        record = self._claim(FenceState.OPENING, FenceMethod.ACL)
         noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
-        found = beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
+        found = rules_beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
         self._remove(record, found | {mark}, forget=found | {mark})
         done = f"a fence of {self._cluster} that the store didn't know is lifted: {counted(len(found), 'rule')} removed"
-        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        self._keep(replace(record, state=FenceState.OPEN, detail=done))
         return done
 
     def _open_noted(self) -> str:
-        before = gate_record(self._store, self._link, self._cluster)
-        if before is None or before.state is GateState.OPEN:
+        before = fence_record(self._store, self._link, self._cluster)
+        if before is None or before.state is FenceState.OPEN:
             return ""
-        record = self._claim(GateState.OPENING, before.means)
+        record = self._claim(FenceState.OPENING, before.method)
         if not before.stands:
-            self._keep(replace(record, state=GateState.OPEN))
+            self._keep(replace(record, state=FenceState.OPEN))
             return ""
-        if before.means is FenceMethod.COMMAND:
+        if before.method is FenceMethod.COMMAND:
             self._still_mine(record)
             run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
             self._refuse_if_late(record, frozenset(), frozenset())
@@ -296,7 +305,7 @@ class ClusterFence:
             gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules stood there any more"
             done = f"the fence of {self._cluster} is lifted: {gone}"
         self._note_others(record, frozenset())
-        self._keep(replace(record, state=GateState.OPEN, detail=done))
+        self._keep(replace(record, state=FenceState.OPEN, detail=done))
         return done
 
     def admit_mirror(self) -> str:
@@ -306,22 +315,22 @@ class ClusterFence:
             Refused: a newer run has decided otherwise.
             DrkitError: it can't be done.
         """
-        before = gate_record(self._store, self._link, self._cluster)
-        if before is None or not before.stands or (before.state is GateState.STANDBY and before.detail):
+        before = fence_record(self._store, self._link, self._cluster)
+        if before is None or not before.stands or (before.state is FenceState.STANDBY and before.detail):
             return ""
-        if before.means is FenceMethod.COMMAND:
+        if before.method is FenceMethod.COMMAND:
             return f"{self.open()} (it can make no exception for the mirror)"
-        record = self._claim(GateState.STANDBY, before.means)
+        record = self._claim(FenceState.STANDBY, before.method)
         closed = for_everybody(self._ours())
         topics = sorted(rule.name for rule in closed if rule.resource == "topic")
         with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
             passes = bool(topics) and all(probe.may_write(topics[:1]).values())
         if passes:
-            done = f"{self._cluster} stays closed to all but super users, of whom drkit is one"
+            done, kept_closed = f"{self._cluster} stays closed to all but super users, of whom drkit is one", True
         else:
             admin = self._admin()
             there = admin.acls()
-            stand_in, gap = excepting(closed, there, admin.principal)
+            stand_in, gap = standby_rules(closed, there, admin.principal)
             failures = self._apply(record, put=stand_in - there, ours=stand_in & self._ours(), remove=frozenset())
             if failures:
                 rule, why = next(iter(failures.items()))
@@ -329,9 +338,10 @@ class ClusterFence:
             self._remove(record, closed - self._wanted_elsewhere(), forget=closed)
             open_to = f"; {gap}" if gap else ""
             others = len({rule.principal for rule in self._ours() if rule.permission == "deny" and not is_mark(rule)})
+            kept_closed = others > 0 and not gap
             kept = f"stays closed to {counted(others, 'other writer')}" if others else "can't be kept closed"
             done = f"{self._cluster} {kept}{open_to}"
-        self._keep(replace(record, detail=done))
+        self._keep(replace(record, detail=done, proven=before.proven and kept_closed))
         return done
 
     # -- acting, in the order in which an interruption does no harm ------------------------------------
@@ -377,11 +387,11 @@ class ClusterFence:
             raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
         self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
-    def _claim(self, state: GateState, means: FenceMethod) -> FenceRecord:
+    def _claim(self, state: FenceState, method: FenceMethod) -> FenceRecord:
         """Decide anew, in a new epoch."""
         self._acting.lease.check()
         epoch = self._store.next_generation(self._link)
-        record = FenceRecord(self._cluster, epoch, self._acting.run, state, means, now())
+        record = FenceRecord(self._cluster, epoch, self._acting.run, state, method, now())
         self._keep(record)
         return record
 
@@ -390,26 +400,26 @@ class ClusterFence:
         self._store.forget_notes(self._link, FENCES, older(self._store.notes(self._link, FENCES), record))
 
     def _still_mine(self, record: FenceRecord) -> None:
-        """Nobody has decided anew since."""
+        """Nobody has decided again since."""
         self._acting.lease.check()
-        found = gate_record(self._store, self._link, self._cluster)
+        found = fence_record(self._store, self._link, self._cluster)
         if found is None or found.epoch > record.epoch:
-            raise late(found, record)
+            raise superseded(found, record)
 
     def _refuse_if_late(self, record: FenceRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
-        """Look again after acting; where somebody has decided anew meanwhile, take back what came after that."""
-        found = gate_record(self._store, self._link, self._cluster)
+        """Look again after acting; where somebody has decided again meanwhile, take back what came after that."""
+        found = fence_record(self._store, self._link, self._cluster)
         if found is not None and found.epoch <= record.epoch:
             return
-        if found is not None and found.means is FenceMethod.ACL:
+        if found is not None and found.method is FenceMethod.ACL:
             kind = fence_rules_kind(self._cluster)
-            if found.state in {GateState.CLOSING, GateState.CLOSED}:
+            if found.state in {FenceState.CLOSING, FenceState.CLOSED}:
                 self._admin().create_acls(removed)
                 self._store.put_notes(self._link, kind, {rule.key: str(found.epoch) for rule in removed | put})
             else:
                 self._admin().delete_acls(put)
                 self._store.forget_notes(self._link, kind, [rule.key for rule in put])
-        raise late(found, record)
+        raise superseded(found, record)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -431,7 +441,7 @@ class ClusterFence:
         found: set[Acl] = set()
         for configured in self._estate.config.links:
             link = configured.link().id
-            record = gate_record(self._store, link, self._cluster) if link != self._link else None
+            record = fence_record(self._store, link, self._cluster) if link != self._link else None
             if record is not None and record.stands:
                 found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
         return frozenset(found)

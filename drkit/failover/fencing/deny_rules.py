@@ -7,9 +7,10 @@ A rule that denies `User:*` can't make an exception, not even for drkit. So ther
 | closed | deny everybody |
 | standby | deny each principal that a rule allows it, but not the one that drkit mirrors as |
 
-With `allow.everyone.if.no.acl.found` a broker allows everything on what no rule is about. The first rule about a topic
-ends that: denying to write it would deny to read and to see it, too, to drkit and its mirror as well. There a rule
-that allows everybody everything goes with each that denies; of the two the one that denies wins.
+With `allow.everyone.if.no.acl.found` a broker allows everything on a resource without rules. The first rule about a
+topic
+ends that: a rule that denies writing would also end reading and describing, for drkit and its mirror too. So there each
+rule that denies comes with one that allows everybody everything; a rule that denies wins over one that allows.
 """
 
 from __future__ import annotations
@@ -17,34 +18,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from drkit.model.acls import Acl
-from drkit.model.fence import FenceMethod, is_mark
+from drkit.model.runs.fence import FenceMethod, is_mark
+from drkit.model.topics.acls import Acl
 
 _EVERYBODY = "User:*"
 
 
-def closing(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
-    """The rules that close these topics and groups to everybody."""
+def closing_rules(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
+    """The rules that deny everybody to write these topics and to read in these groups."""
     denied = [("topic", topic, "write") for topic in topics] + [("group", group, "read") for group in groups]
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", operation, "deny") for resource, name, operation in denied
     )
 
 
-def unspoken(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl]) -> frozenset[Acl]:
-    """For each of these topics and groups that no rule is about, the one that lets everybody go on as before."""
+def default_allow_rules(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl]) -> frozenset[Acl]:
+    """For each of these topics and groups that has no rule, the rule that allows everybody everything, as before."""
     named = [("topic", topic) for topic in topics] + [("group", group) for group in groups]
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", "all", "allow")
         for resource, name in named
-        if not spoken_of(resource, name, there)
+        if not has_rule(resource, name, there)
     )
 
 
-def probing(run: str) -> tuple[Acl, Acl]:
-    """Rules about a topic and a group that don't exist, for somebody who doesn't either: who loses by one of them was
-    let in by none.
-    """
+def probe_rules(run: str) -> tuple[Acl, Acl]:
+    """Rules about a topic, a group and a principal that don't exist. Whoever loses access by them had it by no rule."""
     name = f"drkit-probe-{run}"
     topic, group = (
         Acl(resource, name, "literal", "User:drkit-probe", "*", "describe", "allow") for resource in ("topic", "group")
@@ -52,12 +51,12 @@ def probing(run: str) -> tuple[Acl, Acl]:
     return topic, group
 
 
-def spoken_of(resource: str, name: str, there: Iterable[Acl]) -> bool:
-    """Whether a rule is about it."""
+def has_rule(resource: str, name: str, there: Iterable[Acl]) -> bool:
+    """Whether a rule covers this resource."""
     return any(rule.resource == resource and _about(rule, name) for rule in there)
 
 
-def excepting(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
+def standby_rules(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
     """The rules that stand in for those of a closed cluster, so that `own` is let through.
 
     Args:
@@ -90,14 +89,14 @@ def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
     return frozenset(rule for rule in rules if rule.principal == _EVERYBODY and rule.permission == "deny")
 
 
-def named(rules: Iterable[Acl], resource: str) -> set[str]:
+def denied_names(rules: Iterable[Acl], resource: str) -> set[str]:
     """The topics (or groups) that these rules deny something on."""
     return {
         rule.name for rule in rules if rule.resource == resource and rule.permission == "deny" and not is_mark(rule)
     }
 
 
-def beside_mark(
+def rules_beside_mark(
     there: Collection[Acl], covers_topic: Callable[[str], bool], covers_group: Callable[[str], bool]
 ) -> frozenset[Acl]:
     """The rules of a fence that are known by its mark alone, the store's notes being lost.
@@ -125,10 +124,12 @@ def beside_mark(
     return found | (beside & frozenset(there))
 
 
-def what_stands(means: FenceMethod, cluster: str) -> str:
-    """What a closing that isn't shown has done, in words."""
+def describe_unproven(method: FenceMethod, cluster: str) -> str:
+    """What was done by a fence that could not be proven."""
     return (
-        f"rules that deny writes are on {cluster}" if means is FenceMethod.ACL else f"the command has run for {cluster}"
+        f"rules that deny writes are on {cluster}"
+        if method is FenceMethod.ACL
+        else f"the command has run for {cluster}"
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drkit.config.fence_schema import FenceConfig
+from drkit.config.schema.fence import FenceConfig
 from drkit.directory.process import run_bounded
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.fence import FenceRecord
+from drkit.model.runs.fence import FenceRecord
 from drkit.model.topology import LinkId
 
 

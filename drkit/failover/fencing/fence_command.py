@@ -10,19 +10,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_context import CommandFenceContext, answers
 from drkit.failover.fencing.fence_proof import FenceProof
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import StageOutcome
+from drkit.failover.run.state_machine import StageOutcome
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.fence import GateState, serving_cluster
-from drkit.model.journal import RunSummary
 from drkit.model.link_state import Direction
+from drkit.model.runs.fence import FenceState, serving_cluster
+from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import Link
 
 KIND = "fence"
@@ -94,8 +94,8 @@ def lift_fence(
         estate: clusters and store.
         link: the configured link.
         cluster: one of its two.
-        say: told what is going on.
-        meant: where clients are to use the other one: the link is decided anew, so that they are to use this one.
+        say: receives progress messages.
+        meant: where clients are to use the other one: the link is decided again, so that they are to use this one.
 
     Returns:
         The run, and as the proof's `reason` what was done (`proven`: a fence still stands).
@@ -121,7 +121,7 @@ def lift_fence(
             proof = FenceProof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
         except DrkitError as error:
             proof = FenceProof(proven=True, reason=str(error))
-        record = gate_record(estate.store, link.id, cluster)
+        record = fence_record(estate.store, link.id, cluster)
         proof = replace(proof, epoch=None if record is None else record.epoch)
         body = {
             "outcome": StageOutcome.FAILED if proof.proven else StageOutcome.OK,
@@ -153,10 +153,10 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
         )
     if cluster != serves and not answers(estate, cluster):
         raise Refused(f"{cluster} does not answer", meaning="Nothing was changed", remedy=f"Bring {cluster} up first")
-    own = gate_record(estate.store, link.id, serves)
-    elsewhere = gate_record(estate.store, link.id, other)
-    nothing_here = own is None or own.state is GateState.OPEN
-    away = serves == link.id.target and elsewhere is not None and elsewhere.state is not GateState.OPEN
+    own = fence_record(estate.store, link.id, serves)
+    elsewhere = fence_record(estate.store, link.id, other)
+    nothing_here = own is None or own.state is FenceState.OPEN
+    away = serves == link.id.target and elsewhere is not None and elsewhere.state is not FenceState.OPEN
     if cluster == serves and nothing_here and away and not answers(estate, serves):
         raise Refused(
             f"{serves} does not answer, and drkit keeps nobody out of it; {other} was failed away from and is closed",

@@ -1,4 +1,4 @@
-"""What a gate is worked with outside a run's stages, and a short look whether a cluster answers."""
+"""The fence's context outside of a run's stages, and a bounded check whether a cluster answers."""
 
 from __future__ import annotations
 

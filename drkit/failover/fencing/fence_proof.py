@@ -1,4 +1,8 @@
-"""What a gate is worked with, and what comes of closing it."""
+"""The proof that a fence holds, and what a fence needs to be closed or opened.
+
+`cluster_fence.py` makes the proof: every broker must refuse an empty Produce request (`kafka/admin/write_probe.py`),
+and log ends must not move (`quiescence.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,12 @@ from typing import Protocol
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
 from drkit.model.errors import Refused
-from drkit.model.fence import FenceRecord
+from drkit.model.runs.fence import FenceRecord
 from drkit.model.topology import Link
 
 
 class FenceContext(Protocol):
-    """What a gate is worked with: the context of a run's stage, or that of `drkit fence`."""
+    """Dependencies of a fence: the context of a run's stage, or that of `drkit fence`."""
 
     @property
     def estate(self) -> ClusterContext:
@@ -30,11 +34,11 @@ class FenceContext(Protocol):
 
     @property
     def lease(self) -> RunLease:
-        """The right to act."""
+        """The run's lease."""
 
     @property
     def say(self) -> Callable[[str], None]:
-        """Says what is going on."""
+        """Reports progress."""
 
     def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
         """Poll until `done`, at most for `seconds`; whether it came true."""
@@ -42,10 +46,10 @@ class FenceContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FenceProof:
-    """What came of closing a gate. `proven`: nobody can write; `reason`: what was shown, or why it was not.
+    """The result of closing a fence. `proven`: nobody can write; `reason`: what was shown, or why it was not.
 
-    `ends`: log ends that stood still with the gate closed, by `topic:partition`; None: they did not, or it can't
-    be known.
+    `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or it isn't
+    known.
     """
 
     proven: bool
@@ -54,15 +58,15 @@ class FenceProof:
     ends: dict[str, int] | None = None
 
 
-class Late(Refused):
-    """A newer epoch has decided about the gate."""
+class FenceSuperseded(Refused):
+    """A newer epoch has decided about the fence."""
 
 
-def late(found: FenceRecord | None, record: FenceRecord) -> Late:
-    """What the run of `record` is told where `found` was decided since (None: it is gone)."""
+def superseded(found: FenceRecord | None, record: FenceRecord) -> FenceSuperseded:
+    """The error for the run of `record` where `found` was decided since (None: the record is gone)."""
     who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
-    return Late(
-        f"{who} has decided anew about the fence of {record.cluster}: run {record.run} (epoch {record.epoch}) is late",
-        meaning="What it was about to do, or had just done, is not done",
-        remedy="`drkit runs` shows who acts",
+    return FenceSuperseded(
+        f"{who} has decided about the fence of {record.cluster} since: run {record.run} (epoch {record.epoch}) is late",
+        meaning="Its change of the fence was not made, or was taken back",
+        remedy="`drkit runs` shows which run acts on the link now",
     )

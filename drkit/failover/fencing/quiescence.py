@@ -1,4 +1,4 @@
-"""Proof by looking that nobody writes: log ends that stay where they are."""
+"""Proof that nobody writes to a cluster: its log ends don't move."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ QUIET_SECONDS = 2.0
 _SETTLING_WINDOWS = 5
 
 
-class Watching(Protocol):
-    """With what it is looked."""
+class QuiescenceContext(Protocol):
+    """Dependencies of the quiescence check."""
 
     @property
     def estate(self) -> ClusterContext:
-        """Where to look."""
+        """Clusters and store."""
 
     def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
         """Poll until `done`, at most for `seconds`; whether it came true."""
 
 
-def ends_of(context: Watching, link: Link) -> dict[str, int]:
+def ends_of(context: QuiescenceContext, link: Link) -> dict[str, int]:
     """High watermarks of every covered partition of the link's source, by `topic:partition`.
 
     Raises:
@@ -37,12 +37,12 @@ def ends_of(context: Watching, link: Link) -> dict[str, int]:
     ends = admin.end_offsets(tps, committed=False)
     silent = [str(tp) for tp in tps if tp not in ends]
     if silent:
-        raise Unreachable(f"{link.id.source} does not say where {and_more(silent)} end", remedy="Trying again may work")
+        raise Unreachable(f"{link.id.source} does not report the log ends of {and_more(silent)}", remedy="Try again")
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 
-def frozen_ends(context: Watching, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
-    """The source's log ends, shown not to move for `seconds`.
+def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
+    """The source's log ends, once they didn't move for `seconds`.
 
     Raises:
         Refused: they move: somebody still writes.
@@ -60,11 +60,11 @@ def frozen_ends(context: Watching, link: Link, seconds: float = QUIET_SECONDS) -
     return before
 
 
-def settled_ends(context: Watching, link: Link) -> dict[str, int]:
-    """As `frozen_ends`, where writes were denied just now: what was under way, or ends a transaction, still lands.
+def settled_ends(context: QuiescenceContext, link: Link) -> dict[str, int]:
+    """As `frozen_ends`, right after writes were denied: requests in flight and transaction markers still land.
 
     Raises:
-        Refused: they go on moving.
+        Refused: they keep moving.
         Unreachable: the source doesn't answer.
     """
     for _ in range(_SETTLING_WINDOWS - 1):
@@ -85,9 +85,9 @@ def differing(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
 
 
 def still_written(alias: str, moving: list[str]) -> Refused:
-    """The refusal that names what moved."""
+    """The refusal that names the partitions whose ends moved."""
     return Refused(
-        f"{alias} is still written: {and_more(moving)}",
-        meaning="A planned move loses nothing only while nobody writes where the groups leave",
+        f"clients still write to {alias}: {and_more(moving)}",
+        meaning="A planned move loses nothing only while nobody writes to the cluster that groups leave",
         remedy=f"Stop the producers of {alias}, then try again",
     )

@@ -1,7 +1,7 @@
 """The frozen plan of a failover: what it decided, why, and a digest over the decision.
 
 The digest covers what is decided (who moves where, on which clusters, in which mode), not when it
-was looked at: the same world gives the same digest. A plan file is JSON; reading it checks the
+was looked at: the same snapshot gives the same digest. A plan file is JSON; reading it checks the
 digest, so a file that was edited is not applied.
 """
 
@@ -18,15 +18,16 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.plan.codec import Packed
+from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck, what_changed
 from drkit.failover.positions.positions import PlannedPosition, Selection
-from drkit.failover.run.machine import Kind, Loss, Mode
+from drkit.failover.run.state_machine import Kind, Loss, Mode
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.fence import FenceMethod
+from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"
@@ -91,8 +92,9 @@ class FailoverPlan:
     `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
     `cut`: with `--consistent`, where `at` comes from.
     `catch_up`: unplanned, nobody said so, and the source answers: what is not on the target yet is waited for.
-    `accept_loss`: so many records may be lost although the source answers (`unknown`: however many).
-    `fence`: by what the source can be fenced (`gate_rules.Means`); where by nothing, `fence_reason` says why.
+    `accept_loss`: so many records may be lost although the source answers, or `budgets` allow less (`unknown`: however
+    many).
+    `fence`: the `FenceMethod` for the source; where it is `none`, `fence_reason` says why.
     """
 
     link: LinkId
@@ -113,6 +115,7 @@ class FailoverPlan:
     fence_reason: str = ""
     catch_up: bool = False
     accept_loss: AcceptedLoss = None
+    budgets: tuple[LossBudget, ...] = ()
     places: tuple[PositionCheck, ...] = ()
     cut: ConsistentCut | None = None
     directories: tuple[DirectoryView, ...] = ()
@@ -154,19 +157,36 @@ def plan_from_json(text: str) -> FailoverPlan:
     return _ADAPTER.validate_json(text)
 
 
+def plan_document_of(plan: FailoverPlan) -> dict[str, Any]:
+    """The plan as a file has it: its positions one by one, for people and for other programs."""
+    written: dict[str, Any] = json.loads(plan_json(plan))
+    return {**written, "positions": _ONE_BY_ONE.dump_python(plan.positions, mode="json")}
+
+
 def write_plan(plan: FailoverPlan, path: Path) -> None:
     """Write a plan file.
 
     Raises:
         ConfigError: the path can't be written.
     """
-    written = json.loads(plan_json(plan))
-    written["positions"] = _ONE_BY_ONE.dump_python(plan.positions, mode="json")  # for people, and for other programs
-    body = {"format": FORMAT, "digest": plan.digest, "plan": written}
+    body = {"format": FORMAT, "digest": plan.digest, "plan": plan_document_of(plan)}
     try:
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
+
+
+def plan_file(path: Path) -> dict[str, Any]:
+    """What a plan file holds; `format` says of which kind it is.
+
+    Raises:
+        ConfigError: it can't be read, or holds no JSON object.
+    """
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"the plan {path} can't be read: {error}", remedy="Make one with --out FILE") from error
+    return body if isinstance(body, dict) else {}
 
 
 def read_plan(path: Path) -> FailoverPlan:
@@ -175,11 +195,8 @@ def read_plan(path: Path) -> FailoverPlan:
     Raises:
         ConfigError: it can't be read, isn't a plan, or was changed after it was written.
     """
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"the plan {path} can't be read: {error}", remedy="Make one with --out FILE") from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
+    body = plan_file(path)
+    if body.get("format") != FORMAT:
         raise ConfigError(f"{path} is not a plan of this drkit ({FORMAT})", remedy="Make one with --out FILE")
     try:
         plan = _ADAPTER.validate_python(body.get("plan"))
@@ -205,7 +222,7 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
         elif before.cluster_id != after.cluster_id:
             moved.append(f"the {side} {before.alias} is another cluster: {after.cluster_id}, was {before.cluster_id}")
     if (planned.control, planned.control_version) != (now.control, now.control_version):
-        moved.append(f"the link was {planned.control} and is {now.control} (decided anew since)")
+        moved.append(f"the link was {planned.control} and is {now.control} (decided again since)")
     before_positions = {(p.group, p.topic, p.partition): p for p in planned.positions}
     after_positions = {(p.group, p.topic, p.partition): p for p in now.positions}
     for key in sorted(before_positions.keys() | after_positions.keys()):
@@ -262,6 +279,7 @@ def _decision(plan: FailoverPlan) -> dict[str, Any]:
         **({"places": [str(place) for place in plan.selection.places]} if plan.selection.places else {}),
         **({"edge": plan.selection.edge} if plan.selection.edge else {}),
         **({"catch_up": True} if plan.catch_up else {}),
+        **({"budgets": [[*b.topics, b.records, b.seconds] for b in plan.budgets]} if plan.budgets else {}),
         **({"fence": plan.fence} if plan.fence != FenceMethod.NONE else {}),
         "source": [plan.source.alias, plan.source.reachable, plan.source.cluster_id],
         "target": [plan.target.alias, plan.target.cluster_id],

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.positions.selection import Selection
 from drkit.model.errors import ConfigError
 
 
-def check_names(world: Snapshot, selection: Selection) -> None:
-    """Raise `ConfigError` where a group, topic or partition of the selection is nowhere."""
-    known_groups = {position.group for position in world.positions} | {each.group for each in world.unmovable}
-    on_target = {group for group, _ in world.committed}
-    for group in selection.named:
-        if group in known_groups:
-            continue
+class UnknownNames(ConfigError):
+    """Groups and topics of a selection that a link doesn't know; in a run of several links another one may."""
+
+    def __init__(
+        self, what: str, *, meaning: str = "", remedy: str = "", groups: Collection[str], topics: Collection[str]
+    ) -> None:
+        super().__init__(what, meaning=meaning, remedy=remedy)
+        self.groups = frozenset(groups)
+        self.topics = frozenset(topics)
+
+
+def check_names(snapshot: Snapshot, selection: Selection) -> None:
+    """Raise `UnknownNames` where a group or topic of the selection is nowhere, `ConfigError` where a partition is."""
+    known_groups = {position.group for position in snapshot.positions} | {each.group for each in snapshot.unmovable}
+    on_target = {group for group, _ in snapshot.committed}
+    known_topics = (
+        {tp.topic for tp in snapshot.partitions} | set(snapshot.topics) | {p.topic for p in snapshot.positions}
+    )
+    groups = [group for group in selection.named if group not in known_groups]
+    topics = [selector.topic for selector in selection.topics if selector.topic not in known_topics]
+    for group in groups:
         if group in on_target:
-            raise ConfigError(
-                f"group {group} has no position on {world.source.alias}",
-                meaning=f"It has committed on {world.target.alias} only, where it stays as it is",
+            raise UnknownNames(
+                f"group {group} has no position on {snapshot.source.alias}",
+                meaning=f"It has committed on {snapshot.target.alias} only, where it stays as it is",
                 remedy=f"Leave it out; groups to move: {_list(known_groups)}",
+                groups=groups,
+                topics=topics,
             )
-        raise ConfigError(f"no group {group} is known", remedy=f"Known groups: {_list(known_groups | on_target)}")
-    known_topics = {tp.topic for tp in world.partitions} | set(world.topics) | {p.topic for p in world.positions}
+        raise UnknownNames(
+            f"no group {group} is known",
+            remedy=f"Known groups: {_list(known_groups | on_target)}",
+            groups=groups,
+            topics=topics,
+        )
+    for topic in topics:
+        raise UnknownNames(
+            f"the link {snapshot.link.id} carries no topic {topic}",
+            remedy=f"Known topics: {_list(known_topics)}",
+            groups=groups,
+            topics=topics,
+        )
     for selector in selection.topics:
-        if selector.topic not in known_topics:
-            raise ConfigError(
-                f"the link {world.link.id} carries no topic {selector.topic}",
-                remedy=f"Known topics: {_list(known_topics)}",
-            )
-        there = {tp.partition for tp in world.partitions if tp.topic == selector.topic}
+        there = {tp.partition for tp in snapshot.partitions if tp.topic == selector.topic}
         absent = [partition for partition in selector.partitions if partition not in there]
         if absent:
             raise ConfigError(

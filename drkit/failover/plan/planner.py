@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from drkit.failover.fencing.cluster_fence import fence_means
+from drkit.failover.fencing.cluster_fence import fence_method
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
+from drkit.failover.plan.loss_budget import LossBudget, budgets_of
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.preconditions import obstacles, older_store
+from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles, older_store
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
@@ -19,27 +21,28 @@ from drkit.failover.positions.mirrormaker_positions import (
     captured,
     cautions,
     check_possible,
-    look_at_mirrormaker,
     positions_by_mirrormaker,
+    read_mirrormaker,
 )
 from drkit.failover.positions.positions import Selection, choose_positions, never_committed
-from drkit.failover.positions.target_positions import look_at
+from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Kind, Mode
-from drkit.failover.stages.directory_update import look_at_directories, outrun, warnings_of
+from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failover_stages import Close, Commit, Switch, Translate, Verify
 from drkit.failover.stages.fence_stages import Drain, Fence
 from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction
+from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.guard import OlderStore, older_than
 from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.other_store import mirrors_of_other_stores
 
 _SHOWN = 5
 _STALE_SECONDS = 15.0
@@ -49,9 +52,9 @@ _STALE_SECONDS = 15.0
 class PlanRequest:
     """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
 
-    `consistent`: instead of `at`, the latest instant up to which every topic is complete. `mirrormaker`: by what
-    MirrorMaker 2 recorded, with its alias of the source. `catch_up`: nobody said that the move is unplanned; a source
-    that answers is waited for (`FailoverPlan.catch_up`, `accept_loss`).
+    `consistent`: instead of `at`, the latest instant up to which every topic is complete, and none after `not_after`.
+    `mirrormaker`: by what MirrorMaker 2 recorded, with its alias of the source. `catch_up`: nobody said that the move
+    is unplanned; a source that answers is waited for (`FailoverPlan.catch_up`, `accept_loss`).
     """
 
     to: str
@@ -61,6 +64,7 @@ class PlanRequest:
     allow_rewind: bool = False
     link: Link | None = None
     consistent: bool = False
+    not_after: datetime | None = None
     mirrormaker: str | None = None
     catch_up: bool = False
     accept_loss: AcceptedLoss = None
@@ -76,38 +80,41 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         Unreachable: the store doesn't answer.
     """
     link = find_link(estate, request)
-    with ThreadPoolExecutor(1, "drkit-copy") as pool:
+    with ThreadPoolExecutor(2, "drkit-store") as pool:
         asked = pool.submit(_older_store, estate, link)
-        world, offsets, cut, request = _look(estate, link, request)
-        older = asked.result()
+        asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
+        snapshot, offsets, cut, request = _look(estate, link, request)
+        older, elsewhere = asked.result(), asked_mirrors.result()
     plan = plan_for(
-        world,
+        snapshot,
         request,
         endpoint=estate.endpoint(link.id.target),
-        fence=_fence(estate, world),
-        directories=look_at_directories(estate, link.id),
+        fence=_fence(estate, snapshot),
+        directories=read_directories(estate, link.id),
         hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
         offsets=offsets,
         older=older if offsets is None else None,
+        elsewhere=elsewhere,
+        budgets=budgets_of(link.id, estate.config.objectives),
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
-    return replace(plan, places=look_at(estate, link.id.target, plan.positions))
+    return replace(plan, places=read_checks(estate, link.id.target, plan.positions))
 
 
 def _look(
     estate: ClusterContext, link: Link, request: PlanRequest
 ) -> tuple[Snapshot, MirrorMakerOffsets | None, ConsistentCut | None, PlanRequest]:
     """What the plan is made from; of `--consistent` the request becomes one with its moment."""
-    offsets = None if request.mirrormaker is None else look_at_mirrormaker(estate, link, request.mirrormaker)
+    offsets = None if request.mirrormaker is None else read_mirrormaker(estate, link, request.mirrormaker)
     seen = () if offsets is None else captured(link, offsets)
-    world = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
+    snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
     cut = None
     if request.consistent:
-        _check_possible(world)
-        world, cut = at_consistent_cut(estate, world, request.selection)
+        _check_possible(snapshot)
+        snapshot, cut = at_consistent_cut(estate, snapshot, request.selection, request.not_after)
         request = replace(request, at=moment_of(cut))
-    return world, offsets, cut, request
+    return snapshot, offsets, cut, request
 
 
 def _older_store(estate: ClusterContext, link: Link) -> OlderStore | None:
@@ -118,6 +125,14 @@ def _older_store(estate: ClusterContext, link: Link) -> OlderStore | None:
     except DrkitError:
         return None
     return None if copy is None else older_than(copy, estate.store, link)
+
+
+def _mirrors_of_other_stores(estate: ClusterContext, link: Link) -> list[str]:
+    """Mirrors of the link at work that keep another store; where the target doesn't say, nothing is planned anyway."""
+    try:
+        return mirrors_of_other_stores(estate.groups(link.id.target), link, estate.store, estate.config.store.plain_url)
+    except DrkitError:
+        return []
 
 
 def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
@@ -150,18 +165,18 @@ def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
     return leading[0]
 
 
-def _fence(estate: ClusterContext, world: Snapshot) -> tuple[FenceMethod, str]:
+def _fence(estate: ClusterContext, snapshot: Snapshot) -> tuple[FenceMethod, str]:
     """By what the source can be fenced, and where by nothing, why not."""
-    if not world.source.reachable:
-        return FenceMethod.NONE, world.source.reason or "it does not answer"
+    if not snapshot.source.reachable:
+        return FenceMethod.NONE, snapshot.source.reason or "it does not answer"
     try:
-        return fence_means(estate, world.source.alias)
+        return fence_method(estate, snapshot.source.alias)
     except DrkitError as error:
         return FenceMethod.NONE, error.what
 
 
 def plan_for(
-    world: Snapshot,
+    snapshot: Snapshot,
     request: PlanRequest,
     *,
     endpoint: str,
@@ -170,35 +185,42 @@ def plan_for(
     hooks: Hooks | None = None,
     offsets: MirrorMakerOffsets | None = None,
     older: OlderStore | None = None,
+    elsewhere: Sequence[str] = (),
+    budgets: tuple[LossBudget, ...] = (),
 ) -> FailoverPlan:
-    """The plan for one snapshot. Pure. `older`: what the copy of the store on the target has newer than the store."""
+    """The plan for one snapshot. Pure.
+
+    `older`: what the copy of the store on the target has newer than the store. `elsewhere`: mirrors of the link at work
+    that keep another store. `budgets`: what may be lost.
+    """
     if offsets is None:
-        _check_possible(world)
-        positions = choose_positions(world, request.selection, request.at)
+        _check_possible(snapshot)
+        positions = choose_positions(snapshot, request.selection, request.at)
     else:
-        check_possible(world, request.mode)
-        positions = positions_by_mirrormaker(world, offsets, request.selection)
-    control = world.control
+        check_possible(snapshot, request.mode)
+        positions = positions_by_mirrormaker(snapshot, offsets, request.selection)
+    control = snapshot.control
     plan = FailoverPlan(
-        link=world.link.id,
+        link=snapshot.link.id,
         mode=request.mode,
         at=request.at,
         selection=request.selection,
         allow_rewind=request.allow_rewind,
-        made_at=world.observed_at,
-        source=world.source,
-        target=world.target,
+        made_at=snapshot.observed_at,
+        source=snapshot.source,
+        target=snapshot.target,
         endpoint=endpoint,
         control=(control.direction if control is not None else Direction.ACTIVE).value,
         control_version=None if control is None else control.version,
         control_run=None if control is None else control.run,
         positions=positions,
-        loss=loss_at(world.partitions.values(), world.observed_at) if offsets is None else LOSS_UNKNOWN,
+        loss=loss_at(snapshot.partitions.values(), snapshot.observed_at) if offsets is None else LOSS_UNKNOWN,
         mirrormaker=request.mirrormaker,
         fence=fence[0],
         fence_reason=fence[1],
-        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and world.source.reachable and offsets is None,
+        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and snapshot.source.reachable and offsets is None,
         accept_loss=request.accept_loss,
+        budgets=budgets,
         directories=directories,
     )
     already = plan.control == Direction.SEALED
@@ -208,14 +230,15 @@ def plan_for(
         plan,
         stages=with_hooks(stages, hooks or Hooks()),
         warnings=(
-            *_warnings(world, request, plan),
+            *_warnings(snapshot, request, plan),
             *(() if offsets is None else cautions(offsets, positions)),
             *warnings_of(directories),
         ),
         obstacles=(
-            *(() if older is None else (older_store(world, older),)),
-            *obstacles(world, plan),
-            *outrun(directories, plan.link, plan.link.target, epoch, again=already),
+            *((mirrored_with_another_store(snapshot, elsewhere),) if elsewhere else ()),
+            *(() if older is None else (older_store(snapshot, older),)),
+            *obstacles(snapshot, plan),
+            *newer_entries(directories, plan.link, plan.link.target, epoch, again=already),
         ),
     )
     return sealed(plan)
@@ -238,7 +261,15 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
         ),
         Drain(source, target, plan.mode),
         Translate(
-            source, target, plan.at, plan.selection, plan.allow_rewind, len(plan.placed), mirrormaker=plan.mirrormaker
+            source,
+            target,
+            plan.at,
+            plan.selection,
+            plan.allow_rewind,
+            len(plan.placed),
+            mirrormaker=plan.mirrormaker,
+            budgets=plan.budgets,
+            accept_loss=plan.accept_loss,
         ),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
@@ -247,11 +278,11 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
     )
 
 
-def _check_possible(world: Snapshot) -> None:
-    link = world.link.id
-    if not world.target.reachable:
-        raise world.target.refusal()
-    if not world.topics and not any(view.watermark for view in world.partitions.values()):
+def _check_possible(snapshot: Snapshot) -> None:
+    link = snapshot.link.id
+    if not snapshot.target.reachable:
+        raise snapshot.target.refusal()
+    if not snapshot.topics and not any(view.watermark for view in snapshot.partitions.values()):
         raise Refused(
             f"the store holds nothing about {link}",
             meaning="No mirror has run on this link with this store, so no offset on the target is known",
@@ -259,61 +290,62 @@ def _check_possible(world: Snapshot) -> None:
         )
 
 
-def _warnings(world: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list[str]:
-    warnings = list(world.notes)
+def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list[str]:
+    warnings = list(snapshot.notes)
     if not request.selection.everything:
         warnings.append(
-            f"only part of the groups and topics is moved, but all of {world.link.id} is sealed: nothing of it is "
+            f"only part of the groups and topics is moved, but all of {snapshot.link.id} is sealed: nothing of it is "
             "mirrored any more"
         )
     if plan.loss.reason:
         unknown = plan.loss.records is None or plan.loss.lower_bound
         counts = "" if unknown else f" is {plan.loss.records:,} records at most"
         warnings.append(f"the expected loss{' is not known' if unknown else counts}: {plan.loss.reason}")
-    if world.left:
+    if snapshot.left:
         warnings.append(
-            f"no group is moved on {and_more(world.left)}: mirrored once, and no longer among {world.link.id}'s topics"
+            f"no group is moved on {and_more(snapshot.left)}: mirrored before, no longer among {snapshot.link.id}'s "
+            "topics"
         )
     looked = plan.loss.observed_at
-    if not world.source.reachable and looked is not None:
-        age = (world.observed_at - looked).total_seconds()
+    if not snapshot.source.reachable and looked is not None:
+        age = (snapshot.observed_at - looked).total_seconds()
         if age > _STALE_SECONDS:
             warnings.append(
-                f"the mirror last looked at {world.source.alias} {age:,.0f} s ago: what came since is lost, uncounted"
+                f"the mirror last saw {snapshot.source.alias} {age:,.0f} s ago: later records are lost, uncounted"
             )
-    unmovable = {each.group for each in world.unmovable}  # each has a warning of its own
+    unmovable = {each.group for each in snapshot.unmovable}  # each has a warning of its own
     unplaced = [p for p in plan.positions if p.target_offset is None and p.group not in unmovable]
     if unplaced:
         first = unplaced[0]
         warnings.append(
-            f"{len(unplaced)} positions have no place on {world.target.alias}, e.g. {first.group} on "
+            f"{len(unplaced)} positions have no place on {snapshot.target.alias}, e.g. {first.group} on "
             f"{first.topic}:{first.partition}: {first.reason}"
         )
-    warnings += _about_groups(world, request, plan)
-    remarks = [f"{view.target_tp}: {view.remark}" for view in world.partitions.values() if view.remark]
+    warnings += _about_groups(snapshot, request, plan)
+    remarks = [f"{view.target_tp}: {view.remark}" for view in snapshot.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))
-    warnings += [f"{problem.topic}: {problem.reason}" for problem in world.problems]
-    active = sorted(group for group, count in world.source_members.items() if count)
+    warnings += [f"{problem.topic}: {problem.reason}" for problem in snapshot.problems]
+    active = sorted(group for group, count in snapshot.source_members.items() if count)
     if request.mode is Mode.PLANNED and active:
         warnings.append(
-            f"{and_more(active)} still read on {world.source.alias}: what they read from now on is read again"
+            f"{and_more(active)} still read on {snapshot.source.alias}: what they read from now on is read again"
         )
     return warnings
 
 
-def _about_groups(world: Snapshot, request: PlanRequest, plan: FailoverPlan) -> Iterator[str]:
+def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> Iterator[str]:
     chosen = request.selection.groups
-    unmovable = [each for each in world.unmovable if not chosen or each.group in chosen]
+    unmovable = [each for each in snapshot.unmovable if not chosen or each.group in chosen]
     for each in unmovable[:_SHOWN]:
-        yield f"{each.group} is not moved: {each.why(world.target.alias)}"
+        yield f"{each.group} is not moved: {each.why(snapshot.target.alias)}"
     if len(unmovable) > _SHOWN:
         yield f"and {counted(len(unmovable) - _SHOWN, 'more group')} commit no offsets and are not moved"
-    missing = list(never_committed(world, request.selection).items())
+    missing = list(never_committed(snapshot, request.selection).items())
     for group, tps in missing[:_SHOWN]:
         yield (
             f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
-            f"as on {world.source.alias}"
+            f"as on {snapshot.source.alias}"
         )
     if len(missing) > _SHOWN:
         yield f"and {counted(len(missing) - _SHOWN, 'more group')} never committed on some partitions"

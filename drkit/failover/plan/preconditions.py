@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
+from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
-from drkit.failover.run.machine import Mode
-from drkit.model.fence import FenceMethod
+from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_PURGED, Direction, Problem
+from drkit.model.runs.fence import FenceMethod
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.guard import OlderStore
+from drkit.state_topic.other_store import other_store
 
 
-def obstacles(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    """What stands in the way of the plan, the gravest first."""
-    yield from _decided_already(world, plan)
+def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+    """Obstacles of the plan, the gravest first."""
+    yield from _decided_already(snapshot, plan)
     if plan.mode is Mode.PLANNED:
-        yield from _planned(world)
+        yield from _planned(snapshot)
     if plan.catch_up:
-        yield from _backlog(world, plan)
-    yield from _active(world, plan)
-    yield from _rewound(world, plan)
-    yield from _unfenced(world, plan)
+        yield from _backlog(snapshot, plan)
+    elif plan.mode is Mode.UNPLANNED:
+        yield from _over_budget(plan)
+    yield from _active(snapshot, plan)
+    yield from _rewound(snapshot, plan)
+    yield from _unfenced(snapshot, plan)
 
 
-def older_store(world: Snapshot, older: OlderStore) -> Obstacle:
+def older_store(snapshot: Snapshot, older: OlderStore) -> Obstacle:
     """A backup of the store was brought back: its mapping rows may be wrong beyond what it remembers."""
-    link = world.link.id
+    link = snapshot.link.id
     newer = []
     if older.decision is not None:
         newer.append(f"decision {older.decision} about the link")
@@ -36,22 +40,28 @@ def older_store(world: Snapshot, older: OlderStore) -> Obstacle:
         newer.append(f"newer watermarks of {and_more([str(tp) for tp in older.partitions])}")
     return Obstacle(
         f"the store is older than its copy on {link.target}, which has {' and '.join(newer)}",
-        "A backup of the store was brought back, or store.url is another one: what it says of positions doesn't hold",
+        "A backup of the store was brought back, or store.url is another one: its positions may be wrong",
         f"Move this store away, then drkit store recover --from {link.target} --link '{link}'; or start drkit mirror "
         f"while {link.source} answers: it compares both logs, and the store is newer again",
     )
 
 
-def _decided_already(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    control = world.control
-    link = world.link.id
+def mirrored_with_another_store(snapshot: Snapshot, mirrors: Sequence[str]) -> Obstacle:
+    """A mirror decides by another store: what is decided in this one means nothing to it."""
+    why = other_store(snapshot.link, mirrors)
+    return Obstacle(why.what, why.meaning or "", why.remedy or "")
+
+
+def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+    control = snapshot.control
+    link = snapshot.link.id
     if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
         return
     by = f" by run {control.run}" if control.run else ""
     if control.direction is Direction.REVERSED:
         yield Obstacle(
-            f"the link {link} is turned round{by}",
-            "Data flows the way back: a failback is under way",
+            f"the link {link} is reversed{by}",
+            "Data flows in the opposite direction: a failback is under way",
             "`drkit runs` shows it, `drkit resume` takes it to its end",
         )
     elif not plan.selection.groups:
@@ -63,42 +73,42 @@ def _decided_already(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         )
 
 
-def _planned(world: Snapshot) -> Iterator[Obstacle]:
-    source = world.source.alias
-    if not world.source.reachable:
+def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
+    source = snapshot.source.alias
+    if not snapshot.source.reachable:
         yield Obstacle(
-            f"{source} does not answer: {world.source.reason}",
+            f"{source} does not answer: {snapshot.source.reason}",
             "A planned move needs both clusters: it loses nothing or does nothing",
             f"Bring {source} back, or fail over with --unplanned",
         )
         return
-    if world.lag != 0 and world.mirror is None:
-        lag = "an unknown number of" if world.lag is None else f"{world.lag:,}"
+    if snapshot.lag != 0 and snapshot.mirror is None:
+        lag = "an unknown number of" if snapshot.lag is None else f"{snapshot.lag:,}"
         yield Obstacle(
-            f"{lag} records are not on {world.target.alias} and no mirror runs",
+            f"{lag} records are not on {snapshot.target.alias} and no mirror runs",
             "A planned move waits until the mirror has brought all of them over",
-            f"Run drkit mirror --link '{world.link.id}' and leave it running",
+            f"Run drkit mirror --link '{snapshot.link.id}' and leave it running",
         )
-    halted = [problem for problem in world.problems if problem.halted]
+    halted = [problem for problem in snapshot.problems if problem.halted]
     if halted:
         yield Obstacle(
             f"the mirror has halted on {halted[0].topic}: {halted[0].reason}",
             "It will not drain to zero",
             halted[0].remedy,
         )
-    for problem in _removed(world)[:1]:
+    for problem in _removed(snapshot)[:1]:
         yield Obstacle(
-            f"records are missing on {world.target.alias} that no mirror brings back: {problem.reason}",
+            f"records are missing on {snapshot.target.alias} that no mirror brings back: {problem.reason}",
             "A planned move loses nothing or does nothing",
             problem.remedy,
         )
 
 
-def _removed(world: Snapshot) -> list[Problem]:
+def _removed(snapshot: Snapshot) -> list[Problem]:
     """The problems of partitions whose records somebody removed from the target, as far as the source holds them."""
     return [
         problem
-        for view in world.partitions.values()
+        for view in snapshot.partitions.values()
         if view.missing.purged is not None
         for problem in view.problems
         if problem.kind == TARGET_PURGED
@@ -110,21 +120,23 @@ def within(lag: int | None, accepted: AcceptedLoss) -> bool:
     return accepted == "unknown" or (lag is not None and lag <= (accepted or 0))
 
 
-def _backlog(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """A source that answers still has what would be lost; without a mirror that works it can't be waited for."""
-    halted = [problem for problem in world.problems if problem.halted]
-    removed = _removed(world)
-    if within(world.lag, plan.accept_loss) or (world.mirror is not None and not halted and not removed):
+    halted = [problem for problem in snapshot.problems if problem.halted]
+    removed = _removed(snapshot)
+    if within(snapshot.lag, plan.accept_loss) or (snapshot.mirror is not None and not halted and not removed):
         return
-    source, target = world.source.alias, world.target.alias
-    lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
-    remedy = f"Run drkit mirror --link '{world.link.id}' and try again, with --planned to wait until nothing is missing"
+    source, target = snapshot.source.alias, snapshot.target.alias
+    lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+    remedy = (
+        f"Run drkit mirror --link '{snapshot.link.id}' and try again, with --planned to wait until nothing is missing"
+    )
     why = "no mirror runs"
     if halted:
         why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}"
     elif removed:
         why, remedy = f"no mirror brings back what somebody removed: {removed[0].reason}", removed[0].remedy
-    accepted = "unknown" if world.lag is None else world.lag
+    accepted = "unknown" if snapshot.lag is None else snapshot.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
         "While the source answers, nothing need be lost",
@@ -133,10 +145,25 @@ def _backlog(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
 
 
-def _active(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    target = world.target.alias
+def _over_budget(plan: FailoverPlan) -> Iterator[Obstacle]:
+    """More than the configuration allows to be lost, or a loss that isn't known: somebody has to accept it."""
+    found = list(over_budget(plan.loss, plan.budgets))
+    if not found or accepted(plan.loss, plan.accept_loss):
+        return
+    wait = f"{plan.source.alias} answers: without --unplanned what is missing is waited for; or "
+    wait = wait if plan.source.reachable else ""
+    yield Obstacle(
+        and_more(found, separator="; "),
+        "The configuration limits what a failover may lose ([objectives])",
+        f"{wait}give {flag_for(plan.loss)}",
+        waived_by=ACCEPT_LOSS,
+    )
+
+
+def _active(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+    target = snapshot.target.alias
     moving = {position.group for position in plan.placed}
-    active = sorted(group for group, members in world.members.items() if members and group in moving)
+    active = sorted(group for group, members in snapshot.members.items() if members and group in moving)
     if active:
         yield Obstacle(
             f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {target}",
@@ -145,14 +172,14 @@ def _active(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         )
 
 
-def _rewound(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+def _rewound(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     back = [position for position in plan.placed if position.rewinds]
     if not back or plan.allow_rewind:
         return
     first = back[0]
     groups = sorted({position.group for position in back})
     yield Obstacle(
-        f"{len(back)} existing positions on {world.target.alias} would be moved back ({and_more(groups)}), e.g. "
+        f"{len(back)} existing positions on {snapshot.target.alias} would be moved back ({and_more(groups)}), e.g. "
         f"{first.group} on {first.target_tp} from {first.existing} to {first.target_offset}",
         "These groups have committed further on the target: what lies between would be read again",
         f"Leave them out with --group, or give {ALLOW_REWIND}",
@@ -160,15 +187,16 @@ def _rewound(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
 
 
-def _unfenced(world: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    """Where there is a means, the fence stage shows that it holds, or stops the run before anything else is done."""
+def _unfenced(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+    """Where there is a method, the fence stage proves that it holds, or stops the run before anything else is done."""
     if plan.fence != FenceMethod.NONE:
         return
-    source = world.source.alias
+    source = snapshot.source.alias
     why = f"answers, and drkit can't deny its writes ({plan.fence_reason})"
     yield Obstacle(
-        f"{source} can't be fenced: it {why if world.source.reachable else 'does not answer'}",
-        f"UNFENCED: whoever still writes to {source}, or finds it back, writes what {world.target.alias} never gets",
+        f"{source} can't be fenced: it {why if snapshot.source.reachable else 'does not answer'}",
+        f"UNFENCED: records that clients still write to {source}, now or once it is back, never reach "
+        f"{snapshot.target.alias}",
         f"Make sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}; once it answers and can be fenced: "
         "drkit fence",
         waived_by=ACCEPT_UNFENCED,

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from drkit.failover.positions.group_history import Key, PastPosition
+from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
 from drkit.model.errors import Refused
+from drkit.model.groups.transactions import TransactionHistory
+from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
-from drkit.model.transactions import TransactionHistory
-from drkit.model.unmovable import UnmovableGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Looking at the world: both clusters, at once and bounded, and the store. Reads only.
+"""Takes the snapshot: asks both clusters, at once and bounded, and the store. Reads only.
 
 Either cluster may be gone; then what it alone knows stays None and the store's last observation
 stands. Only the store is indispensable: without it nothing is known.
@@ -9,7 +9,6 @@ covers is produced, so the rows read afterwards cover every end read before.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,26 +17,28 @@ from functools import cache
 
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
-from drkit.failover.positions.group_history import Key, PastPosition, committed_at
+from drkit.failover.positions.past_positions import Key, PastPosition, committed_at
 from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import GroupListing
-from drkit.kafka.groups.unmovable_groups import read_unmovable
+from drkit.kafka.groups.unmovable_groups_reader import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
+from drkit.mapping.mapping_rows import following, last_valid
 from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
+from drkit.model.groups.transactions import TransactionHistory
+from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
-from drkit.model.transactions import TransactionHistory
-from drkit.model.unmovable import UnmovableGroup
 from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
+from drkit.store.source_cluster import known_source_cluster
 from drkit.store.transactions import suspected_groups, transaction_history
-from drkit.store.unmovable import unmovable_groups
+from drkit.store.unmovable_groups import unmovable_groups
 from drkit.store.workers import live_workers
 
 
@@ -65,15 +66,11 @@ class _Rows:
 
     def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         """The first row strictly above `source_offset`."""
-        rows = self.of(link, tp, epoch)
-        above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
-        return rows[above] if above < len(rows) else None
+        return following(self.of(link, tp, epoch), source_offset)
 
     def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
         """The last row whose `target_offset` isn't beyond `target_end`."""
-        rows = self.of(link, tp, epoch)
-        above = bisect_right(rows, target_end, key=lambda row: row.target_offset)
-        return rows[above - 1] if above else None
+        return last_valid(self.of(link, tp, epoch), target_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +127,8 @@ def observe(
         there = sorted(remembered) if target_groups else []
         asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
         source, target = asked_source.result(), asked_target.result()
+    if source.view.cluster_id is None:
+        source = replace(source, view=replace(source.view, cluster_id=known_source_cluster(estate.store, link.id)))
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
     estate.reach(link.id.source).gone = not source.view.reachable

@@ -75,13 +75,15 @@ class Tails:
     missing: Mapping[TopicPartition, Scanned]
 
 
-def consistent_cut(world: Snapshot, tails: Tails, covered: Iterable[TopicPartition]) -> ConsistentCut:
+def consistent_cut(snapshot: Snapshot, tails: Tails, covered: Iterable[TopicPartition]) -> ConsistentCut:
     """The latest consistent instant over these partitions.
 
     Raises:
         Refused: of a partition nothing is known that would bound what is missing; it is named.
     """
-    limits = sorted((_limit(world, world.partitions[tp], tails) for tp in covered), key=lambda limit: limit.before)
+    limits = sorted(
+        (_limit(snapshot, snapshot.partitions[tp], tails) for tp in covered), key=lambda limit: limit.before
+    )
     if not limits:
         raise Refused("no partition is mirrored", remedy="Run the mirror first")
     instant = limits[0].before.replace(microsecond=limits[0].before.microsecond // 1000 * 1000)
@@ -93,12 +95,12 @@ def moment_of(cut: ConsistentCut) -> Moment:
     return Moment("--consistent", cut.instant, "UTC", str(iso(cut.instant)))
 
 
-def beyond(world: Snapshot, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
+def beyond(snapshot: Snapshot, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
     """What each topic has beyond the cut, most first; the views know the first offset stamped from it on."""
     held: dict[str, int] = defaultdict(int)
     missing: dict[str, list[int | None]] = defaultdict(list)
     for tp in covered:
-        view = world.partitions[tp]
+        view = snapshot.partitions[tp]
         end = view.target_end or 0
         held[tp.topic] += end - min(end, end if view.at_offset is None else view.at_offset)
         missing[tp.topic].append(view.lag)
@@ -106,16 +108,16 @@ def beyond(world: Snapshot, covered: Iterable[TopicPartition]) -> tuple[TopicBey
     return tuple(sorted(topics, key=lambda t: (-(t.missing or 0), -t.on_target, t.topic)))
 
 
-def streams_cut(world: Snapshot, covered: Sequence[TopicPartition]) -> list[str]:
+def streams_cut(snapshot: Snapshot, covered: Sequence[TopicPartition]) -> list[str]:
     """Streams applications whose state lies beyond the cut, one sentence each.
 
     An application's internal topics are named after its group: `<application.id>-…-changelog`, `-repartition`. State is
     restored from the whole changelog, so it is ahead of input positions that were moved back.
     """
-    groups = {position.group for position in world.positions}
+    groups = {position.group for position in snapshot.positions}
     ahead: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for tp in covered:
-        view = world.partitions[tp]
+        view = snapshot.partitions[tp]
         owner = _owner(tp.topic, groups)
         if owner is None or view.at_offset is None or view.target_end is None:
             continue
@@ -173,7 +175,7 @@ def transactions_cut(
     return sentences
 
 
-def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
+def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     tail = tails.target.get(view.tp)
     late = timedelta(milliseconds=tail.late if tail is not None else 0)
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
@@ -181,7 +183,7 @@ def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
         raise _unknown(view, view.missing.reason or "nothing is known of what the source holds")
     if (purged := view.missing.purged) is not None:
         raise _unknown(
-            view, f"source offsets {purged.begin} to {purged.until - 1} were removed from {world.target.alias}"
+            view, f"source offsets {purged.begin} to {purged.until - 1} were removed from {snapshot.target.alias}"
         )
     missing = tails.missing.get(view.tp)
     if missing is not None and missing.reason is None and missing.earliest is not None:
@@ -192,12 +194,12 @@ def _limit(world: Snapshot, view: PartitionView, tails: Tails) -> Limit:
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
     if view.lag == 0:
         live = view.source_end is not None
-        looked = world.observed_at if live else None if view.watermark is None else view.watermark.observed_at
+        looked = snapshot.observed_at if live else None if view.watermark is None else view.watermark.observed_at
         if looked is None:
             raise _unknown(view, "the mirror never looked at it")
         return Limit(*view.tp, looked - late, f"nothing was missing when it was looked at, {iso(looked)}{lately}")
     if missing is not None and missing.reason is None:
-        return Limit(*view.tp, world.observed_at - late, "no record is missing, only control records", exact=True)
+        return Limit(*view.tp, snapshot.observed_at - late, "no record is missing, only control records", exact=True)
     if tail is None or tail.newest is None:
         raise _unknown(view, f"{view.lag:,} offsets are missing and none is on the target")
     newest = from_millis(tail.newest)

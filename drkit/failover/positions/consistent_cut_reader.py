@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import Snapshot
@@ -27,64 +28,76 @@ _SCAN_SECONDS = 10.0
 _SHOWN = 5
 
 
-def at_consistent_cut(estate: ClusterContext, world: Snapshot, selection: Selection) -> tuple[Snapshot, ConsistentCut]:
-    """The latest instant up to which every selected topic is complete, and the world with its offsets by that time.
+def at_consistent_cut(
+    estate: ClusterContext, snapshot: Snapshot, selection: Selection, not_after: datetime | None = None
+) -> tuple[Snapshot, ConsistentCut]:
+    """The latest instant up to which every selected topic is complete, and the snapshot with its offsets by that time.
+
+    `not_after`: an earlier instant that other links of the run have.
 
     Raises:
         Refused: no such instant is known.
         DrkitError: the target can't be read.
     """
     covered = [
-        tp for tp in world.partitions if not selection.topics or any(chosen.covers(tp) for chosen in selection.topics)
+        tp
+        for tp in snapshot.partitions
+        if not selection.topics or any(chosen.covers(tp) for chosen in selection.topics)
     ]
-    tails = Tails(_target_tails(estate, world, covered), _missing(estate, world, covered))
-    cut = consistent_cut(world, tails, covered)
-    world = stamped_from(estate, world, moment_of(cut))
-    cuts = [*_transactions(estate, world, covered, cut, tails), *streams_cut(world, covered)]
-    return world, replace(cut, beyond=beyond(world, covered), cuts=tuple(cuts))
+    tails = Tails(_target_tails(estate, snapshot, covered), _missing(estate, snapshot, covered))
+    cut = consistent_cut(snapshot, tails, covered)
+    if not_after is not None and not_after < cut.instant:
+        cut = replace(cut, instant=not_after)
+    snapshot = stamped_from(estate, snapshot, moment_of(cut))
+    cuts = [*_transactions(estate, snapshot, covered, cut, tails), *streams_cut(snapshot, covered)]
+    return snapshot, replace(cut, beyond=beyond(snapshot, covered), cuts=tuple(cuts))
 
 
-def stamped_from(estate: ClusterContext, world: Snapshot, at: Moment) -> Snapshot:
-    """The world with each view's first target offset stamped at or after the moment."""
-    here = {view.target_tp: at.millis for view in world.partitions.values() if view.on_target}
-    found = estate.admin(world.link.id.target).offsets_for_times(here)
-    views = {tp: replace(view, at_offset=found.get(view.target_tp)) for tp, view in world.partitions.items()}
-    return replace(world, partitions=views)
+def stamped_from(estate: ClusterContext, snapshot: Snapshot, at: Moment) -> Snapshot:
+    """The snapshot with each view's first target offset stamped at or after the moment."""
+    here = {view.target_tp: at.millis for view in snapshot.partitions.values() if view.on_target}
+    found = estate.admin(snapshot.link.id.target).offsets_for_times(here)
+    views = {tp: replace(view, at_offset=found.get(view.target_tp)) for tp, view in snapshot.partitions.items()}
+    return replace(snapshot, partitions=views)
 
 
 def _target_tails(
-    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]
+    estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Scanned]:
     """The tail of each partition on the target, by the source's name."""
     stretches = {}
     for tp in covered:
-        view = world.partitions[tp]
+        view = snapshot.partitions[tp]
         if view.target_start is not None and view.target_end is not None:
             begin = max(view.target_start, view.target_end - _TAIL_OFFSETS)
             stretches[view.target_tp] = OffsetRange(begin, view.target_end)
-    found = estate.admin(world.link.id.target).scan(stretches, seconds=_SCAN_SECONDS)
-    return {tp: found[world.partitions[tp].target_tp] for tp in covered if world.partitions[tp].target_tp in found}
+    found = estate.admin(snapshot.link.id.target).scan(stretches, seconds=_SCAN_SECONDS)
+    return {
+        tp: found[snapshot.partitions[tp].target_tp] for tp in covered if snapshot.partitions[tp].target_tp in found
+    }
 
 
 def _missing(
-    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]
+    estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Scanned]:
     """What isn't on the target yet, read from the source where it answers; what open transactions hold back, too."""
     stretches = {}
-    ends = _true_ends(estate, world, covered)
+    ends = _true_ends(estate, snapshot, covered)
     for tp in covered:
-        view = world.partitions[tp]
+        view = snapshot.partitions[tp]
         through = view.missing.through if view.missing.through is not None else view.source_start
         end = max(view.source_end or 0, ends.get(tp, 0))
         if view.source_end is not None and through is not None and through < end:
             stretches[tp] = OffsetRange(through, end)
-    return _scan_source(estate, world, stretches)
+    return _scan_source(estate, snapshot, stretches)
 
 
-def _true_ends(estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _true_ends(
+    estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
     """The source's high watermarks, beyond its last stable offsets; nothing where it doesn't answer."""
-    alias = world.link.id.source
-    if not world.source.reachable:
+    alias = snapshot.link.id.source
+    if not snapshot.source.reachable:
         return {}
     try:
         admin = estate.admin(alias, may_be_gone=True)
@@ -94,11 +107,11 @@ def _true_ends(estate: ClusterContext, world: Snapshot, covered: Sequence[TopicP
 
 
 def _scan_source(
-    estate: ClusterContext, world: Snapshot, stretches: dict[TopicPartition, OffsetRange]
+    estate: ClusterContext, snapshot: Snapshot, stretches: dict[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, Scanned]:
     """As it answers; one that stopped answering says so for every partition."""
-    alias = world.link.id.source
-    if not world.source.reachable:
+    alias = snapshot.link.id.source
+    if not snapshot.source.reachable:
         return {}
     try:
         admin = estate.admin(alias, may_be_gone=True)
@@ -108,15 +121,15 @@ def _scan_source(
 
 
 def _transactions(
-    estate: ClusterContext, world: Snapshot, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
+    estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
 ) -> list[str]:
     """Sentences about transactions that the cut divides, or why that isn't known."""
-    alias = world.link.id.source
+    alias = snapshot.link.id.source
     millis = moment_of(cut).millis
-    bounds = {tp: (world.partitions[tp].source_start, world.partitions[tp].source_end) for tp in covered}
+    bounds = {tp: (snapshot.partitions[tp].source_start, snapshot.partitions[tp].source_end) for tp in covered}
     try:
         admin = estate.admin(alias, may_be_gone=True)
-        found = admin.offsets_for_times(dict.fromkeys(covered, millis)) if world.source.reachable else {}
+        found = admin.offsets_for_times(dict.fromkeys(covered, millis)) if snapshot.source.reachable else {}
     except DrkitError:
         found = {}
     cuts: dict[TopicPartition, int] = {}
@@ -126,10 +139,10 @@ def _transactions(
         if start is not None and end is not None:
             cuts[tp] = end if offset is None else offset
             stretches[tp] = OffsetRange(max(start, cuts[tp] - _TAIL_OFFSETS), min(end, cuts[tp] + _TAIL_OFFSETS))
-    around = _scan_source(estate, world, stretches)
+    around = _scan_source(estate, snapshot, stretches)
     read = {tp: scanned for tp, scanned in around.items() if scanned.reason is None}
     sentences = transactions_cut(millis, read, cuts)
-    blind = sorted({tp.topic for tp in covered if tp not in read and _transactional(world, tp, tails)})
+    blind = sorted({tp.topic for tp in covered if tp not in read and _transactional(snapshot, tp, tails)})
     if blind:
         more = f" and {len(blind) - _SHOWN} more" if len(blind) > _SHOWN else ""
         sentences.append(
@@ -139,7 +152,7 @@ def _transactions(
     return sentences
 
 
-def _transactional(world: Snapshot, tp: TopicPartition, tails: Tails) -> bool:
+def _transactional(snapshot: Snapshot, tp: TopicPartition, tails: Tails) -> bool:
     """Whether transactions may be on a partition: markers lie in the target's tail, or the mapping has holes."""
     tail = tails.target.get(tp)
-    return len(world.partitions[tp].rows) > 1 or (tail is not None and any(batch.control for batch in tail.batches))
+    return len(snapshot.partitions[tp].rows) > 1 or (tail is not None and any(batch.control for batch in tail.batches))

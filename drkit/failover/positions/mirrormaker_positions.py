@@ -1,4 +1,4 @@
-"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, but for `look_at_mirrormaker`.
+"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, but for `read_mirrormaker`.
 
 MirrorMaker 2 records a pair of offsets (a sync) now and then. Of a commit `c` between two syncs
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.machine import Loss, Mode
+from drkit.failover.run.state_machine import Loss, Mode
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.offsets import Certainty, GroupPosition
@@ -59,7 +59,7 @@ def parse_positions_from(text: str | None) -> str | None:
     return alias
 
 
-def look_at_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMakerOffsets:
+def read_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMakerOffsets:
     """Read its topics on both clusters, bounded.
 
     Raises:
@@ -88,24 +88,24 @@ def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
 
 
 def positions_by_mirrormaker(
-    world: Snapshot, offsets: MirrorMakerOffsets, selection: Selection
+    snapshot: Snapshot, offsets: MirrorMakerOffsets, selection: Selection
 ) -> tuple[PlannedPosition, ...]:
     """Where each selected group goes, sorted by group, topic, partition.
 
     Raises:
         ConfigError: a group that was named is nowhere.
     """
-    known = {position.group for position in world.positions}
+    known = {position.group for position in snapshot.positions}
     for group in selection.groups:
         if group not in known:
             raise ConfigError(
-                f"group {group} has neither a checkpoint of MirrorMaker 2 nor a position on {world.source.alias}",
+                f"group {group} has neither a checkpoint of MirrorMaker 2 nor a position on {snapshot.source.alias}",
                 remedy=f"Known: {', '.join(sorted(known)[:5]) or 'none'}",
             )
     checkpoints = {(each.group, each.tp): each for each in offsets.checkpoints}
     placed = [
-        _place(world, position, checkpoints, offsets.syncs)
-        for position in world.positions
+        _place(snapshot, position, checkpoints, offsets.syncs)
+        for position in snapshot.positions
         if selection.covers(position.group, position.tp)
     ]
     return tuple(sorted(placed, key=lambda p: (p.group, p.topic, p.partition)))
@@ -159,18 +159,18 @@ def answer(
 
 
 def _place(
-    world: Snapshot,
+    snapshot: Snapshot,
     position: GroupPosition,
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint],
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]],
 ) -> PlannedPosition:
-    view = world.partitions.get(position.tp)
+    view = snapshot.partitions.get(position.tp)
     base = replace(
-        PlannedPosition.unplaced(position, world.link.target_topic(position.topic)),
-        existing=world.committed.get((position.group, position.tp)),
+        PlannedPosition.unplaced(position, snapshot.link.target_topic(position.topic)),
+        existing=snapshot.committed.get((position.group, position.tp)),
     )
     if view is None or view.target_start is None or view.target_end is None:
-        reason = f"{base.target_topic}:{position.partition} is not on {world.target.alias}"
+        reason = f"{base.target_topic}:{position.partition} is not on {snapshot.target.alias}"
         return replace(base, reason=reason, why=reason)
     found = answer(
         position.offset,
@@ -199,19 +199,19 @@ def _place(
     )
 
 
-def check_possible(world: Snapshot, mode: Mode) -> None:
+def check_possible(snapshot: Snapshot, mode: Mode) -> None:
     """Raise `Refused` where nothing can be planned from what MirrorMaker 2 recorded."""
-    if not world.target.reachable:
-        raise world.target.refusal()
+    if not snapshot.target.reachable:
+        raise snapshot.target.refusal()
     if mode is Mode.PLANNED:
         raise Refused(
             "a planned move can't rest on MirrorMaker 2",
             meaning="It doesn't record how far it has mirrored, so that nothing is lost can't be shown",
             remedy="Use drkit mirror for a planned move, or --unplanned",
         )
-    if not world.positions:
+    if not snapshot.positions:
         raise Refused(
-            f"MirrorMaker 2 has no checkpoint of a group that {world.link.id} carries",
+            f"MirrorMaker 2 has no checkpoint of a group that {snapshot.link.id} carries",
             remedy="Check `groups` and `topics` of the link, and MirrorMaker 2's own `groups` and replication policy",
         )
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.machine import PlacesSeen
+from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 
@@ -65,7 +65,7 @@ def places_of(positions: Iterable[PlannedPosition]) -> set[LogPosition]:
     }
 
 
-def standings_of(found: Mapping[LogPosition, ProbedRecord]) -> tuple[PositionCheck, ...]:
+def position_checks(found: Mapping[LogPosition, ProbedRecord]) -> tuple[PositionCheck, ...]:
     """What was seen, in order."""
     return tuple(
         PositionCheck(*place.tp, place.offset, seen.offset, seen.timestamp, seen.crc, seen.reason)

@@ -1,4 +1,4 @@
-"""Where each group goes on the target. Pure.
+"""The position of each group on the target. Pure.
 
 What can be known of a group and a partition:
 
@@ -30,7 +30,6 @@ target holds from there on is the bound, and `captured_at` says how old the capt
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,11 +40,11 @@ from operator import attrgetter
 from drkit.failover.plan.name_check import check_names
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
-from drkit.failover.positions.group_history import Key, PastPosition
+from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
-from drkit.mapping import heed, translate
-from drkit.mapping.translate import unavailable
+from drkit.mapping import heed
+from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
@@ -149,7 +148,7 @@ class PlannedPosition:
 
 
 def choose_positions(
-    world: Snapshot, selection: Selection, at: Moment | None, *, final: bool = False
+    snapshot: Snapshot, selection: Selection, at: Moment | None, *, final: bool = False
 ) -> tuple[PlannedPosition, ...]:
     """The position of every selected group and partition, sorted by group, topic, partition.
 
@@ -158,47 +157,47 @@ def choose_positions(
     Raises:
         ConfigError: a group or topic that was named is nowhere; the message names the known ones.
     """
-    check_names(world, selection)
+    check_names(snapshot, selection)
     chosen = []
     places = selection.where()
     rule: Where | None = selection.edge or at
     by_commits = isinstance(rule, Moment) and rule.by_commits
-    present = {(position.group, position.tp): position for position in world.positions} if by_commits else {}
+    present = {(position.group, position.tp): position for position in snapshot.positions} if by_commits else {}
     known: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}  # groups at one place go to one place
-    for position in _then(world, present) if by_commits else world.positions:
+    for position in _then(snapshot, present) if by_commits else snapshot.positions:
         group, tp = position.group, position.tp
         if not selection.covers(group, tp):
             continue
         where = places.get(group, rule)
         if where is not rule:
             position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it stood in the past
-        existing = world.committed.get((group, tp))
+        existing = snapshot.committed.get((group, tp))
         if by_commits and where is rule:
-            placed = place(position, world.partitions.get(tp), world, where, present.get((group, tp)))
-            chosen.append(_bounded(replace(placed, existing=existing), world, final=final))
+            placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
+            chosen.append(_bounded(replace(placed, existing=existing), snapshot, final=final))
             continue
-        by_transactions = _by_transactions(position, world) if where is None else None
+        by_transactions = _by_transactions(position, snapshot) if where is None else None
         if by_transactions is not None:
             chosen.append(replace(by_transactions, existing=existing))
             continue
         key = (tp, position.offset, where)
         if key not in known:
-            known[key] = place(position, world.partitions.get(tp), world, where)
-        chosen.append(_bounded(_as_of(known[key], position, existing), world, final=final))
-    chosen += _unmovable(world, selection)
+            known[key] = place(position, snapshot.partitions.get(tp), snapshot, where)
+        chosen.append(_bounded(_as_of(known[key], position, existing), snapshot, final=final))
+    chosen += _unmovable(snapshot, selection)
     return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
 
 
-def _unmovable(world: Snapshot, selection: Selection) -> list[PlannedPosition]:
+def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition]:
     """Groups that commit no offsets, on each partition that they are known to read: none of them has a place."""
     found = []
-    for group in world.unmovable:
+    for group in snapshot.unmovable:
         for tp, start in group.starts.items():
             if not selection.covers(group.group, tp):
                 continue
             stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
-            topic = world.link.target_topic(tp.topic)
-            why = group.why(world.target.alias, TopicPartition(topic, tp.partition))
+            topic = snapshot.link.target_topic(tp.topic)
+            why = group.why(snapshot.target.alias, TopicPartition(topic, tp.partition))
             found.append(replace(PlannedPosition.unplaced(stands, topic, why), source_offset=start))
     return found
 
@@ -225,25 +224,25 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
     )
 
 
-def _bounded(placed: PlannedPosition, world: Snapshot, *, final: bool) -> PlannedPosition:
-    """The same, with a bound of what is read again where the group may have gone on since its position was captured."""
-    view = world.partitions.get(TopicPartition(placed.topic, placed.partition))
+def _bounded(placed: PlannedPosition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
+    """The same, with a bound of what is read again where the group may have read on since its position was captured."""
+    view = snapshot.partitions.get(TopicPartition(placed.topic, placed.partition))
     if placed.target_offset is None or placed.reread is None or final or view is None or view.target_end is None:
         return placed
     most = max(placed.reread, view.target_end - placed.target_offset)
-    if most == placed.reread or (world.positions_live and not world.source_members.get(placed.group)):
+    if most == placed.reread or (snapshot.positions_live and not snapshot.source_members.get(placed.group)):
         return placed
-    why = "it still reads" if world.positions_live else "it may have read on since its position was captured"
+    why = "it still reads" if snapshot.positions_live else "it may have read on since its position was captured"
     return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))
 
 
-def never_committed(world: Snapshot, selection: Selection) -> dict[str, list[TopicPartition]]:
+def never_committed(snapshot: Snapshot, selection: Selection) -> dict[str, list[TopicPartition]]:
     """By group, the partitions of topics it reads on which it never committed anything."""
     committed: dict[str, set[TopicPartition]] = defaultdict(set)
-    for position in world.positions:
+    for position in snapshot.positions:
         committed[position.group].add(position.tp)
     by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
-    for tp in sorted(world.partitions):
+    for tp in sorted(snapshot.partitions):
         by_topic[tp.topic].append(tp)
     missing = {}
     for group, tps in sorted(committed.items()):
@@ -254,12 +253,12 @@ def never_committed(world: Snapshot, selection: Selection) -> dict[str, list[Top
     return missing
 
 
-def _then(world: Snapshot, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
+def _then(snapshot: Snapshot, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
     """The positions that groups had at the moment asked for; of those not known, the present ones."""
     found = dict(present)
-    for (group, tp), past in world.past.items():
+    for (group, tp), past in snapshot.past.items():
         if past.offset is not None:
-            seen_at = past.seen_at or world.observed_at
+            seen_at = past.seen_at or snapshot.observed_at
             found[group, tp] = GroupPosition(group, *tp, past.offset, past.metadata, seen_at)
     return [position for _, position in sorted(found.items())]
 
@@ -267,30 +266,30 @@ def _then(world: Snapshot, present: Mapping[Key, GroupPosition]) -> list[GroupPo
 def place(
     position: GroupPosition,
     view: PartitionView | None,
-    world: Snapshot,
+    snapshot: Snapshot,
     where: Where | None,
     present: GroupPosition | None = None,
 ) -> PlannedPosition:
     """One group's position on one partition; `present`: where it stands now, if that is another one."""
-    target, topic = world.target.alias, world.link.target_topic(position.topic)
+    target, topic = snapshot.target.alias, snapshot.link.target_topic(position.topic)
     if view is not None and view.recreated:
-        reason = f"{position.topic} was recreated on {world.source.alias}: what is mirrored is of the one before"
+        reason = f"{position.topic} was recreated on {snapshot.source.alias}: what is mirrored is of the one before"
         return PlannedPosition.unplaced(position, topic, reason)
     if view is None or view.target_end is None:
         reason = f"{topic}:{position.partition} is not on {target}"
-        if not world.target.reachable:
-            reason = f"{target} did not answer: {world.target.reason}"
+        if not snapshot.target.reachable:
+            reason = f"{target} did not answer: {snapshot.target.reason}"
         return PlannedPosition.unplaced(position, topic, reason)
     if isinstance(where, Moment) and where.by_commits:
-        return _by_commits(PlannedPosition.unplaced(position, topic), view, world, where, present)
-    mapped = _mapped(position.offset, view, world)
+        return _by_commits(PlannedPosition.unplaced(position, topic), view, snapshot, where, present)
+    mapped = _mapped(position.offset, view, snapshot)
     lost = _lost(position.offset, view)
     base = PlannedPosition.unplaced(position, topic, translation=mapped.certainty, lost=lost)
     if where is None:
         return _by_mapping(base, mapped, view)
     if isinstance(where, Edge):
         return _by_order(base, mapped, view, view.target_end, where)
-    stamped = world.stamped.get(where.millis)
+    stamped = snapshot.stamped.get(where.millis)
     found = view.at_offset if stamped is None else stamped.get(view.tp)
     return _by_time(base, mapped, found, view, where)
 
@@ -315,30 +314,30 @@ def _by_mapping(
     )
 
 
-def _by_transactions(position: GroupPosition, world: Snapshot) -> PlannedPosition | None:
+def _by_transactions(position: GroupPosition, snapshot: Snapshot) -> PlannedPosition | None:
     """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
-    nothing is missing on the target, so that it goes on from where it stands."""
-    drained = world.source.reachable and world.positions_live and world.lag == 0
-    if drained or not world.link.committed:
+    nothing is missing on the target, so that it continues from where it stands."""
+    drained = snapshot.source.reachable and snapshot.positions_live and snapshot.lag == 0
+    if drained or not snapshot.link.committed:
         return None
     found = None
-    if world.transactions is not None:
-        through = {tp: view.through for tp, view in world.partitions.items()}
-        found = place_by_transactions(world.transactions, position, through)
-    if found is None and position.group in world.suspected:
+    if snapshot.transactions is not None:
+        through = {tp: view.through for tp, view in snapshot.partitions.items()}
+        found = place_by_transactions(snapshot.transactions, position, through)
+    if found is None and position.group in snapshot.suspected:
         found = place_unwatched(position)
     if found is None:
         return None
     stands = replace(position, offset=found.offset, metadata=found.metadata)
-    view = world.partitions.get(position.tp)
-    placed = replace(place(stands, view, world, None), transactional=True, transactions_again=found.again)
+    view = snapshot.partitions.get(position.tp)
+    placed = replace(place(stands, view, snapshot, None), transactional=True, transactions_again=found.again)
     if placed.target_offset is None or view is None or view.target_end is None:
         return placed
     reread = placed.reread
     if found.again is None:
         reread = None
     elif found.again and found.reached is not None:
-        upto = _mapped(found.reached, view, world).target_offset
+        upto = _mapped(found.reached, view, snapshot).target_offset
         reread = None if upto is None else max(0, upto - placed.target_offset)
     return replace(
         placed,
@@ -351,20 +350,20 @@ def _by_transactions(position: GroupPosition, world: Snapshot) -> PlannedPositio
 
 
 def _by_commits(
-    base: PlannedPosition, view: PartitionView, world: Snapshot, at: Moment, present: GroupPosition | None
+    base: PlannedPosition, view: PartitionView, snapshot: Snapshot, at: Moment, present: GroupPosition | None
 ) -> PlannedPosition:
     """Where the group had committed at the moment, by mapping; `base` has that source offset."""
-    past = world.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
+    past = snapshot.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
     if past.offset is None:
         reason = past.reason or str(_NOT_KNOWN.reason)
         return replace(base, source_offset=None, metadata="", captured_at=None, reason=reason, why=reason)
-    mapped = _mapped(past.offset, view, world)
+    mapped = _mapped(past.offset, view, snapshot)
     base = replace(base, translation=mapped.certainty, lost=_lost(past.offset, view))
     placed = _by_mapping(base, mapped, view)
     if placed.target_offset is None:
         return placed
     had = f"where {base.group} had committed at {at.local}: source offset {past.offset}"
-    stands = None if present is None else _mapped(present.offset, view, world)
+    stands = None if present is None else _mapped(present.offset, view, snapshot)
     reread, skipped = _since(placed.target_offset, mapped, stands)
     exact = past.certainty is Certainty.EXACT and mapped.certainty is Certainty.EXACT
     return replace(
@@ -446,20 +445,13 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
             return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
         # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
         return Translation(offset, Certainty.EXACT, mark.target_end)
-    at = bisect_right(rows, offset, key=lambda row: row.source_offset)
-    return translate(
-        offset,
-        floor=rows[at - 1] if at else None,
-        following=rows[at] if at < len(rows) else None,
-        watermark=view.watermark,
-        first=rows[0] if rows else None,
-    )
+    return translate_by_rows(offset, rows, mark)
 
 
-def _mapped(offset: int, view: PartitionView, world: Snapshot) -> Translation:
+def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
     """Translate by the view's rows, heed problems, then keep the answer inside the target's log as it is now."""
-    answer = heed(_by_rows(offset, view), world.problems, view.tp, lambda other: _by_rows(other, view))
-    target = world.target.alias
+    answer = heed(_by_rows(offset, view), snapshot.problems, view.tp, lambda other: _by_rows(other, view))
+    target = snapshot.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:
         return answer
     if answer.target_offset < view.target_start:

@@ -12,11 +12,11 @@ from drkit.failover.positions.position_checks import (
     count,
     difference,
     places_of,
-    standings_of,
+    position_checks,
 )
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.machine import PlacesSeen
+from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import DrkitError
 
@@ -32,7 +32,7 @@ class PositionComparison:
     wrong: tuple[str, ...]
 
 
-def look_at(
+def read_checks(
     estate: ClusterContext, alias: str, positions: Iterable[PlannedPosition], known: Sequence[PositionCheck] = ()
 ) -> tuple[PositionCheck, ...]:
     """What stands at each distinct place of these positions, in order; what is `known` already isn't read again.
@@ -44,10 +44,10 @@ def look_at(
     found = {place: kept[place] for place in places if place in kept}
     left = [place for place in places if place not in kept]
     found.update(_peek(estate, alias, left))
-    return standings_of(found)
+    return position_checks(found)
 
 
-def look_again(
+def compare_checks(
     estate: ClusterContext,
     alias: str,
     places: Iterable[LogPosition],
@@ -75,7 +75,7 @@ def _peek(
     if not wanted:
         return {}
     try:
-        return estate.admin(alias).peek(wanted, seconds=seconds)
+        return estate.admin(alias).probe_records(wanted, seconds=seconds)
     except DrkitError as error:
         return dict.fromkeys(wanted, ProbedRecord(reason=str(error)))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.client.log_reader import LogReader
+from drkit.mapping.mapping_rows import floor
 from drkit.model.errors import DrkitError
+from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.topology import TopicPartition
-from drkit.model.transactions import TransactionHistory
 
 _MOST = 1_000
 _SECONDS = 5.0
@@ -36,10 +36,10 @@ def without_empty_gaps(
 
 def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
     """Whether the target holds records from a source offset on; where it can't be told: yes."""
-    at = bisect_right(view.rows, source_offset, key=lambda row: row.source_offset)
-    if not at or view.target_end is None:
+    row = floor(view.rows, source_offset)
+    if row is None or view.target_end is None:
         return True
-    begin = max(source_offset + view.rows[at - 1].delta, view.target_start or 0)
+    begin = max(source_offset + row.delta, view.target_start or 0)
     try:
         with LogReader(target, estate.config.clusters[target], timeout_seconds=_SECONDS) as reader:
             return any(reader.read(*view.target_tp, begin, view.target_end))

@@ -5,9 +5,9 @@ transactions is on the target, that of others isn't, and of one or two a part ma
 input partition, in the order of its commits, all up to some place have reached the target in full:
 
     transactions   1    2    3    4    5
-    on the target  all  all  part no   no     goes on after 2; 3 is processed again, a part of its output is there twice
-                   all  all  no   no   no     goes on after 2, exactly
-                   all  no   all  no   no     goes on after 1; 3 is processed again: its output partition was ahead
+    on the target  all  all  part no   no     continues after 2; 3 is processed again, part of its output is there twice
+                   all  all  no   no   no     continues after 2, exactly
+                   all  no   all  no   no     continues after 1; 3 is processed again: its output partition was ahead
 
 Never later: output would be missing. What isn't known (the mirror read the output of a transaction but not what it
 committed; it was still behind when the watch of the transactions began) makes the number unknown, never smaller.
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from drkit.model.clock import iso
+from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition
-from drkit.model.transactions import GroupTransaction, TransactionHistory
 from drkit.model.wording import and_more, counted
 
 Through = Mapping[TopicPartition, int | None]
@@ -34,7 +34,7 @@ _STALE = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class TransactionalPlace:
-    """Where a group goes on, on one input partition.
+    """Where a group continues, on one input partition.
 
     Args:
         offset, metadata: what to commit (source offset).

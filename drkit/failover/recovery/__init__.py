@@ -1,1 +1,1 @@
-"""When something breaks during a run: which command leads on, rollback, abandon."""
+"""When something breaks during a run: the command that recovers, rollback, abandon."""

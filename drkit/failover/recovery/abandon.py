@@ -17,20 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_context import CommandFenceContext, answers
-from drkit.failover.recovery.surroundings import strangers_of
+from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import FINAL_STATES, Kind, StageOutcome, State, abandon
-from drkit.failover.run.run_record import KINDS, RunRecord, load_run
+from drkit.failover.run.state_machine import FINAL_STATES, Kind, StageOutcome, State, abandon
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.fence import GateState, serving_cluster
-from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Direction, LinkControl
+from drkit.model.runs.fence import FenceState, serving_cluster
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
 KIND = "abandon"
@@ -63,7 +63,7 @@ class AbandonReport:
 
 @dataclass(slots=True)
 class _Looked:
-    """The run as far as it can be known, and the world. `strangers`: not the clusters that were planned with."""
+    """The run as far as it is known, and the clusters. `strangers`: clusters that aren't those of the plan."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -157,13 +157,13 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
     store = estate.store
     looked_up, record, problem = _summary(estate, run), None, None
     try:
-        record = load_run(store, run)
+        record = load_anchored_run(estate, run)
     except (DrkitError, ValueError, KeyError) as error:  # JSON that can't be read, or has another shape
         problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
     if not store.entries(run):
         problem = "it was lost with the store" if looked_up.state == _LOST else "it is empty"
     answering = {alias: answers(estate, alias) for alias in (link.id.source, link.id.target)}
-    strangers = frozenset() if record is None else strangers_of(estate, record.plan, answering)
+    strangers = frozenset() if record is None else replaced_clusters(estate, record.plan, answering)
     entries, control = store.entries(run), store.link_control(link.id)
     return _Looked(looked_up, entries, record, problem, control, answering, strangers)
 
@@ -189,7 +189,7 @@ def _check(looked: _Looked, link: Link) -> None:
 
 
 def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
-    """The link's direction from now on, decided anew where it has to be."""
+    """The link's direction from now on, decided again where it has to be."""
     link, store, record = context.link.id, context.estate.store, looked.record
     control = looked.control
     direction = Direction.ACTIVE if control is None else control.direction
@@ -225,9 +225,9 @@ def _set(context: CommandFenceContext, link: LinkId, direction: Direction, looke
 def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | None:
     """Lift the fence of the cluster that is to serve; whether it is open."""
     lift = f"drkit fence --lift --link '{context.link.id}'"
-    record = gate_record(context.estate.store, context.link.id, serves)
+    record = fence_record(context.estate.store, context.link.id, serves)
     if not looked.answering[serves]:
-        closed = record is not None and record.state is not GateState.OPEN and record.stands
+        closed = record is not None and record.state is not FenceState.OPEN and record.stands
         held = f"; its fence (epoch {record.epoch}) stands, and {lift} lifts it then" if closed and record else ""
         looked.stands.append(f"{serves} does not answer{held}")
         return False if closed else None
@@ -242,8 +242,8 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
 
 
 def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:
-    record = gate_record(estate.store, link.id, other)
-    if record is not None and record.state is not GateState.OPEN:
+    record = fence_record(estate.store, link.id, other)
+    if record is not None and record.state is not FenceState.OPEN:
         looked.stands.append(f"{other} stays closed to clients ({record.state}, epoch {record.epoch})")
     if not looked.answering[other]:
         looked.stands.append(f"{other} does not answer")

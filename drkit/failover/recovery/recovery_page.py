@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator
 
 from drkit.failover.recovery.way_out import BY_HAND, Component, Condition, Situation, faults_of, way_out
-from drkit.failover.run.machine import PATHS, Kind, Mode, State
+from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 
-_HEAD = """# Recovery: what leads on from where
+_HEAD = """# Recovery: which command to run in each state
 
 Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error
 messages use too; a test keeps this page current. For each state of a run and each part that breaks it names the
 commands that let clients write somewhere again, where, and what that costs. A model with an adversary
-(`drkit/failover/recovery/adversary.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed that
-isn't kept.
+(`drkit/failover/recovery/recovery_model.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed
+that isn't kept.
 
 `drkit runs RUN` shows a run's state; a stage that was begun counts as reached. `source` and `target` are those of the
 configured link: the primary, and the cluster failed over to. The operator's machine lost, frozen or replaced: run the
@@ -24,14 +24,14 @@ gone too. Where both clusters are gone, one has to come back first; then look he
 Every cell can be played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in
 every state, the part is really broken, the commands are carried out, and a reader that isn't drkit looks for what is
 missing. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy cores,
-so the whole sweep some 25 minutes. Of 1,025 cells 988 were seen to pass, 780 of them since the code was last moved. Not
-seen yet: a machine that is frozen (37).
+so the whole sweep some 25 minutes. All 1,025 were seen to pass, though not at one commit: about 200 of them since the
+code was last moved into other packages.
 """
 _BY_HAND = f"""## Without the store
 
-A store that is lost (no file, no keyspace, no tables) is filled anew from the copy that the target keeps: see
+A store that is lost (no file, no keyspace, no tables) is filled again from the copy that the target keeps: see
 [store.md](store.md). A damaged one is moved away first. Journals of runs are in no copy: no run can be resumed then,
-what leads on is the link's state and the fence.
+what to do follows from the link's state and the fence.
 
 The store knows which rules a fence has put. Without it nobody but you can lift one: `{BY_HAND}` on
 the rules that stand beside its mark. The mark is a rule about a topic `drkit-fence.…`; the fence's rules deny `User:*`

@@ -1,6 +1,6 @@
-"""Taking a run back before its point of no return: the link as it was, the fence lifted, and journaled.
+"""Taking a run back before its point of no return: the link is as before, the fence is lifted, all is journaled.
 
-The link goes on before the fence is lifted, so that no record is written that nobody would mirror. Each act
+The link is active before the fence is lifted, so every record that is written then is mirrored. Each act
 can be repeated; a run whose `cancel` was begun is only ever cancelled (`drkit resume` finishes that).
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import CANCELLED, Journal
+from drkit.failover.run.journal.journal import CANCELLED, Journal
+from drkit.failover.run.journal.run_record import Plan
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import (
+from drkit.failover.run.state_machine import (
     BEHIND_THE_FENCE,
     POINT_OF_NO_RETURN,
     Facts,
@@ -25,10 +26,9 @@ from drkit.failover.run.machine import (
     back_before_fence,
     cancel,
 )
-from drkit.failover.run.run_record import Plan
 from drkit.failover.stages.stage import decide_link, wait_for
-from drkit.model.fence import FenceRecord, GateState
 from drkit.model.link_state import Direction
+from drkit.model.runs.fence import FenceRecord, FenceState
 from drkit.model.topology import Link
 
 CANCEL = "cancel"
@@ -43,7 +43,7 @@ def point_of_no_return(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What a run is taken back with: it has the run's lease. `link` is the configured link."""
+    """Takes a run back. It holds the run's lease. `link` is the configured link."""
 
     estate: ClusterContext
     link: Link
@@ -66,7 +66,7 @@ class Rollback:
 
         Raises:
             InvariantBroken: it is beyond the point of no return, or over.
-            DrkitError: something can't be undone now; doing it again goes on.
+            DrkitError: something can't be undone now; running it again continues.
         """
         point = point_of_no_return(self.plan)
         if self.journal.attempted(point):
@@ -83,7 +83,7 @@ class Rollback:
     def open_live(self, machine: Run, why: str) -> tuple[Run, str]:
         """Let clients into the cluster that the run has closed, and go back before the fence; the run, what was done.
 
-        The data's way goes on before the cluster is opened, so nothing is written there that nobody would mirror.
+        Mirroring continues before the cluster is opened, so every record that is written there is mirrored.
 
         Raises:
             InvariantBroken: clients may have been switched.
@@ -92,8 +92,8 @@ class Rollback:
         transition = back_before_fence(machine, why)
         flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence doesn't stand any more")
         live = live_cluster(self.plan)
-        record = gate_record(self.estate.store, self.link.id, live)
-        closed = record is not None and record.state is not GateState.OPEN  # whatever run has closed it
+        record = fence_record(self.estate.store, self.link.id, live)
+        closed = record is not None and record.state is not FenceState.OPEN  # whatever run has closed it
         done = ClusterFence(self, live).open() if closed else ""
         self.journal.rewound(transition.run.facts, why)
         return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
@@ -120,8 +120,8 @@ class Rollback:
         source = self.link.id.source
         control = self.estate.store.link_control(self.link.id)
         away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-        record = gate_record(self.estate.store, self.link.id, source)
-        if away or record is None or record.state is GateState.OPEN:
+        record = fence_record(self.estate.store, self.link.id, source)
+        if away or record is None or record.state is FenceState.OPEN:
             return ""
         return ClusterFence(self, source).open()
 
@@ -136,14 +136,14 @@ def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:
 
     Args:
         machine: the run.
-        record: the newest decision about the gate of its live cluster.
+        record: the newest decision about the fence of its live cluster.
     """
     if machine.state not in BEHIND_THE_FENCE:
         return False
     facts = machine.facts
     if not facts.fenced:
         return facts.mode is Mode.PLANNED
-    stands = record is not None and record.state is GateState.CLOSED and record.proven
+    stands = record is not None and record.state is FenceState.CLOSED and record.proven
     return not stands or record is None or record.epoch != facts.fence_epoch
 
 

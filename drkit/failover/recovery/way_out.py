@@ -1,8 +1,8 @@
-"""Which command leads on when something breaks during a run, and what that costs. One pure function, `way_out`.
+"""Which command recovers when something breaks during a run, and what that costs. One pure function, `way_out`.
 
 `drkit doctor`, `drkit runs`, error messages and docs/recovery.md all say what it says. The model in
-`drkit.failover.recovery.adversary` shows that from every state its answer lets clients write somewhere, and destroys
-nothing that isn't kept.
+`drkit.failover.recovery.recovery_model` shows that from every state its answer lets clients write somewhere, and
+destroys nothing that isn't kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from drkit.failover.run.machine import Kind, Mode, Run, State, next_step
+from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
 
 
 class Component(StrEnum):
@@ -26,7 +26,7 @@ class Component(StrEnum):
 
 
 class Condition(StrEnum):
-    """How a part is."""
+    """The state of a component."""
 
     UP = "up"
     DOWN = "down"
@@ -50,11 +50,11 @@ FAULTS: dict[Component, tuple[Condition, ...]] = {
     Component.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
     Component.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
 }
-"""In which ways each part breaks."""
+"""The ways in which each component breaks."""
 
 
 def faults_of(kind: Kind | None) -> dict[Component, tuple[Condition, ...]]:
-    """In which ways each part of a run breaks: a failover salvages nothing."""
+    """The ways in which each component of a run breaks: a failover salvages nothing."""
     salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
     return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Component.SALVAGE}
 
@@ -67,7 +67,7 @@ NOTHING_LOST = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where a run stands (`kind` None: none is unfinished, the link is active) and how the parts are.
+    """The state of a run (`kind` None: none is unfinished, the link is active) and the condition of each component.
 
     A run that is closed is a situation too: the cluster it led clients to serves. A stage that was begun counts as
     reached (`furthest`): it may have done all of it.
@@ -84,14 +84,14 @@ class Situation:
     salvage: Condition = Condition.UP
 
     def where(self, part: Component, condition: Condition) -> Situation:
-        """The same, where a part is so."""
+        """The same, with one component in another condition."""
         changes: dict[str, Any] = {part.value: condition}
         return replace(self, **changes)
 
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """What leads on. `commands`: one after the other, with `RUN`, `LINK`, `SOURCE`, `TARGET` to be filled in.
+    """How to recover. `commands`: one after the other, with `RUN`, `LINK`, `SOURCE`, `TARGET` to be filled in.
 
     `serves`: the cluster that clients write to then; None: no cluster answers, so one has to come back first.
     `costs`: what is given up by it, or `nothing`.
@@ -159,7 +159,7 @@ def furthest(run: Run, *, begun: bool) -> State:
 
 
 def way_out(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
-    """The commands that lead on from here, and what they cost."""
+    """The commands that recover from here, and what they cost."""
     if now.source not in ANSWERS and now.target not in ANSWERS:
         return WayOut((STATUS,), None, "no cluster answers: bring one back, then look here again")
     if now.store not in ANSWERS:
@@ -266,7 +266,7 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
         return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}){copied}")
     if now.source not in WHOLE:
         early = now.state in _EARLY_BACK
-        again = "the copying so far; drkit failback begins anew once SOURCE is up"
+        again = "the copying so far; drkit failback begins again once SOURCE is up"
         lost = f"{GONE_WITH} ({now.source})" if now.source in ANSWERS else ""
         costs = "; ".join(filter(None, (lost, "" if early else again))) or NOTHING_LOST
         return WayOut((CANCEL,) if early else (ABANDON,), Component.TARGET, costs)
@@ -286,13 +286,13 @@ def _live_gone(now: Situation) -> WayOut:
     if now.state in _EARLY_BACK:
         return WayOut((CANCEL, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
     if now.state in _COPYING or now.kind is Kind.REPROTECT:
-        copied = "all but what was brought back so far stays on TARGET only, should that come back; groups start anew"
+        copied = "all but what was brought back so far stays on TARGET only, should that come back; groups start again"
         return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, copied)
     return WayOut((UNPLANNED,), Component.SOURCE, AFTER_AUDIT)
 
 
 def _without_store(now: Situation) -> WayOut:
-    """The store doesn't answer: nothing is decided, so what serves goes on serving."""
+    """The store doesn't answer: nothing is decided, so the serving cluster keeps serving."""
     part = serving(now)
     waits = "no run, no failover and no new mapping until the store is back"
     if _condition(now, part) not in ANSWERS or closed(now):

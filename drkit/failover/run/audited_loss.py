@@ -8,20 +8,21 @@ records don't count.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import AUDITED, LOSS
-from drkit.failover.run.machine import Facts, Loss, State, TopicLoss
-from drkit.failover.run.run_record import RunRecord, load_run
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.source_divergence import look_at_source
+from drkit.failover.run.journal.journal import AUDITED, LOSS
+from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
+from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.source_divergence import compare_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.lag.partition_lag import partition_lag
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, TopicState
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
 
@@ -35,7 +36,8 @@ def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AU
 
     Raises:
         Unreachable: the old primary, or the store, doesn't answer.
-        Refused: another cluster answers at its address.
+        Refused: another cluster answers at its address, or nothing there is what was mirrored.
+        DrkitError: the run's journal isn't what was written.
     """
     record = sealing_failover(estate, link)
     if record is None or not needs_audit(record.machine.facts):
@@ -51,7 +53,7 @@ def sealing_failover(estate: ClusterContext, link: Link) -> RunRecord | None:
     control = estate.store.link_control(link.id)
     if control is None or control.run is None or control.direction is not Direction.SEALED:
         return None
-    record = load_run(estate.store, control.run)
+    record = load_anchored_run(estate, control.run)
     return record if isinstance(record.plan, FailoverPlan) and record.machine.state is State.CLOSED else None
 
 
@@ -68,7 +70,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
 
     Raises:
         Unreachable: the old primary, or the store, doesn't answer.
-        Refused: another cluster answers at its address.
+        Refused: another cluster answers at its address, or nothing there is what was mirrored.
     """
     source = link.id.source
     admin = estate.admin(source, may_be_gone=True)
@@ -92,7 +94,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     problems = estate.store.problems(link.id)
-    look = look_at_source(admin, marks, states)
+    look = compare_source(admin, marks, states)
     stretches, removed = {}, {}
     for tp in tps:
         if tp not in starts or tp not in ends:
@@ -100,6 +102,9 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             continue
         missing = partition_lag(tp, marks.get(tp), problems, start=starts[tp], end=ends[tp])
         through = starts[tp] if missing.through is None else missing.through
+        last = marks[tp].source_end if tp in marks else 0
+        if ends[tp] < max(last, through):
+            unsure.append(f"{tp} ends at {ends[tp]:,} now and reached {max(last, through):,}: its end was lost there")
         if tp in look.diverged:
             through = min(through, look.diverged[tp].unsure[0])
         if missing.purged is not None:
@@ -107,6 +112,14 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         if starts[tp] > through:
             unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
         stretches[tp] = OffsetRange(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
+    held = [tp for tp, mark in marks.items() if mark.source_end > 0]
+    if held and not any(_is_mirrored(tp, states, topics) and ends.get(tp, 1) > 0 for tp in held):
+        raise Refused(
+            f"what run {record.run} lost can't be counted on {source}: {and_more(unsure, separator='; ')}",
+            meaning=f"Nothing there is what was mirrored, so what {source} held beyond it isn't there, either. The "
+            "run's evidence stays as it was observed",
+            remedy=f"Where the old data of {source} is found again: count it there, drkit runs {record.run} --audit",
+        )
     scanned = _scan(admin, stretches, seconds)
     if removed:
         scanned += _scan(admin, removed, seconds)
@@ -114,8 +127,11 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
+    counted_now = sum(topic.records or 0 for topic in by_topic)
+    before = record.machine.facts.loss
+    known = 0 if before is None or not unsure else before.records or 0  # a part that is gone makes it no smaller
     return Loss(
-        records=sum(topic.records or 0 for topic in by_topic),
+        records=max(counted_now, known),
         seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
         observed_at=now(),
         by_topic=by_topic,
@@ -123,6 +139,11 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         basis="audited",
         lower_bound=bool(unsure),
     )
+
+
+def _is_mirrored(tp: TopicPartition, states: Mapping[str, TopicState], topics: Mapping[str, TopicInfo]) -> bool:
+    """Whether the partition's topic is there and is the one that was mirrored."""
+    return tp.topic in states and tp.topic in topics and topics[tp.topic].topic_id == states[tp.topic].source_topic_id
 
 
 def _scan(

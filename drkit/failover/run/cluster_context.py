@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from drkit.config import Config
 from drkit.directory import Directory, open_directories
-from drkit.failover.run.anchors import Anchors, store_identity
+from drkit.failover.run.journal.anchors import Anchors
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
 from drkit.model.errors import ConfigError
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
+from drkit.store.identity import store_identity
 
 
 class ClusterContext(Clusters):
@@ -30,9 +31,16 @@ class ClusterContext(Clusters):
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds)
+        self._patience_seconds = patience_seconds
         self.config = config
         self.store = store
         self.anchors = Anchors(self, store_identity(config.store.plain_url))
+
+    def another(self) -> ClusterContext:
+        """The same estate over connections of its own; the caller closes it."""
+        return ClusterContext(
+            self.config, self.store, timeout_seconds=self.timeout_seconds, patience_seconds=self._patience_seconds
+        )
 
     def close(self) -> None:
         """Finish what is being anchored; give up the connections."""

@@ -1,4 +1,4 @@
-"""Taking over the epochs of a link's directories into a store that doesn't know them: it was lost, and built anew.
+"""Taking over the epochs of a link's directories into a store that doesn't know them: it was lost, and rebuilt.
 
 An entry's epoch is the version of a decision. A store that begins again counts from 1, so nothing that it decides
 would replace what stands in the directories. Its version is raised to theirs, and only that: who serves must be what
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from drkit.directory import Entry
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import new_run_id
+from drkit.failover.run.journal.journal import new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.stages.directory_update import serving
 from drkit.model.clock import now

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from drkit.config import Objectives
 from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.run.machine import Facts, Loss, TopicLoss
+from drkit.failover.run.state_machine import Facts, Loss, TopicLoss
 from drkit.model.wording import and_more, counted
 
 
@@ -85,12 +85,12 @@ def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
     """The evidence that a run's facts give.
 
     `rto_seconds` runs from `since` to the verification. That is the run's start for a failover; for a
-    failback the moment the live cluster's writers had to be quiet: until then it went on serving.
+    failback the moment the live cluster's writers had to be quiet: until then it kept serving.
     """
     loss = facts.loss
     rto = None
-    if facts.verified_at is not None and since is not None:
-        rto = max(0.0, (facts.verified_at - since).total_seconds())
+    if facts.verified_at is not None and since is not None and facts.verified_at >= since:  # else the clock went back
+        rto = (facts.verified_at - since).total_seconds()
     return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced)
 
 

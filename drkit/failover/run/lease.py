@@ -92,6 +92,7 @@ class RunLease:
         self._owner = Owner.this_process(run)
         self._valid_until = 0.0
         self._lost: str | None = None
+        self._told_to_stop: str | None = None
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="drkit-run-lease", daemon=True)
 
@@ -120,8 +121,18 @@ class RunLease:
         """Who holds it, as user@host."""
         return self._owner.who
 
+    def stop_acting(self, why: str) -> None:
+        """Have whoever acts under the lease, on whatever thread, stop before its next act."""
+        self._told_to_stop = why
+
     def check(self) -> None:
         """Raise `PartlyDone` unless the lease is surely held: called before every act."""
+        if self._told_to_stop is not None:
+            raise PartlyDone(
+                f"{self._told_to_stop} while it acted on {self._link}",
+                meaning="What was done is journaled; the stage under way will be carried out again",
+                remedy=f"drkit resume {self._owner.run}",
+            )
         if self._lost is None and time.monotonic() < self._valid_until:
             return
         why = self._lost or "it could not be renewed in time"

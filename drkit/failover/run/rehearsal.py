@@ -21,19 +21,18 @@ from datetime import datetime
 
 from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json, plan_json
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.positions.target_positions import look_again
+from drkit.failover.positions.target_positions import compare_checks
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.run.journal.run_record import label_of, origin_of
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Facts, Run, StageOutcome, State
-from drkit.failover.run.origin import origin_of
-from drkit.failover.run.run_record import label_of
 from drkit.failover.run.runner import RunResult, Watch, nobody_watches
+from drkit.failover.run.state_machine import Facts, Run, StageOutcome, State
 from drkit.failover.stages.failover_stages import by_group, commit_groups
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.journal import RunSummary
+from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import OWN_GROUPS, LinkId
 from drkit.store.api import Store
 
@@ -178,7 +177,7 @@ class _Rehearsal:
             for position in positions
             if found.get((self._shadow(group), position.target_tp)) != position.target_offset
         ]
-        compared = look_again(self.estate, target, _places(self.plan.placed), self.plan.places)
+        compared = compare_checks(self.estate, target, _places(self.plan.placed), self.plan.places)
         wrong += compared.wrong
         if wrong:
             more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""

@@ -1,28 +1,31 @@
 """Carrying a plan out: intent, act, outcome, one stage after the other, under the run's lease.
 
 The machine says what comes next and whether a stage's facts allow the next state; the journal says
-what happened before. A run that was killed anywhere goes on from its journal: a stage whose outcome
+what happened before. A run that was killed anywhere continues from its journal: a stage whose outcome
 isn't written is carried out again, which every stage allows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.recovery.component_conditions import Unfinished, advise
 from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
-from drkit.failover.recovery.surroundings import Unfinished, advise
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import Evidence, evidence_of
-from drkit.failover.run.journal import CANCELLED, TAKEN, Journal, StageRecord
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.journal.journal import CANCELLED, TAKEN, Journal, StageRecord
+from drkit.failover.run.journal.run_record import Plan
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import (
+from drkit.failover.run.state_machine import (
     Facts,
     Kind,
     Mode,
@@ -34,22 +37,24 @@ from drkit.failover.run.machine import (
     cancel,
     next_step,
 )
-from drkit.failover.run.ports import Ports
-from drkit.failover.run.run_record import Plan
 from drkit.failover.stages.hooks import Hooks, When
-from drkit.failover.stages.stage import Stage, StageContext
+from drkit.failover.stages.stage import Stage, StageContext, WantedGroups, at_once
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
-from drkit.model.journal import RunSummary
 from drkit.model.link_state import Direction
+from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import Link
 
 Watch = Callable[[str, StageRecord | None, str], None]
-"""Called as stages go: (stage, its record once it ended, what is going on)."""
+"""Called with progress: (stage, its record once it ended, a message)."""
+Gate = Callable[[str, Run, tuple[PlannedPosition, ...]], None]
+"""Called before each stage with its name, the run and its final positions (none before they are translated); raises
+`PartlyDone` where the run is to stop there, resumable.
+"""
 
 
 def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None:
-    """A watcher that looks away."""
+    """A watcher that ignores progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Runner:
     `link` is the direction of the data while groups move; `configured` the link of the configuration,
     on which one run at a time may act. `stages` are those of the run's path, in order. `before_fence` is asked
     before a failback closes the live cluster to its clients; it raises `PartlyDone` where the run is to wait.
+    `gate`: of a site run, asked before each stage; it may take its time. `in_order`: see `StageContext`.
     """
 
     estate: ClusterContext
@@ -96,6 +102,8 @@ class Runner:
     watch: Watch = nobody_watches
     hooks: Hooks = field(default_factory=Hooks)
     before_fence: Callable[[], None] | None = None
+    gate: Gate | None = None
+    in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
 
     def __post_init__(self) -> None:
         self.journal.anchor = self.estate.anchors.on(self.plan.target.alias)
@@ -113,6 +121,8 @@ class Runner:
                 return self._result(None)
             stage = next(stage for stage in self.stages if stage.name == step.stage)
             try:
+                if self.gate is not None:
+                    self.gate(stage.name, self.machine, self.positions)
                 if self.machine.state is State.PLANNED:
                     self._call(When.PRE)
                 if stage.name == "close":
@@ -172,6 +182,7 @@ class Runner:
             say=lambda text: self.watch(stage.name, None, text),
             carried=self.carried,
             establish=partial(self._establish, stage.name),
+            in_order=self.in_order,
         )
         try:
             report = stage.execute(context)
@@ -214,7 +225,7 @@ class Runner:
                 return PartlyDone(
                     f"{stage} failed: {error.what}; and it can't be taken back now: {undoing.what}",
                     meaning="Part of what the run did still stands",
-                    remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} goes on taking it back".lstrip("; "),
+                    remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} keeps taking it back".lstrip("; "),
                 )
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
         if (way := self._way_out()) is not None:
@@ -230,7 +241,7 @@ class Runner:
         try:
             self._take_back(why)
         except DrkitError as error:
-            remedy = f"{error.remedy.rstrip('. ')}; then drkit resume {self.journal.run} goes on taking it back"
+            remedy = f"{error.remedy.rstrip('. ')}; then drkit resume {self.journal.run} keeps taking it back"
             return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy.lstrip("; ")))
         return self._result(None)
 
@@ -253,7 +264,7 @@ class Runner:
             )
         with suppress(DrkitError):
             self._list()
-        meaning = f"Clients go on with {live} ({did}); nothing has moved"
+        meaning = f"Clients still use {live} ({did}); nothing has moved"
         if (way := self._way_out()) is not None:
             return PartlyDone(f"{stage} failed: {error.what}", meaning=f"Nothing has moved ({did})", remedy=way)
         remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
@@ -261,7 +272,7 @@ class Runner:
         return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
 
     def _way_out(self) -> str | None:
-        """What leads on where a cluster is gone or another one; None: both are there, or it can't be told."""
+        """How to recover where a cluster is gone or replaced; None: both are there, or it isn't known."""
         try:
             left = Unfinished.of(self.journal, self.machine, self.plan)
             advice = advise(self.estate, self.configured, left)
@@ -297,14 +308,16 @@ class Runner:
         self.back_before_fence(why)
 
     def _taken_back(self, error: DrkitError) -> bool:
-        """Give up a planned move (it loses nothing or does nothing), and any run that has not parted the link.
+        """Give up a planned move (it loses nothing or does nothing), one that would lose more than it may, and any run
+        that has not parted the link.
 
         Raises:
             DrkitError: it is beyond that, or something can't be undone now.
         """
         control = self.estate.store.link_control(self.configured.id)
         parted = control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE
-        if parted and (self.machine.kind is not Kind.FAILOVER or self.machine.facts.mode is not Mode.PLANNED):
+        nothing_moved = self.machine.facts.mode is Mode.PLANNED or isinstance(error, OverBudget)
+        if parted and (self.machine.kind is not Kind.FAILOVER or not nothing_moved):
             return False
         self._take_back(error.what)
         return True
@@ -366,5 +379,5 @@ def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: Run
 
 
 def take_over(journal: Journal, owner: str) -> None:
-    """Say in the journal who goes on with the run."""
+    """Write into the journal who continues the run."""
     journal.write("resume", TAKEN, {"by": owner})

@@ -2,61 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.failback.planner import failback_stages
-from drkit.failover.fencing.cluster_fence import gate_record
+from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import Journal, new_run_id
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.journal.journal import Journal, new_run_id
+from drkit.failover.run.journal.run_record import (
+    Plan,
+    RunRecord,
+    begin,
+    label_of,
+    load_anchored_run,
+    load_run,
+    origin_of,
+    planned_places,
+    unfinished,
+)
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
-from drkit.failover.run.origin import origin_of
-from drkit.failover.run.ports import Ports
-from drkit.failover.run.run_record import Plan, RunRecord, begin, label_of, load_run, planned_places, unfinished
-from drkit.failover.run.runner import Runner, RunResult, Watch, give_up, nobody_watches, take_over
+from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
+from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
 from drkit.failover.stages.hooks import Hooks, hooks_of
-from drkit.failover.stages.stage import Stage
-from drkit.model.acls import Acl, fence_rules_kind
+from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
-from drkit.model.topology import Link
+from drkit.model.topics.acls import Acl, fence_rules_kind
+from drkit.model.topology import Link, LinkId
 
 
 def plan_again(
     estate: ClusterContext, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
 ) -> FailoverPlan:
-    """The plan that a plan file asks for, made anew on the world as it is now.
+    """The plan that a plan file asks for, made again from the clusters as they are now.
 
     Raises:
         StalePlan: it would decide otherwise; the message says what moved.
     """
-    request = PlanRequest(
-        to=planned.link.target,
-        mode=planned.mode,
-        at=planned.at,
-        selection=planned.selection,
-        allow_rewind=allow_rewind or planned.allow_rewind,
-        link=estate.link(planned.link),
-        mirrormaker=planned.mirrormaker,
-        catch_up=planned.catch_up,
-        accept_loss=planned.accept_loss if accept_loss is None else accept_loss,
+    request = request_of(estate, planned)
+    request = replace(
+        request,
+        allow_rewind=allow_rewind or request.allow_rewind,
+        accept_loss=request.accept_loss if accept_loss is None else accept_loss,
     )
     fresh = replace(make_plan(estate, request), cut=planned.cut)
     moved = what_moved(planned, fresh)
     if moved:
         raise StalePlan(
             f"the plan of {planned.made_at:%Y-%m-%d %H:%M:%S} UTC is stale: {shown(moved)}",
-            meaning="Applying it would act on a world that is no more",
+            meaning="Applying it would act on clusters that have changed since",
             remedy="Make a new one: --dry-run --out FILE",
         )
     return fresh
+
+
+def request_of(estate: ClusterContext, planned: FailoverPlan) -> PlanRequest:
+    """What a plan was asked for; the instant of `--consistent` is kept."""
+    return PlanRequest(
+        to=planned.link.target,
+        mode=planned.mode,
+        at=planned.at,
+        selection=planned.selection,
+        allow_rewind=planned.allow_rewind,
+        link=estate.link(planned.link),
+        mirrormaker=planned.mirrormaker,
+        catch_up=planned.catch_up,
+        accept_loss=planned.accept_loss,
+    )
 
 
 def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
@@ -70,6 +90,21 @@ def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
     return replace(plan, accept_loss="unknown", obstacles=left)
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfSite:
+    """What a link's run has of the site run that it belongs to (`drkit.failover.site`).
+
+    `site`: the site run's id. `run`: the id that the link's run is to have. `lease`: the right to act on the link,
+    which the site run holds. `gate`, `in_order`: see `Runner`.
+    """
+
+    site: str
+    run: str
+    lease: RunLease
+    gate: Gate
+    in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
+
+
 def run_failover(
     estate: ClusterContext,
     plan: FailoverPlan,
@@ -77,8 +112,11 @@ def run_failover(
     accept_unfenced: bool,
     started_at: datetime | None = None,
     watch: Watch = nobody_watches,
+    part: PartOfSite | None = None,
 ) -> RunResult:
     """Carry a failover out. `started_at`: where the recovery time begins (default: when the plan was made).
+
+    `part`: it is one link's of a site run.
 
     Raises:
         Refused: a precondition does not hold, or somebody else acts on the link; nothing was changed.
@@ -98,6 +136,7 @@ def run_failover(
         failover_stages(plan),
         None,
         watch,
+        part=part,
     )
 
 
@@ -167,23 +206,26 @@ def resume_run(
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
     unplanned: bool = False,
+    part: PartOfSite | None = None,
 ) -> RunResult:
     """Take an interrupted run to its end. A finished one is returned as it ended.
 
     One that rests on a fence that doesn't stand any more goes back before it first. `accept_unfenced`,
     `accept_salvage_only`: as a failback's, for what the run has come upon since. `unplanned`: a failback whose live
-    cluster is gone; it moves groups to what was brought back and audited.
+    cluster is gone; it moves groups to what was brought back and audited. `part`: as `run_failover`'s.
 
     Raises:
         Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
     """
-    record = load_run(estate.store, run)
+    record = load_anchored_run(estate, run)
     link = estate.link(record.plan.link)
-    with RunLease(estate.store, link.id, run) as lease:
+    with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
         runner = _runner(estate, record, link, lease, ports, watch)
+        if part is not None:
+            runner.gate, runner.in_order = part.gate, part.in_order
         if record.machine.finished:
             return runner.run()
         _check_cluster(estate, record.plan)
@@ -191,7 +233,7 @@ def resume_run(
         if record.journal.attempted(CANCEL):
             return runner.cancel("a cancelling that was interrupted")
         live = live_cluster(record.plan)
-        gone = fence_is_gone(record.machine, gate_record(estate.store, link.id, live)) or (
+        gone = fence_is_gone(record.machine, fence_record(estate.store, link.id, live)) or (
             record.machine.state in BEHIND_THE_FENCE and _rules_are_gone(estate, link, live)
         )
         if unplanned:
@@ -268,17 +310,19 @@ def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
         )
 
 
-def cancel_run(estate: ClusterContext, run: str, *, watch: Watch = nobody_watches) -> RunResult:
-    """Take a run back to where it began: the link as it was, the fence lifted.
+def cancel_run(
+    estate: ClusterContext, run: str, *, watch: Watch = nobody_watches, part: PartOfSite | None = None
+) -> RunResult:
+    """Take a run back to where it began: the link as it was, the fence lifted. `part`: as `run_failover`'s.
 
     Raises:
         Refused: no such run, it is over or beyond its point of no return, or somebody else is carrying it out.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
     """
-    record = load_run(estate.store, run)
+    record = load_anchored_run(estate, run)
     link = estate.link(record.plan.link)
-    with RunLease(estate.store, link.id, run) as lease:
+    with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
         point = point_of_no_return(record.plan)
         if record.machine.finished:
@@ -286,7 +330,7 @@ def cancel_run(estate: ClusterContext, run: str, *, watch: Watch = nobody_watche
         if record.journal.attempted(point):
             raise Refused(
                 f"run {run} can't be cancelled any more: {point} has begun",
-                meaning="What it has done can't be taken back without loss; it can only go on",
+                meaning="What it has done can't be taken back without loss; it can only continue",
                 remedy=f"drkit resume {run}",
             )
         take_over(record.journal, lease.owner)
@@ -318,13 +362,21 @@ def _runner(
         carried=record.carried,
         ports=ports,
         watch=watch,
-        hooks=_hooks(estate, plan, record.run),
+        hooks=_hooks(estate, plan, record.run, record.site),
     )
 
 
-def _hooks(estate: ClusterContext, plan: Plan, run: str) -> Hooks:
+def _right_to_act(
+    estate: ClusterContext, link: LinkId, run: str, part: PartOfSite | None
+) -> AbstractContextManager[RunLease]:
+    """The lease of a link: of the site run that holds it, else taken now."""
+    return RunLease(estate.store, link, run) if part is None else nullcontext(part.lease)
+
+
+def _hooks(estate: ClusterContext, plan: Plan, run: str, site: str | None) -> Hooks:
     told = {
         "DRKIT_RUN": run,
+        **({} if site is None else {"DRKIT_SITE": site}),
         "DRKIT_KIND": plan.kind.value,
         "DRKIT_MODE": plan.mode.value,
         "DRKIT_LINK": str(plan.link),
@@ -347,17 +399,18 @@ def _start(
     ports: Ports | None,
     watch: Watch,
     before_fence: Callable[[], None] | None = None,
+    part: PartOfSite | None = None,
 ) -> RunResult:
     standing = standing_obstacles(plan, waived=waived)
     if standing:
         raise standing[0].refusal()
     if [stage.name for stage in stages] != [step.stage for step in PATHS[Kind(plan.kind)]]:
         raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a defect; report it")
-    run = new_run_id()
-    with RunLease(estate.store, plan.link, run) as lease:
-        _clear_the_way(estate, plan)
+    run, site = (new_run_id(), None) if part is None else (part.run, part.site)
+    with _right_to_act(estate, plan.link, run, part) as lease:
+        clear_the_way(estate, plan.link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.target.alias))
-        machine = begin(journal, plan, facts, started_at, text, origin_of(estate.config, lease.operator))
+        machine = begin(journal, plan, facts, started_at, text, origin_of(estate.config, lease.operator), site=site)
         runner = Runner(
             estate=estate,
             link=link,
@@ -367,28 +420,34 @@ def _start(
             stages=stages,
             plan=plan,
             lease=lease,
-            label=label_of(plan),
+            label=label_of(plan, site),
             started_at=started_at,
             places=planned_places(plan),
             ports=ports,
             watch=watch,
-            hooks=_hooks(estate, plan, run),
+            hooks=_hooks(estate, plan, run, site),
             before_fence=before_fence,
+            gate=None if part is None else part.gate,
+            in_order=at_once if part is None else part.in_order,
         )
         return runner.run()
 
 
-def _clear_the_way(estate: ClusterContext, plan: Plan) -> None:
-    """Other runs on the link: those that changed nothing are given up, one that did has to be resumed."""
-    for summary in unfinished(estate.store, str(plan.link)):
+def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
+    """Other runs on the link: those that changed nothing are given up. Called under the link's lease.
+
+    Raises:
+        Refused: one has changed something, and has to be resumed or abandoned.
+    """
+    for summary in unfinished(estate.store, str(link)):
         try:
-            record = load_run(estate.store, summary.run)
+            record = load_anchored_run(estate, summary.run)
             if record.machine.finished:
                 estate.store.put_run(replace(summary, state=record.machine.state))
                 continue
-            control = estate.store.link_control(plan.link)
+            control = estate.store.link_control(link)
             if control is not None and control.run == summary.run:
-                raise Refused(f"run {summary.run} holds the link {plan.link}")
+                raise Refused(f"run {summary.run} holds the link {link}")
             record.journal.anchor = estate.anchors.on(record.plan.target.alias)
             give_up(estate, record.journal, record.machine, summary, "another run took its place")
         except DrkitError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import lost_since
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
-from drkit.failover.run.machine import StageOutcome
+from drkit.failover.run.state_machine import StageOutcome
 from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone
@@ -37,7 +37,7 @@ class Audit:
     def execute(self, context: StageContext) -> StageReport:
         """Audit."""
         lost = self._lost_since_the_scrub(context)
-        verdict = context.rooms.auditor.audit(context.link)
+        verdict = context.required_ports.auditor.audit(context.link, context.say)
         if verdict.verdict != "clean":
             where = f"; findings: {verdict.path}" if verdict.path else ""
             raise AuditFailed(
@@ -52,7 +52,7 @@ class Audit:
         """What the live cluster held alone once its copy was scrubbed, and doesn't any more, nor was brought back.
 
         Raises:
-            CopyDeviates: a topic was deleted or made anew there meanwhile, and nobody accepted that.
+            AuditFailed: a topic was deleted or recreated there meanwhile, and nobody accepted that.
         """
         estate, link = context.estate, context.link
         kept = {
@@ -83,7 +83,7 @@ class Audit:
                 retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
         if torn:
             raise AuditFailed(
-                f"{and_more(torn)}: deleted or made anew on {self.live} after {self.cluster} was scrubbed",
+                f"{and_more(torn)}: deleted or recreated on {self.live} after {self.cluster} was scrubbed",
                 meaning="Until it was brought back, what stood there stood nowhere else; the salvage has the rest",
                 remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",

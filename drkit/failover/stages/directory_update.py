@@ -37,7 +37,7 @@ def serving(link: LinkId, direction: Direction) -> str:
     return link.target if _SERVES[direction] == "target" else link.source
 
 
-def look_at_directories(estate: ClusterContext, link: LinkId) -> tuple[DirectoryView, ...]:
+def read_directories(estate: ClusterContext, link: LinkId) -> tuple[DirectoryView, ...]:
     """What each directory of the link says now; one that doesn't answer is shown with the reason."""
     directories = estate.directories(link)
     if not directories:
@@ -46,10 +46,10 @@ def look_at_directories(estate: ClusterContext, link: LinkId) -> tuple[Directory
         return tuple(pool.map(_view, directories))
 
 
-def outrun(
+def newer_entries(
     views: Sequence[DirectoryView], link: LinkId, active: str, epoch: int, *, again: bool = False
 ) -> list[Obstacle]:
-    """Directories whose entry a run's would not replace. Pure.
+    """Directories whose entry is newer than the one that a run would write. Pure.
 
     Args:
         views: what they say now.
@@ -66,7 +66,7 @@ def outrun(
             Obstacle(
                 f"{view.name} says {view.active}, epoch {view.epoch}; this run would write {active} with epoch {epoch}",
                 f"That entry is not of the store's history of {link}: the switch would not overwrite it",
-                f"Check [store] in the configuration; if the store was built anew: drkit link recover '{link}'; if the "
+                f"Check [store] in the configuration; if the store was rebuilt: drkit link recover '{link}'; if the "
                 "entry is a leftover of another store, remove it by hand",
             )
         )
@@ -137,7 +137,7 @@ def _publish(directory: Directory, entry: Entry) -> str:
         raise DrkitError(
             f"{directory.name} was written, and then says {found or 'nothing'}",
             meaning="Somebody else writes there, or it didn't keep what it was given",
-            remedy="Find out which",
+            remedy=f"`drkit endpoint --link '{entry.link}'` shows what it holds; stop the other writer, then try again",
         )
     return f"{directory.name} says epoch {entry.epoch}" + ("" if changed else " already")
 

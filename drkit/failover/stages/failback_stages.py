@@ -1,4 +1,4 @@
-"""The stages that bring the old primary level and turn the link round: reverse, reseed, and the planned
+"""The stages that bring the old primary up to date and reverse the link: reverse, reseed, and the planned
 move back's own fence, drain and turn.
 
     dr->primary (the way back)     primary->dr (the configured link)
@@ -16,19 +16,21 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.reverse_mapping import FormerDirection, keep_turned, turn_round
+from drkit.failover.failback.reverse_mapping import FormerDirection, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.snapshot import PartitionView, lag_of
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Facts, Mode, StageOutcome
+from drkit.failover.run.interfaces import PATIENCE_SECONDS
+from drkit.failover.run.state_machine import Facts, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
-from drkit.failover.stages.late_writes import looked_for_late_writes
+from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
+from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link
@@ -42,6 +44,8 @@ from drkit.store.transactions import forget_transactions
 
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
+FENCED_PATIENCE_SECONDS = 15.0
+"""Behind the fence clients are turned away by both clusters: one that is down is waited for so long, no longer."""
 _ROUNDS = 5
 
 
@@ -49,10 +53,10 @@ _ROUNDS = 5
 class Reverse:
     """Let data flow the way back: the old primary becomes the target.
 
-    `level`: of these topics it holds all that was mirrored: their record is turned round, not begun anew. Else they
+    `level`: of these topics it holds all that was mirrored: their record is turned round, not begun again. Else they
     were scrubbed: the mirror takes the new ones as of its own making, so that their offsets are preserved.
     `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
-    directories say) go on above those of the link that it replaces.
+    directories say) continue above those of the link that it replaces.
     """
 
     configured: LinkId
@@ -73,6 +77,7 @@ class Reverse:
         back = self.configured.reversed()
         control = store.link_control(back)
         admitted = ClusterFence(context, self.configured.source).admit_mirror()
+        filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be brought back as records
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             decide_link(
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
@@ -86,7 +91,7 @@ class Reverse:
                     topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
                 }
                 reason = f"turned round by failback {context.run}"
-                keep_turned(store, back, turn_round(store, forward, before, reason, only_known=True))
+                save_reversed(store, back, reverse_record(store, forward, before, reason, only_known=True))
             else:
                 made = self._made_anew(context)
                 names = {state.topic for state in made}
@@ -110,7 +115,7 @@ class Reverse:
             allowed=frozenset({Direction.PAUSED}),
             above=turned.version if self.for_good else 0,
         )
-        what = "; ".join(filter(None, (f"data flows {back}", admitted)))
+        what = "; ".join(filter(None, (f"data flows {back}", admitted, filler)))
         return StageReport(StageOutcome.OK, what, replace(context.facts, reversed=True))
 
     def _made_anew(self, context: StageContext) -> list[TopicState]:
@@ -150,7 +155,7 @@ class Reseed:
         """What it will do."""
         way = f"{self.live}->{self.cluster}"
         how = f"bring {way} over by Spark, then mirror it" if self.by_spark else f"mirror {way}"
-        return f"{how} until it has caught up; {self.live} goes on serving"
+        return f"{how} until it has caught up; {self.live} keeps serving"
 
     def execute(self, context: StageContext) -> StageReport:
         """Catch up."""
@@ -196,7 +201,7 @@ class QuietFence:
         )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Close its gate; look twice."""
+        """Fence it, and check twice that nobody writes."""
         since = now()  # from here on, at the latest, the live cluster's writers were idle
         proof = ClusterFence(context, self.live).close()
         if context.facts.mode is Mode.UNPLANNED:
@@ -255,9 +260,9 @@ class DrainBack:
             allowed=frozenset({Direction.ACTIVE}),
         )
         wait_for_mirror(context, MIRROR_SECONDS)
-        world = observe(context.estate, link, settle=True, target_groups=False)
+        snapshot = observe(context.estate, link, settle=True, target_groups=False)
         ends_now = ends_of(context, link)
-        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(world, ends_now)
+        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now)
         if late:
             decide_link(
                 context.estate,
@@ -268,8 +273,8 @@ class DrainBack:
                 allowed=frozenset({Direction.SEALED}),
             )
             raise still_written(self.live, late)
-        settle_watermarks(context, world)
-        left = [view for view in world.partitions.values() if not _given_up(context.facts, view)]
+        settle_watermarks(context, snapshot)
+        left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
             mirror_stopped=True,
@@ -290,10 +295,10 @@ class DrainBack:
             allowed=frozenset({Direction.ACTIVE}),
         )
         wait_for_mirror(context, MIRROR_SECONDS)
-        world = observe(context.estate, context.link, settle=True, target_groups=False)
-        settle_watermarks(context, world)
-        loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
-        facts = replace(context.facts, mirror_stopped=True, lag=world.lag, loss=loss)
+        snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
+        settle_watermarks(context, snapshot)
+        loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
+        facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
         return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
 
@@ -307,15 +312,15 @@ class DrainBack:
         for _ in range(_ROUNDS):
             ends = ends_of(context, context.link)
             if _behind(context, ends):
-                catch_up(context)
-            world = observe(context.estate, context.link, settle=False, target_groups=False)
-            if world.left:
+                catch_up(context, patience_seconds=FENCED_PATIENCE_SECONDS)
+            snapshot = observe(context.estate, context.link, settle=False, target_groups=False)
+            if snapshot.left:
                 raise Refused(
-                    f"{', '.join(world.left[:3])} left the topics of the link during the failback",
+                    f"{', '.join(snapshot.left[:3])} left the topics of the link during the failback",
                     meaning=f"Scrubbed on {self.cluster} and not seeded again: it would be empty there",
                     remedy="Put it back into the link's topics, run the mirror, then drkit resume",
                 )
-            late = differing(ends, ends_of(context, context.link)) or behind(world, ends)
+            late = differing(ends, ends_of(context, context.link)) or behind(snapshot, ends)
             if not late:
                 return ends
         raise still_written(self.live, late)
@@ -347,11 +352,11 @@ class ReverseLink:
             restore_configs(context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"turned round by failback {context.run}"
-            turned = turn_round(store, context.link, before, reason, only_known=False)
+            turned = reverse_record(store, context.link, before, reason, only_known=False)
             store.forget_link_data(self.configured)
             forget_transactions(store, self.configured)
             store.put_group_positions(self.configured, _group_positions(context, forward))
-            keep_turned(store, self.configured, turned)
+            save_reversed(store, self.configured, turned)
             decide_link(
                 context.estate,
                 self.configured,
@@ -386,12 +391,16 @@ class ReverseLink:
 
         Looked for here, before the mirror of the link may write there again; the close looks once more.
         """
-        facts, said = looked_for_late_writes(context, turned=True)
+        facts, said = find_late_writes(context, turned=True)
         if facts.late == context.facts.late:
             return facts, said
         topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
-        kept = context.rooms.salvager.salvage(
-            context.link, topics, (), free_folder(context.rooms.salvage_root / f"{context.run}-late")
+        kept = context.required_ports.salvager.salvage(
+            context.link,
+            topics,
+            (),
+            free_folder(context.required_ports.salvage_root / f"{context.run}-late"),
+            context.say,
         )
         context.establish(facts, context.carried)
         said = f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path}"
@@ -404,13 +413,18 @@ def _given_up(facts: Facts, view: PartitionView) -> bool:
     return view.source_end is None and view.watermark is None and view.target_topic in facts.salvage_only
 
 
-def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int]:
-    """Bring the way back level with its source, in this process, or wait for the mirror that does it already."""
+def catch_up(
+    context: StageContext, *, by_spark: bool = False, patience_seconds: float = PATIENCE_SECONDS
+) -> tuple[str, int]:
+    """Let the way back catch up with its source, in this process, or wait for the mirror that does it already.
+
+    `patience_seconds`: how long nothing may move while a cluster is down.
+    """
     before = _through(context)
     ends = ends_of(context, context.link)
     while (worker := mirror_at_work(context.estate, context.link)) is not None:
         # What a mirror held outlives it for a while where it was killed.
-        context.say(f"{worker} is at work on {context.link.id}: waiting until it has caught up, or is gone")
+        context.say(f"{worker} mirrors {context.link.id}: waiting until it has caught up, or has stopped")
         said: set[str] = set()
         begun = now()
         over = partial(_caught_up_or_gone, context, ends, said, begun)
@@ -428,9 +442,9 @@ def catch_up(context: StageContext, *, by_spark: bool = False) -> tuple[str, int
             )
         if not _behind(context, ends):
             return f"{worker} has caught up", _through(context) - before
-    rooms = context.rooms
-    mirror = rooms.seeder if by_spark and rooms.seeder is not None else rooms.mirror
-    result = mirror.catch_up(context.link, context.say)
+    required_ports = context.required_ports
+    mirror = required_ports.seeder if by_spark and required_ports.seeder is not None else required_ports.mirror
+    result = mirror.catch_up(context.link, context.say, patience_seconds=patience_seconds)
     return result.reason, result.records
 
 

@@ -8,24 +8,26 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence
-from drkit.failover.fencing.unfenced_topics import close_gaps
+from drkit.failover.fencing.unfenced_topics import close_topics_outside
+from drkit.failover.plan.failover_plan import AcceptedLoss
+from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
     captured,
-    look_at_mirrormaker,
     positions_by_mirrormaker,
+    read_mirrormaker,
 )
 from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
-from drkit.failover.positions.target_positions import look_again, look_at
+from drkit.failover.positions.target_positions import compare_checks, read_checks
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Facts, Mode, StageOutcome
+from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
-from drkit.failover.stages.late_writes import looked_for_late_writes
+from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
-from drkit.failover.stages.remove_filler import trim_filler
+from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -40,7 +42,10 @@ _MOMENT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Translate:
-    """Compute the final positions, now that nothing moves under them."""
+    """Compute the final positions, now that nothing moves under them.
+
+    An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, ends here.
+    """
 
     source: str
     target: str
@@ -49,6 +54,8 @@ class Translate:
     allow_rewind: bool
     expected: int
     mirrormaker: str | None = None
+    budgets: tuple[LossBudget, ...] = ()
+    accept_loss: AcceptedLoss = None
     name: str = "translate"
 
     def explain(self) -> str:
@@ -66,9 +73,9 @@ class Translate:
         """Remove filler that is left, observe once more, choose the positions, refresh the store's."""
         estate, link = context.estate, context.link
         trimmed = trim_filler(context)
-        offsets = None if self.mirrormaker is None else look_at_mirrormaker(estate, link, self.mirrormaker)
+        offsets = None if self.mirrormaker is None else read_mirrormaker(estate, link, self.mirrormaker)
         seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
-        world = observe(
+        snapshot = observe(
             estate,
             link,
             at=self.at,
@@ -77,29 +84,29 @@ class Translate:
             seen=seen,
             source_groups=not (_just_captured(context.facts) and context.facts.fenced),
         )
-        if not world.target.reachable:
+        if not snapshot.target.reachable:
             raise DrkitError(
-                f"{self.target} does not answer: {world.target.reason}", remedy="Bring it back, then drkit resume"
+                f"{self.target} does not answer: {snapshot.target.reason}", remedy="Bring it back, then drkit resume"
             )
-        if context.facts.mode is Mode.PLANNED and not world.positions_live:
+        if context.facts.mode is Mode.PLANNED and not snapshot.positions_live:
             raise DrkitError(
-                f"{self.source} does not answer: {world.source.reason}",
+                f"{self.source} does not answer: {snapshot.source.reason}",
                 meaning="A planned move takes groups from where they stand, not from where they were last seen",
                 remedy=f"Bring {self.source} back",
             )
-        if context.facts.mode is Mode.PLANNED and world.notes:
+        if context.facts.mode is Mode.PLANNED and snapshot.notes:
             raise DrkitError(
-                world.notes[0],
+                snapshot.notes[0],
                 meaning="A planned move takes groups from where they stand, not from where they were last seen",
                 remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
             )
-        context.estate.store.put_group_positions(context.link.id, world.news())  # draining kept all a moment ago
+        context.estate.store.put_group_positions(context.link.id, snapshot.news())  # draining kept all a moment ago
         if offsets is None:
             final = bool(context.facts.fenced) and context.facts.captured_at is not None
-            chosen = choose_positions(world, self.selection, self.at, final=final)
-            positions = with_carried(chosen, context.carried, _gone(world))
+            chosen = choose_positions(snapshot, self.selection, self.at, final=final)
+            positions = with_carried(chosen, context.carried, _gone(snapshot))
         else:
-            positions = positions_by_mirrormaker(world, offsets, self.selection)
+            positions = positions_by_mirrormaker(snapshot, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
         rewound = sorted({position.group for position in placed if position.rewinds})
         if rewound and not self.allow_rewind:
@@ -110,9 +117,10 @@ class Translate:
             )
         loss = LOSS_UNKNOWN
         if offsets is None:
-            loss = loss_at(world.partitions.values(), context.facts.fenced_at or now())
+            loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
+        self._within_budget(context, loss)
         facts = replace(context.facts, placed=len(placed), loss=loss)
-        places = look_at(context.estate, self.target, placed, context.places)
+        places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
@@ -120,10 +128,21 @@ class Translate:
             StageOutcome.OK, f"{counted(len(placed), 'position')}{moved}{unplaced}{trimmed}", facts, positions, places
         )
 
+    def _within_budget(self, context: StageContext, loss: Loss) -> None:
+        """Raise `OverBudget` where more is lost by now than is allowed and accepted."""
+        found = list(over_budget(loss, self.budgets)) if context.facts.mode is Mode.UNPLANNED else []
+        if found and not accepted(loss, self.accept_loss):
+            raise OverBudget(
+                and_more(found, separator="; "),
+                meaning="The configuration limits what a failover may lose ([objectives]), and this is only known now; "
+                "no group was moved",
+                remedy=f"Plan anew and give {flag_for(loss)}",
+            )
 
-def _gone(world: Snapshot) -> dict[TopicPartition, int]:
+
+def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:
     """Partitions that a source that answers doesn't have, and where the target's logs of them begin."""
-    views = world.partitions.values() if world.source.reachable else ()
+    views = snapshot.partitions.values() if snapshot.source.reachable else ()
     return {view.tp: view.target_start for view in views if view.source_end is None and view.target_start is not None}
 
 
@@ -146,11 +165,17 @@ class Commit:
         _same_cluster(context, self.target, self.cluster_id)
         wanted = by_group(context.positions)
         done = self._done_before(context, wanted) if context.again else {}
-        todo = {group: positions for group, positions in wanted.items() if group not in done}
-        failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
+        failures: dict[str, DrkitError] = {}
+        begun = 0
+        for portion in context.in_order(wanted):
+            todo = {group: positions for group, positions in portion.items() if group not in done}
+            begun += len(portion)
+            failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
+            if failures:
+                break
         if failures:
             group, first = next(iter(failures.items()))
-            left = len(wanted) - len(failures)
+            left = begun - len(failures)
             are = "is" if len(failures) == 1 else "are"
             others = (
                 f"The other {left} {'is' if left == 1 else 'are'}"
@@ -249,7 +274,9 @@ class Verify:
                 meaning="Somebody else committed there, or the cluster lost it",
                 remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
             )
-        compared = look_again(context.estate, self.target, {LogPosition(*each) for each in standing}, context.places)
+        compared = compare_checks(
+            context.estate, self.target, {LogPosition(*each) for each in standing}, context.places
+        )
         if compared.wrong:
             raise DrkitError(
                 f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
@@ -275,7 +302,7 @@ class Verify:
         if self.source is None or not facts.fenced:
             return facts, ""
         try:
-            found = close_gaps(context, self.source)
+            found = close_topics_outside(context, self.source)
         except Unreachable as error:
             return facts, f"; whether topics were made on {self.source} since its fence isn't known: {error.what}"
         if found is None:
@@ -308,14 +335,15 @@ class Close:
 
     def execute(self, context: StageContext) -> StageReport:
         """Sum up."""
-        facts, late = looked_for_late_writes(context, turned=self.turned)
+        facts, late = find_late_writes(context, turned=self.turned)
+        filler = trimmed_again(context, context.link.id)
         loss = facts.loss
         lost = "loss not known" if loss is None or loss.records is None else counted(loss.records, "record") + " lost"
         if loss is not None and loss.lower_bound:
             lost += " or more"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
-        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}", facts)
+        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{filler}", facts)
 
 
 def _read_again(context: StageContext) -> str:

@@ -13,15 +13,16 @@ from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import loss_at
-from drkit.failover.run.machine import Mode, StageOutcome
+from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link
 from drkit.failover.stages.tails_equal import compare_tails
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
-from drkit.model.fence import FenceMethod
 from drkit.model.link_state import Direction, Problem
+from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
+from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
 
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
@@ -33,7 +34,7 @@ _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 class Fence:
     """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
 
-    `reachable` is what the plan saw, `means` by what it found that the cluster can be fenced. `already_sealed`
+    `reachable` is what the plan saw, `method` by what it found that the cluster can be fenced. `already_sealed`
     names the run that sealed the link before. `catch_up`: before the link is sealed, wait at most `seconds` until the
     mirror has brought over what the source holds; `accept_loss` may be missing then.
     """
@@ -43,7 +44,7 @@ class Fence:
     mode: Mode
     reachable: bool
     already_sealed: str | None = None
-    means: str = FenceMethod.NONE
+    method: str = FenceMethod.NONE
     catch_up: bool = False
     accept_loss: AcceptedLoss = None
     seconds: float = CATCH_UP_SECONDS
@@ -53,18 +54,18 @@ class Fence:
         """What it will do."""
         if not self.reachable:
             denial = f"{self.source} does not answer: nothing can be denied there (UNFENCED)"
-        elif self.means == FenceMethod.NONE:
+        elif self.method == FenceMethod.NONE:
             denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
         else:
-            how = "access rules deny" if self.means == FenceMethod.ACL else "its command keeps"
-            what = "writing and reading" if self.means == FenceMethod.ACL else "clients out"
+            how = "access rules deny" if self.method == FenceMethod.ACL else "its command keeps"
+            what = "writing and reading" if self.method == FenceMethod.ACL else "clients out"
             denial = (
                 f"{how} {what} on {self.source}; every broker must turn a writer away, and the log ends stand still "
                 f"for {QUIET_SECONDS:g} s"
             )
         if self.mode is Mode.PLANNED:
             quiet = f"show that nobody writes to {self.source} for {QUIET_SECONDS:g} s; "
-            return denial if self.reachable and self.means != FenceMethod.NONE else f"{quiet}{denial}"
+            return denial if self.reachable and self.method != FenceMethod.NONE else f"{quiet}{denial}"
         if self.already_sealed:
             return f"{denial}; the link is sealed by run {self.already_sealed} already"
         wait = ""
@@ -73,7 +74,7 @@ class Fence:
         return f"{denial}; {wait}seal {self.source}->{self.target}: its mirror exits"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Close the old cluster's gate, show it; then seal the link, or (planned) show the quiet."""
+        """Fence the old cluster and prove it; then seal the link, or (planned) prove that nobody writes."""
         proof = ClusterFence(context, self.source).close()
         if not proof.proven and not context.facts.unfenced_accepted:
             raise Refused(
@@ -109,7 +110,7 @@ class Fence:
         """Until the target has what the source held when it was closed; a source that goes away meanwhile ends it.
 
         Raises:
-            Refused: the source goes on answering, and more than is accepted is missing when the time is up.
+            Refused: the source keeps answering, and more than is accepted is missing when the time is up.
         """
         context.say(f"waiting until the mirror has brought over what {self.source} holds")
         seen: list[Snapshot] = []
@@ -120,22 +121,22 @@ class Fence:
             return f"{error.what}: what was not mirrored is lost; "
 
         def over() -> bool:
-            world = observe(context.estate, context.link, source_groups=False, target_groups=False)
-            seen[:] = [world]
-            left[:] = behind(world, ends) if world.source.reachable else []
-            return not left or world.mirror is None
+            snapshot = observe(context.estate, context.link, source_groups=False, target_groups=False)
+            seen[:] = [snapshot]
+            left[:] = behind(snapshot, ends) if snapshot.source.reachable else []
+            return not left or snapshot.mirror is None
 
         context.wait(over, self.seconds)
-        world = seen[0]
-        if not world.source.reachable:
+        snapshot = seen[0]
+        if not snapshot.source.reachable:
             return f"{self.source} stopped answering: what was not mirrored is lost; "
         if not left:
             return f"the mirror has brought over what {self.source} held; "
-        if within(world.lag, self.accept_loss):
+        if within(snapshot.lag, self.accept_loss):
             return f"{and_more(left)} not brought over, as accepted; "
-        lag = "an unknown number of records" if world.lag is None else counted(world.lag, "record")
-        why = "no mirror runs any more" if world.mirror is None else f"the mirror had {self.seconds:g} s"
-        held = sorted(str(tp) for tp, view in world.partitions.items() if view.held)
+        lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+        why = "no mirror runs any more" if snapshot.mirror is None else f"the mirror had {self.seconds:g} s"
+        held = sorted(str(tp) for tp, view in snapshot.partitions.items() if view.held)
         end_them = ""
         if held:
             why += f"; open transactions hold back {and_more(held)}"
@@ -186,23 +187,23 @@ class Drain:
             )
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
-        world = observe(context.estate, context.link, settle=True, target_groups=False)
+        snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
         equal = ""
         if self.mode is Mode.PLANNED:
-            self._still_whole(context, world)
-            equal = f"; {compare_tails(context.estate, world)}"
-        settled = settle_watermarks(context, world)
-        keep_problems(context, world)
-        if world.positions_live:  # the newest there are, should the source go before they are translated
-            context.estate.store.put_group_positions(context.link.id, world.positions)
+            self._still_whole(context, snapshot)
+            equal = f"; {compare_tails(context.estate, snapshot)}"
+        settled = settle_watermarks(context, snapshot)
+        keep_problems(context, snapshot)
+        if snapshot.positions_live:  # the newest there are, should the source go before they are translated
+            context.estate.store.put_group_positions(context.link.id, snapshot.positions)
         facts = replace(
             facts,
             mirror_stopped=True,
-            captured_at=world.observed_at if world.positions_live else None,
-            lag=world.lag,
-            loss=loss_at(world.partitions.values(), facts.fenced_at or now()),
+            captured_at=snapshot.observed_at if snapshot.positions_live else None,
+            lag=snapshot.lag,
+            loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
         )
-        return StageReport(StageOutcome.OK, f"{_drained(world, settled)}{equal}", facts)
+        return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
         """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""
@@ -214,15 +215,15 @@ class Drain:
         left: list[str] = []
 
         def drained() -> bool:
-            world = observe(context.estate, context.link, target_groups=False)
-            if not world.source.reachable:
+            snapshot = observe(context.estate, context.link, target_groups=False)
+            if not snapshot.source.reachable:
                 raise Refused(
-                    f"{self.source} stopped answering: {world.source.reason}",
+                    f"{self.source} stopped answering: {snapshot.source.reason}",
                     meaning="A planned move needs both clusters; nothing was changed",
                     remedy="Bring it back, or fail over with --unplanned",
                 )
-            left[:] = behind(world, self._ends(context))
-            if left and world.mirror is None:
+            left[:] = behind(snapshot, self._ends(context))
+            if left and snapshot.mirror is None:
                 raise Refused(
                     f"no mirror runs on {context.link.id}, and {counted(len(left), 'partition')} "
                     f"{'lags' if len(left) == 1 else 'lag'}: {and_more(left)}",
@@ -245,11 +246,11 @@ class Drain:
         """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
         return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
 
-    def _still_whole(self, context: StageContext, world: Snapshot) -> None:
+    def _still_whole(self, context: StageContext, snapshot: Snapshot) -> None:
         """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
         ends = ends_of(context, context.link)
         moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
-        late = moved or behind(world, ends)
+        late = moved or behind(snapshot, ends)
         if not late:
             return
         decide_link(
@@ -263,7 +264,7 @@ class Drain:
         raise still_written(self.source, late)
 
 
-def behind(world: Snapshot, ends: Mapping[str, int]) -> list[str]:
+def behind(snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
     """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
 
     The end is the high watermark: what an open transaction holds back counts too.
@@ -271,7 +272,7 @@ def behind(world: Snapshot, ends: Mapping[str, int]) -> list[str]:
     missing = []
     for tp, end in ends.items():
         topic, _, partition = tp.rpartition(":")
-        view = world.partitions.get(TopicPartition(topic, int(partition)))
+        view = snapshot.partitions.get(TopicPartition(topic, int(partition)))
         through = None if view is None else view.missing.mirrored_through
         if through is None and view is not None and view.watermark is None:
             through = view.source_start
@@ -284,7 +285,7 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
     """Until no mirror holds the link: it gave up its lease, or the lease of a dead one ran out.
 
     Raises:
-        PartlyDone: one goes on renewing.
+        PartlyDone: one keeps renewing.
     """
     holder: list[str] = []
 
@@ -301,13 +302,22 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
             meaning="It could write below the positions that are to be committed",
             remedy=f"Stop that process, then drkit resume {context.run}",
         )
+    estate = context.estate
+    try:
+        groups = estate.groups(context.link.id.target)
+        elsewhere = mirrors_of_other_stores(groups, context.link, estate.store, estate.config.store.plain_url)
+    except Unreachable:
+        return  # nothing is committed there, either
+    if elsewhere:
+        why = other_store(context.link, elsewhere)
+        raise PartlyDone(why.what, meaning=why.meaning, remedy=f"Stop that process, then drkit resume {context.run}")
 
 
-def keep_problems(context: StageContext, world: Snapshot) -> None:
+def keep_problems(context: StageContext, snapshot: Snapshot) -> None:
     """Put on record what was just seen and nobody has told: what counts as lost now must count as lost later."""
-    store, link = context.estate.store, world.link.id
+    store, link = context.estate.store, snapshot.link.id
     known = {_said(problem) for problem in store.problems(link)}
-    for problem in world.problems:
+    for problem in snapshot.problems:
         if _said(problem) not in known:
             store.put_problem(link, problem)
 
@@ -316,17 +326,17 @@ def _said(problem: Problem) -> tuple[object, ...]:
     return problem.kind, problem.topic, problem.partition, problem.unsure_from, problem.unsure_until
 
 
-def settle_watermarks(context: StageContext, world: Snapshot) -> int:
+def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
     """Record how far the target really is, before clients write there; returns how many watermarks moved.
 
     From here on the store's watermarks are final: the target's log ends belong to its new writers. All
     partitions are claimed first, so that a mirror that was stopped, and wakes up, changes nothing.
     """
-    store, link = context.estate.store, world.link.id
+    store, link = context.estate.store, snapshot.link.id
     kept = store.watermarks(link)
     settled = {
         tp: (view.epoch, view.watermark, view.target_end)
-        for tp, view in world.partitions.items()
+        for tp, view in snapshot.partitions.items()
         if view.watermark is not None and view.target_end is not None and tp in kept
     }
     if not settled:
@@ -342,7 +352,9 @@ def settle_watermarks(context: StageContext, world: Snapshot) -> int:
     return len(moved)
 
 
-def _drained(world: Snapshot, settled: int) -> str:
-    lag = "lag not known" if world.lag is None else f"{counted(world.lag, 'record')} not on {world.target.alias}"
+def _drained(snapshot: Snapshot, settled: int) -> str:
+    lag = (
+        "lag not known" if snapshot.lag is None else f"{counted(snapshot.lag, 'record')} not on {snapshot.target.alias}"
+    )
     corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
-    return f"no mirror at work; {lag}{corrected}"
+    return f"no mirror is running; {lag}{corrected}"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from drkit.config.directory_schema import HooksConfig
+from drkit.config.schema.directory import HooksConfig
 from drkit.directory.process import ended, run_bounded
 from drkit.failover.plan.failover_plan import StagePlan
-from drkit.failover.run.machine import Kind
+from drkit.failover.run.state_machine import Kind
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
 

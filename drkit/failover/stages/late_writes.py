@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from drkit.failover.fencing.quiescence import ends_of
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.machine import Facts, Loss, Mode, TopicLoss
+from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
 from drkit.failover.stages.stage import StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.wording import and_more
 
 
-def looked_for_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
+def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
     """The facts with what came since the ends were frozen, and what is said of it ("": nothing was to be looked for).
 
     Args:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.acls import ACL_NOTES, Acl, AclRole
 from drkit.model.errors import DrkitError
-from drkit.model.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topic_policy import AclMode
+from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole
+from drkit.model.topics.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topology import Link
 from drkit.model.wording import counted
 from drkit.store.api import Store
@@ -55,11 +55,11 @@ def release(
         settled: topics of it that have their own settings already.
     """
     settings = _attempt(partial(_settings, settled=settled), store, link, target)
-    rules = activate_or_say(store, link, target)
+    rules = activate_or_report(store, link, target)
     return PromotionReport(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
 
 
-def activate_or_say(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
+def activate_or_report(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
     """As `activate`; what keeps it from being done is among the failures."""
     return _attempt(activate, store, link, target)
 

@@ -1,7 +1,7 @@
 """The stage that keeps what only the old primary holds, and what tells later whether that is still all of it.
 
 A salvage compares both logs as they are. What it saw of them when it began (log ends, the live topic's id and bounds,
-committed offsets) is journaled with it: where any of that has changed before the scrub, it is made anew.
+committed offsets) is journaled with it: where any of that has changed before the scrub, the salvage is made again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.audited_loss import complete_evidence
-from drkit.failover.run.machine import Facts, StageOutcome
-from drkit.failover.run.ports import Salvaged
-from drkit.failover.stages.scrub_topics import live_logs, looked_again, mapped_topics
+from drkit.failover.run.interfaces import Salvaged
+from drkit.failover.run.state_machine import Facts, StageOutcome
+from drkit.failover.stages.scrub_topics import live_logs, mapped_topics, with_gaps_now
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
@@ -44,6 +44,8 @@ class Salvage:
         """What it will do."""
         if self.level:
             return f"nothing to keep: nothing is deleted on {self.cluster}"
+        if not self.topics:
+            return f"nothing to keep: {self.cluster} has no topic of the link"
         count = sum(topic.only_here for topic in self.topics)
         return (
             f"compare both logs of {counted(len(self.topics), 'topic')} and keep every record that {self.live} doesn't "
@@ -77,21 +79,23 @@ def keep(
         DrkitError: the salvage doesn't hold all of it.
     """
     names = {topic.topic: topic for topic in topics}
-    seen = look(context, cluster, live, topics)
+    seen = topics_at_salvage(context, cluster, live, topics)
     offsets = committed_on(context.estate.groups(cluster), names)
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
-    again = {topic.topic: topic for topic in looked_again(context, live, topics, mappings)}
+    again = {topic.topic: topic for topic in with_gaps_now(context, live, topics, mappings)}
     fresh = carried(mappings, offsets, again)
-    out = free_folder(context.rooms.salvage_root / context.run)
+    out = free_folder(context.required_ports.salvage_root / context.run)
     try:
-        kept = context.rooms.salvager.salvage(context.link.reversed(), sorted(names), documents(offsets, fresh), out)
+        kept = context.required_ports.salvager.salvage(
+            context.link.reversed(), sorted(names), documents(offsets, fresh), out, context.say
+        )
     except FolderUnusable as error:
         raise FolderUnusable(
             error.what,
             meaning=f"What only {cluster} holds can't be kept there, so nothing is deleted",
             remedy="Make room there, or give --salvage-dir DIR on a disk with room",
         ) from error
-    moved = differing(_written(seen), _written(look(context, cluster, live, topics)))
+    moved = differing(_written(seen), _written(topics_at_salvage(context, cluster, live, topics)))
     if moved:
         raise still_written(cluster, moved)
     if kept.unreadable:
@@ -139,7 +143,9 @@ class TopicAtSalvage:
     offsets: str
 
 
-def look(context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]) -> dict[str, TopicAtSalvage]:
+def topics_at_salvage(
+    context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
+) -> dict[str, TopicAtSalvage]:
     """These topics as they are now on both clusters."""
     ends: dict[str, dict[int, int]] = {topic.topic: {} for topic in topics}
     for tp, end in ends_now(context, cluster, topics).items():
@@ -157,7 +163,7 @@ def stale(context: StageContext, facts: Facts, now: Mapping[str, TopicAtSalvage]
     unreadable: dict[str, str] = {}
     for path in sorted({kept.path for name, kept in facts.kept.items() if name in now}):
         try:
-            context.rooms.salvager.check(path)
+            context.required_ports.salvager.check(path)
         except DrkitError as error:
             unreadable[path] = error.what
     found = {}
@@ -181,7 +187,7 @@ def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], 
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     gaps = [
         topic
-        for topic in looked_again(context, live, topics, mappings)
+        for topic in with_gaps_now(context, live, topics, mappings)
         if topic.gap and topic.topic not in facts.salvage_only
     ]
     if not gaps:
@@ -217,7 +223,7 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
         raise Refused(
             f"{alias} is cluster {found}, not {cluster_id}",
             meaning="The address leads to another cluster than the one that was confirmed; nothing there is touched",
-            remedy="Mend bootstrap_servers, or plan anew",
+            remedy="Mend bootstrap_servers, or plan again",
         )
 
 

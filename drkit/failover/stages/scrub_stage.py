@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.machine import Facts, StageOutcome
+from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.failover.stages.salvage_stage import (
     check_cluster,
     committed_on,
     ends_now,
     keep,
-    look,
     refuse_gaps,
     stale,
+    topics_at_salvage,
 )
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
+from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 
@@ -35,7 +35,7 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Delete the covered topics of the old primary and create them anew; delete the groups' offsets on them."""
+    """Delete the covered topics of the old primary and create them again; delete the groups' offsets on them."""
 
     cluster: str
     cluster_id: str
@@ -50,6 +50,8 @@ class Scrub:
         """What it will do."""
         if self.level:
             return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
+        if not self.topics:
+            return f"nothing is deleted: {self.cluster} ({self.cluster_id}) has no topic of the link"
         records = sum(topic.records for topic in self.topics)
         return (
             f"on {self.cluster} ({self.cluster_id}) delete and recreate {counted(len(self.topics), 'topic')} "
@@ -75,10 +77,12 @@ class Scrub:
         ids = recreate(admin, self.topics)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
+        if not ids:
+            return StageReport(StageOutcome.OK, f"nothing to delete on {self.cluster}", facts)
         gone = self._unreadable(context, facts, {topic.topic for topic in old})
         return StageReport(
             StageOutcome.OK,
-            f"{counted(len(ids), 'topic')} deleted and created anew, "
+            f"{counted(len(ids), 'topic')} deleted and recreated, "
             f"{counted(self.offsets, 'committed offset')} gone{gone}",
             facts,
         )
@@ -88,7 +92,7 @@ class Scrub:
         found = []
         for path in sorted({kept.path for name, kept in facts.kept.items() if name not in checked}):
             try:
-                context.rooms.salvager.check(path)
+                context.required_ports.salvager.check(path)
             except DrkitError as error:
                 found.append(error.what)
         return f"; a salvage of topics deleted before can't be read back here: {'; '.join(found)}" if found else ""
@@ -103,8 +107,8 @@ class Scrub:
         if moved or gone:
             raise Refused(
                 f"{self.cluster} is not as planned: {and_more((*gone, *moved))}",
-                meaning="It was written since, or topics were made anew: what is there now has to be kept first",
-                remedy="Stop what writes there, then plan the failback anew",
+                meaning="It was written since, or topics were recreated: what is there now has to be kept first",
+                remedy="Stop what writes there, then plan the failback again",
             )
         return StageReport(
             StageOutcome.SKIPPED,
@@ -113,13 +117,13 @@ class Scrub:
         )
 
     def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
-        """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made anew.
+        """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made again.
 
         Both logs and the committed offsets are looked at last here, right before the topics are deleted.
         """
         facts, why = context.facts, ""
         for _ in range(_ROUNDS):
-            behind = stale(context, facts, look(context, self.cluster, self.live, old))
+            behind = stale(context, facts, topics_at_salvage(context, self.cluster, self.live, old))
             if not behind:
                 refuse_gaps(context, self.live, old, facts)
                 return facts
@@ -148,7 +152,7 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
     if failures:
         name, why = next(iter(failures.items()))
         raise DrkitError(
-            f"topic {name} can't be created anew: {why}", remedy="Remove the cause named; nothing of it is lost"
+            f"topic {name} can't be recreated: {why}", remedy="Remove the cause named; nothing of it is lost"
         )
     waiting = [replace(t, config={**t.config, **UNCOMPACTED}) if is_compacted(t.config) else t for t in topics]
     restore_configs(admin, waiting)
@@ -188,7 +192,7 @@ def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTop
 
 
 def delete_offsets(context: StageContext, alias: str, topics: set[str]) -> None:
-    """Delete what groups have committed on these topics, which were made anew, and on nothing else."""
+    """Delete what groups have committed on these topics, which were recreated, and on nothing else."""
     coordinator = context.estate.groups(alias)
     by_group: dict[str, list[TopicPartition]] = {}
     for found in committed_on(coordinator, topics):
@@ -211,5 +215,6 @@ def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> N
         raise Refused(
             f"{tp} on {alias} holds {end} offsets, but it is not the topic that the plan saw",
             meaning="Somebody deleted and recreated it, and writes there; it is not touched",
-            remedy="Find out who; delete it by hand if nothing of it is needed",
+            remedy=f"If nothing of it is needed, delete {tp.topic} on {alias} by hand, then drkit resume; else stop "
+            "its writers and keep its records first",
         )

@@ -15,15 +15,15 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition, is_canary
 
 
-def scrub_topics(sight: FailbackSnapshot) -> Iterator[ScrubTopic]:
+def scrub_topics(snapshot: FailbackSnapshot) -> Iterator[ScrubTopic]:
     """Topics that the link mirrored and that are still the incarnation it mirrored, and those that a failback which was
-    given up has made anew.
+    given up has recreated.
     """
-    for name, live_topic in sorted(sight.live_names().items()):
-        info = sight.topics.get(name)
-        if info is None or not sight.is_ours(info) or is_canary(name):
+    for name, live_topic in sorted(snapshot.live_names().items()):
+        info = snapshot.topics.get(name)
+        if info is None or not snapshot.is_ours(info) or is_canary(name):
             continue
-        state, made, anew = sight.states.get(name), sight.back_states.get(name), sight.way_back(info)
+        state, made, anew = snapshot.states.get(name), snapshot.back_states.get(name), snapshot.way_back(info)
         recorded = made.source_topic_id if anew and made is not None else state.target_topic_id if state else ""
         tps = [TopicPartition(name, partition) for partition in range(info.partitions)]
         topic = ScrubTopic(
@@ -34,13 +34,13 @@ def scrub_topics(sight: FailbackSnapshot) -> Iterator[ScrubTopic]:
             replication_factor=info.replication_factor,
             epoch=max(each.epoch for each in (state, made) if each is not None),
             created_by_drkit=state.created_by_drkit if state is not None else False,
-            config=dict(sight.configs_before.get(name, {}) if anew else {}) or dict(sight.configs.get(name, {})),
-            starts={tp.partition: sight.starts[tp] for tp in tps if tp in sight.starts},
-            ends={tp.partition: sight.ends[tp] for tp in tps if tp in sight.ends},
+            config=dict(snapshot.configs_before.get(name, {}) if anew else {}) or dict(snapshot.configs.get(name, {})),
+            starts={tp.partition: snapshot.starts[tp] for tp in tps if tp in snapshot.starts},
+            ends={tp.partition: snapshot.ends[tp] for tp in tps if tp in snapshot.ends},
             live_topic_id=recorded,
             way_back=anew,
         )
-        yield compared(topic, sight.live_logs.get(name, LiveLog()), sight.mappings)
+        yield compared(topic, snapshot.live_logs.get(name, LiveLog()), snapshot.mappings)
 
 
 def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition, PartitionMapping]) -> ScrubTopic:
@@ -68,7 +68,7 @@ def mapped_topics(topics: Iterable[ScrubTopic]) -> list[MappedTopic]:
     return [MappedTopic(topic.topic, topic.live_topic, topic.partitions, topic.way_back) for topic in topics]
 
 
-def looked_again(
+def with_gaps_now(
     context: StageContext, live: str, topics: Sequence[ScrubTopic], mappings: Mapping[TopicPartition, PartitionMapping]
 ) -> list[ScrubTopic]:
     """The topics with what the live cluster's logs lack of them now."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Facts, StageOutcome
-from drkit.failover.run.ports import Ports
+from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
@@ -36,6 +36,15 @@ class StageReport:
     places: tuple[PositionCheck, ...] = ()
 
 
+WantedGroups = Mapping[str, Sequence[PlannedPosition]]
+"""Positions to commit, by group."""
+
+
+def at_once(wanted: WantedGroups) -> Iterator[WantedGroups]:
+    """All groups in one portion."""
+    yield wanted
+
+
 @dataclass(frozen=True, slots=True)
 class StageContext:
     """What a stage acts on.
@@ -43,8 +52,9 @@ class StageContext:
     `link` is the direction of the data while groups move: source = where they leave. `positions` are
     the final ones once translated, `places` what the plan (once translated: the journal) says stands where they
     are. `again` says that the stage was begun before and may be half done.
-    `ports` are what a failback needs of other rooms. `carried`: committed offsets that the old primary had, with their
-    places on the live cluster. `establish` journals facts and what is carried before the stage ends.
+    `ports` are what a failback needs of other packages. `carried`: committed offsets that the old primary had, with
+    their places on the live cluster. `establish` journals facts and what is carried before the stage ends.
+    `in_order`: the groups to commit, in portions; the next one comes when its time has come.
     """
 
     estate: ClusterContext
@@ -59,9 +69,10 @@ class StageContext:
     say: Callable[[str], None]
     carried: tuple[PlannedPosition, ...]
     establish: Callable[[Facts, tuple[PlannedPosition, ...]], None]
+    in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
 
     @property
-    def rooms(self) -> Ports:
+    def required_ports(self) -> Ports:
         """The ports; a failback always has them.
 
         Raises:

@@ -32,23 +32,23 @@ class TailComparison:
     unread: list[str] = field(default_factory=list)
 
 
-def compare_tails(estate: ClusterContext, world: Snapshot) -> str:
+def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
     """Compare; what was shown, in words.
 
     Raises:
         Refused: they differ, or could not all be read.
         Unreachable: a cluster doesn't answer.
     """
-    link = world.link
+    link = snapshot.link
     if link.alters or link.shares_target:
         why = "the link alters records" if link.alters else "its target has other writers"
         return f"records are not compared ({why})"
-    views = {view.target_tp: view for view in world.partitions.values() if view.rows and view.target_end}
-    ours = estate.admin(link.id.target).peek(last_places(views), seconds=_SECONDS)
+    views = {view.target_tp: view for view in snapshot.partitions.values() if view.rows and view.target_end}
+    ours = estate.admin(link.id.target).probe_records(last_places(views), seconds=_SECONDS)
     places = {
         place: origin(views[place.tp], place.offset) for place, seen in ours.items() if seen.offset == place.offset
     }
-    theirs = estate.admin(link.id.source).peek(set(places.values()), seconds=_SECONDS)
+    theirs = estate.admin(link.id.source).probe_records(set(places.values()), seconds=_SECONDS)
     compared = compare(ours, theirs, places)
     if compared.unread:
         raise Refused(

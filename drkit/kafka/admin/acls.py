@@ -11,28 +11,28 @@ from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourc
 
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata, reason
-from drkit.model.acls import Acl
 from drkit.model.errors import Refused
+from drkit.model.topics.acls import Acl
 
 _RESOURCES = {ACLResourceType.TOPIC: "topic", ACLResourceType.GROUP: "group"}
 _A_REQUEST = 500
 
 
-def describe_acls(wire: AdminConnection) -> frozenset[Acl]:
+def describe_acls(connection: AdminConnection) -> frozenset[Acl]:
     """All rules about topics and groups.
 
     Raises:
         Refused: the cluster has no authorizer, or drkit may not read its rules.
     """
 
-    async def step(wire: AdminConnection) -> frozenset[Acl]:
-        return await _describe(wire, None)
+    async def step(connection: AdminConnection) -> frozenset[Acl]:
+        return await _describe(connection, None)
 
-    found: frozenset[Acl] = wire.call("read ACLs", step)
+    found: frozenset[Acl] = connection.call("read ACLs", step)
     return found
 
 
-def acls_by_broker(wire: AdminConnection) -> dict[int, frozenset[Acl]]:
+def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
     """The rules about topics and groups that each broker goes by, by node id: a late broker may lack some.
 
     Raises:
@@ -40,15 +40,15 @@ def acls_by_broker(wire: AdminConnection) -> dict[int, frozenset[Acl]]:
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def step(wire: AdminConnection) -> dict[int, frozenset[Acl]]:
-        nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
-        return {node: await _describe(wire, node) for node in nodes}
+    async def step(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
+        nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
+        return {node: await _describe(connection, node) for node in nodes}
 
-    found: dict[int, frozenset[Acl]] = wire.call("read ACLs of every broker", step)
+    found: dict[int, frozenset[Acl]] = connection.call("read ACLs of every broker", step)
     return found
 
 
-async def _describe(wire: AdminConnection, node: int | None) -> frozenset[Acl]:
+async def _describe(connection: AdminConnection, node: int | None) -> frozenset[Acl]:
     """The rules that one broker (None: any) answers (within a step)."""
     found = set()
     for kind in _RESOURCES:
@@ -61,10 +61,10 @@ async def _describe(wire: AdminConnection, node: int | None) -> frozenset[Acl]:
             operation=int(ACLOperation.ANY),
             permission_type=int(ACLPermissionType.ANY),
         )
-        answer = await wire.send(request, node)
+        answer = await connection.send(request, node)
         if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
             raise Refused(
-                f"cluster {wire.alias} has no authorizer: it keeps no ACLs",
+                f"cluster {connection.alias} has no authorizer: it keeps no ACLs",
                 remedy='Set authorizer.class.name on its brokers, or acls = "off" on the link',
             )
         check(answer.error_code, answer.error_message or "read ACLs")
@@ -84,26 +84,26 @@ async def _describe(wire: AdminConnection, node: int | None) -> frozenset[Acl]:
     return frozenset(found)
 
 
-def create_acls(wire: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
+def create_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Put rules; returns why, by rule, for those that were refused. Rules that are there already are fine."""
 
-    async def ask(wire: AdminConnection, chunk: Sequence[Acl]) -> Any:
-        return (await wire.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
+    async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
+        return (await connection.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
 
-    return _each(wire, "put ACLs", acls, ask)
+    return _each(connection, "put ACLs", acls, ask)
 
 
-def delete_acls(wire: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
+def delete_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Remove exactly these rules; returns why, by rule, for those that were refused. Absent ones are fine."""
 
-    async def ask(wire: AdminConnection, chunk: Sequence[Acl]) -> Any:
-        return (await wire.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
+    async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
+        return (await connection.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
 
-    return _each(wire, "remove ACLs", acls, ask)
+    return _each(connection, "remove ACLs", acls, ask)
 
 
 def _each(
-    wire: AdminConnection,
+    connection: AdminConnection,
     what: str,
     acls: Collection[Acl],
     ask: Callable[[AdminConnection, Sequence[Acl]], Awaitable[Any]],
@@ -112,13 +112,13 @@ def _each(
     wanted = sorted(acls)
     failures: dict[Acl, str] = {}
 
-    async def step(wire: AdminConnection) -> None:
+    async def step(connection: AdminConnection) -> None:
         for start in range(0, len(wanted), _A_REQUEST):
             chunk = wanted[start : start + _A_REQUEST]
-            _judge(chunk, await ask(wire, chunk), failures)
+            _judge(chunk, await ask(connection, chunk), failures)
 
     if wanted:
-        wire.call(what, step)
+        connection.call(what, step)
     return failures
 
 

@@ -1,4 +1,4 @@
-"""A bounded conversation with one cluster: every call ends within its timeout, whatever the brokers do.
+"""Administration requests to one cluster: every call ends within its timeout, whatever the brokers do.
 
 kafka-python's public admin methods wait without a bound of their own, raise on the first partition
 that fails and stop at stale metadata. So drkit sends the protocol's requests itself, through the
@@ -6,7 +6,7 @@ connection manager of a `KafkaAdminClient` (its `_manager`: no public name exist
 is the only one that touches it:
 
 - a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
-- a cluster that can't be connected to at all is given up after `Reach.seconds`, sooner the next time;
+- a cluster that can't be connected to at all is given up after `Reachability.seconds`, sooner the next time;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
   each time on a fresh client when the connection itself failed, so that moved brokers are found;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
@@ -28,8 +28,8 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector
 
-from drkit.config.schema import ClusterConfig
-from drkit.kafka.admin.auth_errors import HandshakeRefused, Manager
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.admin.connection_manager import ConnectionManager, PermanentConnectionError
 from drkit.kafka.config.client_config import kafka_python_config
 from drkit.model.deadline import Deadline
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
@@ -71,7 +71,7 @@ class Reachability:
     """How long to try to connect to a cluster that may be gone; shared by all connections to it.
 
     Args:
-        seconds: for the first attempt, until some broker lets us in.
+        seconds: for the first attempt, until some broker accepts the connection.
         glance_seconds: for later ones, once an attempt was in vain.
     """
 
@@ -87,12 +87,12 @@ class Reachability:
 
 
 class Permission(Protocol):
-    """Whether the cluster may be changed through a `AdminConnection` now. For whoever can be stopped (SIGSTOP, a hung
+    """Whether the cluster may be changed through an `AdminConnection` now. For whoever can be stopped (SIGSTOP, a hung
     machine) and wake up when another has taken over: what it was about to send must not go out then.
     """
 
     def renew(self) -> None:
-        """Ask whoever decides; blocks. It holds for a moment from then on.
+        """Obtain the permission again; blocks. It holds for a moment from then on.
 
         Raises:
             DrkitError: nothing may be changed.
@@ -106,7 +106,7 @@ class PermissionLapsed(Exception):
     """Raised within a step that would change the cluster; `call` renews the permission and tries the step again."""
 
 
-class Again(Exception):
+class RetryLater(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
 
@@ -170,7 +170,7 @@ class AdminConnection:
         Raises:
             Unreachable: no answer within the timeout.
             Refused: the cluster denied it (authorization).
-            NotLetIn: its certificate can't be trusted, or it rejected ours or the credentials.
+            AuthenticationError: its certificate can't be trusted, or it rejected ours or the credentials.
             DrkitError: the cluster answered with another error.
         """
         bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -185,7 +185,7 @@ class AdminConnection:
             try:
                 client = self._connected(connecting)
                 return self._bounded(client, step, deadline)
-            except Again as error:
+            except RetryLater as error:
                 last = str(error)
             except kafka_errors.KafkaError as error:
                 if client is not None and _connection_failed(error):
@@ -260,7 +260,7 @@ class AdminConnection:
             return None
         return version
 
-    async def together(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def gather(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Run coroutines side by side (within a step): a broker that is silent doesn't hold up the others.
 
         Raises:
@@ -286,7 +286,7 @@ class AdminConnection:
         except PermissionLapsed:
             if self.permission is not None:
                 self.permission.renew()
-            raise Again("the permission to change it lapsed over and over") from None
+            raise RetryLater("the permission to change it lapsed over and over") from None
         except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
             raise kafka_errors.KafkaConnectionError(str(error)) from error
         return outcome
@@ -315,7 +315,7 @@ class AdminConnection:
 
     def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
         """The error to raise at once, or None where trying again may mend it."""
-        if isinstance(error, HandshakeRefused):
+        if isinstance(error, PermanentConnectionError):
             return error.as_error(self.alias)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
             return AuthenticationError(
@@ -332,15 +332,15 @@ class AdminConnection:
         return DrkitError(f"cluster {self.alias} answered {describe(type(error))}: {what}")
 
 
-class WireClient:
-    """What speaks to one cluster over a `AdminConnection`: connects at the first call, is closed by `with`."""
+class ClusterClient:
+    """A client of one cluster over an `AdminConnection`: connects at the first call, is closed by `with`."""
 
     def __init__(
         self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reachability | None = None
     ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
-        self._wire = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
+        self._connection = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
 
     def __enter__(self) -> Self:
         return self
@@ -353,15 +353,15 @@ class WireClient:
     @property
     def principal(self) -> str | None:
         """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows."""
-        return self._wire.principal
+        return self._connection.principal
 
     def change_only_with(self, permission: Permission) -> None:
         """Send nothing that changes the cluster unless this permission holds at that moment."""
-        self._wire.permission = permission
+        self._connection.permission = permission
 
     def close(self) -> None:
         """Give up the connection."""
-        self._wire.close()
+        self._connection.close()
 
 
 def error_class(code: int) -> type[kafka_errors.KafkaError]:
@@ -398,12 +398,12 @@ def _connect(
     `timeout_seconds`: the bound of a request once it is connected.
     """
     timeout_ms = max(1, int(timeout_seconds * 1000))
-    built: list[tuple[KafkaNetClient, Manager]] = []
+    built: list[tuple[KafkaNetClient, ConnectionManager]] = []
 
     def build(**options: Any) -> KafkaNetClient:
         loop = NetworkSelector(**options)
         setup_ms = max(_SETUP_MS, timeout_ms // _BROKERS_TO_TRY)
-        manager = Manager(loop, silent=silent, socket_connection_setup_timeout_ms=setup_ms, **options)
+        manager = ConnectionManager(loop, silent=silent, socket_connection_setup_timeout_ms=setup_ms, **options)
         client = KafkaNetClient(net=loop, manager=manager, **options)
         built.append((client, manager))
         return client
@@ -413,7 +413,7 @@ def _connect(
         try:
             tokens.token()
         except Unreachable as error:
-            raise Again(str(error)) from None
+            raise RetryLater(str(error)) from None
     millis = max(1, int(deadline.left * 1000))
     options = {
         **config,

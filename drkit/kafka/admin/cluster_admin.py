@@ -12,7 +12,7 @@ from kafka.protocol.admin import (
 )
 
 from drkit.kafka.admin import acls, leader_epochs, log_offsets, topic_deletion
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, describe, error_class
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.log_sizes import log_sizes
 from drkit.kafka.admin.topic_requests import (
@@ -28,10 +28,10 @@ from drkit.kafka.admin.topic_requests import (
     topic_info,
 )
 from drkit.kafka.client import timestamp_scan
-from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, peek
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, probe_records
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
-from drkit.model.acls import Acl
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.topics.acls import Acl
 from drkit.model.topology import TopicPartition
 
 __all__ = ["Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
@@ -47,7 +47,7 @@ class Broker:
     rack: str | None
 
 
-class ClusterAdmin(WireClient):
+class ClusterAdmin(ClusterClient):
     """Topics, configurations and log offsets of one cluster. Connects at the first call.
 
     Every call ends within `timeout_seconds`, raising `Unreachable` when the cluster didn't answer;
@@ -58,7 +58,7 @@ class ClusterAdmin(WireClient):
 
     def cluster_id(self) -> str:
         """Kafka's id of the cluster."""
-        response = self._wire.call("read the cluster's id", metadata([]))
+        response = self._connection.call("read the cluster's id", metadata([]))
         cluster_id: str | None = response.cluster_id
         if not cluster_id:
             raise DrkitError(f"cluster {self.alias} reports no cluster id", remedy="It must run Kafka 0.10.1 or later")
@@ -66,7 +66,7 @@ class ClusterAdmin(WireClient):
 
     def brokers(self) -> list[Broker]:
         """The brokers alive, by node id."""
-        response = self._wire.call("list brokers", metadata([]))
+        response = self._connection.call("list brokers", metadata([]))
         return sorted(
             (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
             key=lambda broker: broker.node_id,
@@ -83,7 +83,7 @@ class ClusterAdmin(WireClient):
         wanted = None if names is None else list(names)
         if wanted is not None and not wanted:
             return {}
-        response = self._wire.call("list topics", metadata(wanted))
+        response = self._connection.call("list topics", metadata(wanted))
         found = {}
         for topic in response.topics:
             error = error_class(topic.error_code)
@@ -112,12 +112,12 @@ class ClusterAdmin(WireClient):
         wanted = list(names)
         found: dict[str, dict[str, str]] = {}
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
-                found.update(await describe_configs(wire, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
+                found.update(await describe_configs(connection, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
 
         if wanted:
-            self._wire.call("read topic configurations", step)
+            self._connection.call("read topic configurations", step)
         return found
 
     def create_topic(
@@ -150,12 +150,12 @@ class ClusterAdmin(WireClient):
             del left[name]
         asked: set[str] = set()
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             chunk = first_to_create(left.values())
             while chunk:
                 sent_before = set(asked)
                 asked.update(topic.name for topic in chunk)
-                response = await wire.send(create_request(chunk, wire.timeout_seconds))
+                response = await connection.send(create_request(chunk, connection.timeout_seconds))
                 for topic in response.topics:
                     error = error_class(topic.error_code)
                     if topic.error_code and error.retriable:
@@ -167,7 +167,7 @@ class ClusterAdmin(WireClient):
                 chunk = first_to_create(left.values())
 
         if left:
-            self._wire.call("create topics", step)
+            self._connection.call("create topics", step)
         created = [topic.name for topic in new if topic.name not in failures]
         self._wait_for_topics(
             "wait for new topics", created, lambda seen: [n for n in created if n not in seen or seen[n].leaderless]
@@ -181,12 +181,12 @@ class ClusterAdmin(WireClient):
             Refused: the topic has as many or more, or the cluster denies it.
         """
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             topic_type = CreatePartitionsRequest.CreatePartitionsTopic
-            response = await wire.send(
+            response = await connection.send(
                 CreatePartitionsRequest(
                     topics=[topic_type(name=name, count=total, assignments=None)],
-                    timeout_ms=int(wire.timeout_seconds * 1000),
+                    timeout_ms=int(connection.timeout_seconds * 1000),
                     validate_only=False,
                 )
             )
@@ -196,7 +196,7 @@ class ClusterAdmin(WireClient):
                     continue
                 if error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
                     raise error(name)
-                seen = (await metadata([name])(wire)).topics[0]
+                seen = (await metadata([name])(connection)).topics[0]
                 if len(seen.partitions) == total:
                     return  # an earlier attempt, whose answer was lost, did it
                 raise Refused(
@@ -205,7 +205,7 @@ class ClusterAdmin(WireClient):
                     remedy="Remove the cause named, or add the partitions by hand",
                 )
 
-        self._wire.call(f"add partitions to {name}", step)
+        self._connection.call(f"add partitions to {name}", step)
 
         def unready(seen: dict[str, TopicInfo]) -> list[str]:
             grown = name in seen and seen[name].partitions >= total and not seen[name].leaderless
@@ -231,9 +231,9 @@ class ClusterAdmin(WireClient):
         wanted = [(name, config) for name, config in configs.items() if config]
         failures: dict[str, str] = {}
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
-                response = await wire.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
+                response = await connection.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
                 for result in response.responses:
                     error = error_class(result.error_code)
                     if result.error_code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
@@ -242,7 +242,7 @@ class ClusterAdmin(WireClient):
                         failures[result.resource_name] = reason(error, result.error_message)
 
         if wanted:
-            self._wire.call("configure topics", step)
+            self._connection.call("configure topics", step)
         return failures
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -253,13 +253,13 @@ class ClusterAdmin(WireClient):
         """
         wanted = list(names)
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             state = DeleteTopicsRequest.DeleteTopicState
-            response = await wire.send(
+            response = await connection.send(
                 DeleteTopicsRequest(
                     topics=[state(name=name) for name in wanted],
                     topic_names=wanted,
-                    timeout_ms=int(wire.timeout_seconds * 1000),
+                    timeout_ms=int(connection.timeout_seconds * 1000),
                 )
             )
             for result in response.responses:
@@ -274,34 +274,34 @@ class ClusterAdmin(WireClient):
                 )
 
         if wanted:
-            self._wire.call("delete topics", step)
+            self._connection.call("delete topics", step)
             self._wait_for_topics("wait for topics to be gone", wanted, list)
 
     def absent_everywhere(self, names: Iterable[str]) -> set[str]:
         """Those of these topics that no broker of the cluster knows; each is asked. `Unreachable` if one is silent."""
-        return topic_deletion.absent_everywhere(self._wire, set(names))
+        return topic_deletion.absent_everywhere(self._connection, set(names))
 
     def delete_exact(self, topics: Mapping[str, str]) -> dict[str, str]:
         """Delete topics given by name and topic id, not another of the same name; returns why, for those left."""
-        return topic_deletion.delete_exact(self._wire, topics)
+        return topic_deletion.delete_exact(self._connection, topics)
 
     # -- access rules ------------------------------------------------------------------------------
 
     def acls(self) -> frozenset[Acl]:
         """All access rules about topics and groups. `Refused` where there is no authorizer or no right to see them."""
-        return acls.describe_acls(self._wire)
+        return acls.describe_acls(self._connection)
 
     def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
         """The access rules that each broker goes by, by node id."""
-        return acls.acls_by_broker(self._wire)
+        return acls.acls_by_broker(self._connection)
 
     def create_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Put rules; returns why, by rule, for those that were refused."""
-        return acls.create_acls(self._wire, set(rules))
+        return acls.create_acls(self._connection, set(rules))
 
     def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Remove exactly these rules; returns why, by rule, for those that were refused."""
-        return acls.delete_acls(self._wire, set(rules))
+        return acls.delete_acls(self._connection, set(rules))
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class ClusterAdmin(WireClient):
         `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`.
         """
         return log_offsets.list_offsets(
-            self._wire, "list start offsets", dict.fromkeys(tps, log_offsets.EARLIEST), partial=partial
+            self._connection, "list start offsets", dict.fromkeys(tps, log_offsets.EARLIEST), partial=partial
         )
 
     def end_offsets(
@@ -324,7 +324,11 @@ class ClusterAdmin(WireClient):
         Partitions that don't exist are left out; `partial` as in `start_offsets`.
         """
         return log_offsets.list_offsets(
-            self._wire, "list end offsets", dict.fromkeys(tps, log_offsets.LATEST), committed=committed, partial=partial
+            self._connection,
+            "list end offsets",
+            dict.fromkeys(tps, log_offsets.LATEST),
+            committed=committed,
+            partial=partial,
         )
 
     def log_ends(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
@@ -334,7 +338,7 @@ class ClusterAdmin(WireClient):
         `start_offsets`.
         """
         return log_offsets.list_offsets(
-            self._wire, "list log ends", dict.fromkeys(tps, log_offsets.LATEST), true_end=True, partial=partial
+            self._connection, "list log ends", dict.fromkeys(tps, log_offsets.LATEST), true_end=True, partial=partial
         )
 
     def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -342,26 +346,28 @@ class ClusterAdmin(WireClient):
 
         The answer may be a control record. Partitions that don't exist are left out.
         """
-        found = log_offsets.list_offsets(self._wire, "find offsets by time", at)
+        found = log_offsets.list_offsets(self._connection, "find offsets by time", at)
         return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """Where a leader epoch of each partition ends (`drkit.kafka.admin.leader_epochs`); those that nobody answers
         for are left out."""
-        return leader_epochs.epoch_ends(self._wire, at)
+        return leader_epochs.epoch_ends(self._connection, at)
 
     def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The epoch of each partition's leader now; those without a leader are left out."""
-        return leader_epochs.leader_epochs(self._wire, dict.fromkeys(tps))
+        return leader_epochs.leader_epochs(self._connection, dict.fromkeys(tps))
 
     def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The leader epoch of the batch that holds the offset below each of these; -1: none does; those that nobody
         answers for are left out."""
-        return leader_epochs.epochs_below(self._wire, offsets)
+        return leader_epochs.epochs_below(self._connection, offsets)
 
-    def peek(self, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
+    def probe_records(
+        self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
+    ) -> dict[LogPosition, ProbedRecord]:
         """The first record at or after each place (`client.record_probe`); one that can't be read in time says why."""
-        return peek(self._wire, places, seconds=seconds)
+        return probe_records(self._connection, places, seconds=seconds, bodies=bodies)
 
     def scan(
         self,
@@ -371,31 +377,31 @@ class ClusterAdmin(WireClient):
         most_bytes: int | None = timestamp_scan.STRETCH_BYTES,
     ) -> dict[TopicPartition, Scanned]:
         """Timestamps and transactions of stretches of logs (`client.timestamp_scan`), as far as read in time."""
-        return timestamp_scan.scan(self._wire, stretches, seconds=seconds, most_bytes=most_bytes)
+        return timestamp_scan.scan(self._connection, stretches, seconds=seconds, most_bytes=most_bytes)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Bytes of each partition's log on its leader's disk; those that nobody tells of are left out.
 
         `Refused` where drkit's principal may not DESCRIBE the cluster.
         """
-        return log_sizes(self._wire, tps)
+        return log_sizes(self._connection, tps)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
-        log_offsets.delete_records(self._wire, before)
+        log_offsets.delete_records(self._connection, before)
 
     def _wait_for_topics(
         self, what: str, names: Sequence[str], unready: Callable[[dict[str, TopicInfo]], list[str]]
     ) -> None:
         """Wait until `unready`, given the topics seen, names none of them."""
 
-        async def step(wire: AdminConnection) -> None:
-            response = await metadata(names)(wire)
+        async def step(connection: AdminConnection) -> None:
+            response = await metadata(names)(connection)
             missing = kafka_errors.UnknownTopicOrPartitionError
             seen = {t.name: topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}
             waiting = unready(seen)
             if waiting:
-                raise Again(f"{len(waiting)} topics not there yet, e.g. {waiting[0]}")
+                raise RetryLater(f"{len(waiting)} topics not there yet, e.g. {waiting[0]}")
 
         if names:
-            self._wire.call(what, step)
+            self._connection.call(what, step)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.kafka.client.single_fetch import SingleFetch, fetch
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
@@ -46,7 +46,7 @@ class KeptEpochs(NamedTuple):
     exact: bool
 
 
-def kept_of(through: int, epoch: int, end: EpochEnd) -> KeptEpochs | None:
+def kept_offsets(through: int, epoch: int, end: EpochEnd) -> KeptEpochs | None:
     """What a log still has of what was read of it below `through`; None: all of it. Pure.
 
     Args:
@@ -62,20 +62,20 @@ def kept_of(through: int, epoch: int, end: EpochEnd) -> KeptEpochs | None:
     return KeptEpochs(min(end.end, through), exact=False)
 
 
-def leader_epochs(wire: AdminConnection, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+def leader_epochs(connection: AdminConnection, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
     """The epoch of each partition's leader as the metadata says; those without a leader, and those that drkit's
     principal may not see, are left out."""
     found: dict[TopicPartition, int] = {}
 
-    async def step(wire: AdminConnection) -> None:
-        await find_leaders(wire, list(tps), set(), found, denied=set())
+    async def step(connection: AdminConnection) -> None:
+        await find_leaders(connection, list(tps), set(), found, denied=set())
 
     if tps:
-        wire.call("find leader epochs", step)
+        connection.call("find leader epochs", step)
     return found
 
 
-def epoch_ends(wire: AdminConnection, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
     """Where each partition's epoch ends on its leader.
 
     Partitions that don't exist, those that drkit's principal may not see, and those that no leader answers for soon are
@@ -85,22 +85,22 @@ def epoch_ends(wire: AdminConnection, epochs: Mapping[TopicPartition, int]) -> d
     pending = dict(epochs)
     now: dict[TopicPartition, int] = {}
 
-    async def ask(wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+    async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
         behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than what was read
         known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
-        why = await _ask_ends(wire, leader, known, now, pending, found) if known else ""
+        why = await _ask_ends(connection, leader, known, now, pending, found) if known else ""
         return why or (f"{behind[0]}: its leader's epoch isn't known yet" if behind else "")
 
     if pending:
         try:
-            _ask_leaders(wire, "find where leader epochs end", pending, now, found, ask)
+            _ask_leaders(connection, "find where leader epochs end", pending, now, found, ask)
         except Unreachable:
             if any(now.get(tp, epoch) >= epoch for tp, epoch in pending.items()):
                 raise  # else all leaders are known, and none has come to the epoch asked about
     return found
 
 
-def epochs_below(wire: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def epochs_below(connection: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
 
     Partitions that don't exist, those that drkit's principal may not read, and those that no leader answers for soon
@@ -109,20 +109,20 @@ def epochs_below(wire: AdminConnection, offsets: Mapping[TopicPartition, int]) -
     found: dict[TopicPartition, int] = {}
     pending = {tp: SingleFetch(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
 
-    async def ask(wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-        answers = await fetch(wire, leader, {tp: pending[tp] for tp in tps})
+    async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+        answers = await fetch(connection, leader, {tp: pending[tp] for tp in tps})
         if isinstance(answers, kafka_errors.KafkaError):
             return str(answers)
         reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
         return next(filter(None, reasons), "")
 
     if pending:
-        _ask_leaders(wire, "read leader epochs", pending, {}, found, ask)
+        _ask_leaders(connection, "read leader epochs", pending, {}, found, ask)
     return found
 
 
 def _ask_leaders(
-    wire: AdminConnection,
+    connection: AdminConnection,
     what: str,
     pending: dict[TopicPartition, Any],
     now: dict[TopicPartition, int],
@@ -135,27 +135,27 @@ def _ask_leaders(
         Unreachable: nobody answers at all.
     """
 
-    async def step(wire: AdminConnection) -> None:
+    async def step(connection: AdminConnection) -> None:
         gone: set[TopicPartition] = set()
-        leaders = await find_leaders(wire, list(pending), gone, now, denied=gone)
+        leaders = await find_leaders(connection, list(pending), gone, now, denied=gone)
         for tp in gone:
             pending.pop(tp, None)
-        reasons = [await _or_say(ask, wire, leader, tps) for leader, tps in leaders.items()]
+        reasons = [await _or_say(ask, connection, leader, tps) for leader, tps in leaders.items()]
         if pending:
             why = next(filter(None, reasons), "no leader")
-            raise Again(f"{len(pending)} partitions without an answer, e.g. {min(pending)}: {why}")
+            raise RetryLater(f"{len(pending)} partitions without an answer, e.g. {min(pending)}: {why}")
 
     try:
-        wire.call(what, step, timeout_seconds=min(_PATIENCE_SECONDS, wire.timeout_seconds))
+        connection.call(what, step, timeout_seconds=min(_PATIENCE_SECONDS, connection.timeout_seconds))
     except Unreachable:
         if not found:
             raise
 
 
-async def _or_say(ask: Any, wire: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-    """A leader that can't be reached leaves its partitions pending, so the others go on."""
+async def _or_say(ask: Any, connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+    """A leader that can't be reached leaves its partitions pending, so the others continue."""
     try:
-        why: str = await ask(wire, leader, tps)
+        why: str = await ask(connection, leader, tps)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise
@@ -164,7 +164,7 @@ async def _or_say(ask: Any, wire: AdminConnection, leader: int, tps: list[TopicP
 
 
 async def _ask_ends(
-    wire: AdminConnection,
+    connection: AdminConnection,
     leader: int,
     epochs: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, int],
@@ -183,7 +183,7 @@ async def _ask_ends(
         replica_id=_CONSUMER,
         topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
     )
-    response = await wire.send(request, leader)
+    response = await connection.send(request, leader)
     why = ""
     for topic in response.topics:
         for partition in topic.partitions:

@@ -12,7 +12,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, describe, error_class
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -45,7 +45,7 @@ class _Answers:
 
 
 def list_offsets(
-    wire: AdminConnection,
+    connection: AdminConnection,
     what: str,
     times: Mapping[TopicPartition, int],
     *,
@@ -65,17 +65,19 @@ def list_offsets(
     answers = _Answers(pending=dict.fromkeys(times, "not asked yet"), denied=set() if partial else None)
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
-    async def step(wire: AdminConnection) -> None:
-        leaders = await find_leaders(wire, list(answers.pending), answers.absent, denied=answers.denied)
+    async def step(connection: AdminConnection) -> None:
+        leaders = await find_leaders(connection, list(answers.pending), answers.absent, denied=answers.denied)
         for tp in answers.absent | (answers.denied or set()):
             answers.pending.pop(tp, None)
-        await wire.together(_ask_or_leave(wire, leader, tps, times, view, answers) for leader, tps in leaders.items())
+        await connection.gather(
+            _ask_or_leave(connection, leader, tps, times, view, answers) for leader, tps in leaders.items()
+        )
         if answers.pending:
             tp, why = next(iter(answers.pending.items()))
-            raise Again(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
+            raise RetryLater(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
 
     try:
-        wire.call(what, step)
+        connection.call(what, step)
     except Unreachable:
         if not (partial and answers.found):
             raise
@@ -83,7 +85,7 @@ def list_offsets(
 
 
 async def find_leaders(
-    wire: AdminConnection,
+    connection: AdminConnection,
     tps: Iterable[TopicPartition],
     absent: set[TopicPartition],
     epochs: dict[TopicPartition, int] | None = None,
@@ -99,7 +101,7 @@ async def find_leaders(
     for tp in tps:
         wanted[tp.topic].add(tp.partition)
     topic_type = MetadataRequest.MetadataRequestTopic
-    response = await wire.send(
+    response = await connection.send(
         MetadataRequest(topics=[topic_type(name=name) for name in wanted], allow_auto_topic_creation=False)
     )
     leaders: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -136,7 +138,7 @@ def _why_left_out(
 
 
 async def _ask_or_leave(
-    wire: AdminConnection,
+    connection: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
@@ -146,7 +148,7 @@ async def _ask_or_leave(
     """As `_ask`, so many at a time; a leader that can't be reached leaves its partitions pending."""
     try:
         for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
-            await _ask(wire, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
+            await _ask(connection, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise
@@ -154,7 +156,7 @@ async def _ask_or_leave(
 
 
 async def _ask(
-    wire: AdminConnection,
+    connection: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     times: Mapping[TopicPartition, int],
@@ -173,7 +175,7 @@ async def _ask(
         min_version=2,
         max_version=7,  # later versions only add timestamps of tiered storage
     )
-    response = await wire.send(request, leader)
+    response = await connection.send(request, leader)
     for topic in response.topics:
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition_index)
@@ -191,16 +193,7 @@ async def _ask(
             answers.pending[tp] = describe(error)
 
 
-async def ask_log_end(wire: AdminConnection, leader: int, tp: TopicPartition) -> int:
-    """The log's end of one partition on its leader (within a step)."""
-    answers = _Answers(pending={tp: "not asked yet"})
-    await _ask(wire, leader, [tp], {tp: LATEST}, _View(_READ_UNCOMMITTED, _OBSERVER), answers)
-    if tp in answers.pending:
-        raise Again(f"{tp}: {answers.pending[tp]}")
-    return answers.found[tp]
-
-
-def delete_records(wire: AdminConnection, before: Mapping[TopicPartition, int]) -> None:
+def delete_records(connection: AdminConnection, before: Mapping[TopicPartition, int]) -> None:
     """Move each partition's log start to the offset given (never beyond its high watermark).
 
     Raises:
@@ -209,31 +202,31 @@ def delete_records(wire: AdminConnection, before: Mapping[TopicPartition, int]) 
     """
     left = dict(before)
 
-    async def step(wire: AdminConnection) -> None:
+    async def step(connection: AdminConnection) -> None:
         absent: set[TopicPartition] = set()
-        leaders = await find_leaders(wire, left, absent)
+        leaders = await find_leaders(connection, left, absent)
         if absent:
-            raise _refused_deletion(wire, min(absent), "UNKNOWN_TOPIC_OR_PARTITION")
+            raise _refused_deletion(connection, min(absent), "UNKNOWN_TOPIC_OR_PARTITION")
         for leader, tps in leaders.items():
-            await _delete_at(wire, leader, {tp: left[tp] for tp in tps}, left)
+            await _delete_at(connection, leader, {tp: left[tp] for tp in tps}, left)
         if left:
-            raise Again(f"{len(left)} partitions without an answer, e.g. {min(left)}")
+            raise RetryLater(f"{len(left)} partitions without an answer, e.g. {min(left)}")
 
-    wire.call("delete records", step)
+    connection.call("delete records", step)
 
 
 async def _delete_at(
-    wire: AdminConnection, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
+    connection: AdminConnection, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
 ) -> None:
     topic_type = DeleteRecordsRequest.DeleteRecordsTopic
     partition_type = topic_type.DeleteRecordsPartition
     by_topic: dict[str, list[object]] = defaultdict(list)
     for tp, offset in before.items():
         by_topic[tp.topic].append(partition_type(partition_index=tp.partition, offset=offset))
-    response = await wire.send(
+    response = await connection.send(
         DeleteRecordsRequest(
             topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
-            timeout_ms=int(wire.timeout_seconds * 1000),
+            timeout_ms=int(connection.timeout_seconds * 1000),
         ),
         leader,
     )
@@ -245,12 +238,12 @@ async def _delete_at(
                 continue
             error = error_class(partition.error_code)
             if not error.retriable:
-                raise _refused_deletion(wire, tp, describe(error))
+                raise _refused_deletion(connection, tp, describe(error))
 
 
-def _refused_deletion(wire: AdminConnection, tp: TopicPartition, why: str) -> Refused:
+def _refused_deletion(connection: AdminConnection, tp: TopicPartition, why: str) -> Refused:
     return Refused(
-        f"cluster {wire.alias} would not delete records of {tp}: {why}",
+        f"cluster {connection.alias} would not delete records of {tp}: {why}",
         meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
         remedy="Delete below the log's end, and only on topics whose cleanup.policy holds delete",
     )

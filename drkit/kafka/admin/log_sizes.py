@@ -12,7 +12,7 @@ from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.model.topology import TopicPartition
 
 
-def log_sizes(wire: AdminConnection, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def log_sizes(connection: AdminConnection, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes by partition; those that no leader tells of are left out.
 
     Raises:
@@ -21,16 +21,18 @@ def log_sizes(wire: AdminConnection, tps: Iterable[TopicPartition]) -> dict[Topi
     wanted = list(tps)
     found: dict[TopicPartition, int] = {}
 
-    async def step(wire: AdminConnection) -> None:
-        leaders = await find_leaders(wire, wanted, set())
-        await wire.together(_ask(wire, leader, led, found) for leader, led in leaders.items())
+    async def step(connection: AdminConnection) -> None:
+        leaders = await find_leaders(connection, wanted, set())
+        await connection.gather(_ask(connection, leader, led, found) for leader, led in leaders.items())
 
     if wanted:
-        wire.call("read the sizes of logs", step)
+        connection.call("read the sizes of logs", step)
     return found
 
 
-async def _ask(wire: AdminConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]) -> None:
+async def _ask(
+    connection: AdminConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]
+) -> None:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for tp in tps:
         by_topic[tp.topic].append(tp.partition)
@@ -38,7 +40,7 @@ async def _ask(wire: AdminConnection, leader: int, tps: list[TopicPartition], fo
     request = DescribeLogDirsRequest(
         topics=[topic_type(topic=name, partitions=numbers) for name, numbers in by_topic.items()], max_version=4
     )
-    response = await wire.send(request, leader)
+    response = await connection.send(request, leader)
     check(response.error_code, "sizes of logs")
     for folder in response.results:
         if folder.error_code:

@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
@@ -23,7 +23,7 @@ _NO_TRANSACTION_MS = 60_000
 _PARTITIONS_A_REQUEST = 2_000
 
 
-class ProducerStateAdmin(WireClient):
+class ProducerStateAdmin(ClusterClient):
     """Producer ids of one cluster. Connects at the first call; may be shared by threads."""
 
     def new_producer_id(self) -> int:
@@ -34,8 +34,8 @@ class ProducerStateAdmin(WireClient):
             Unreachable: the cluster doesn't answer.
         """
 
-        async def step(wire: AdminConnection) -> int:
-            response = await wire.send(
+        async def step(connection: AdminConnection) -> int:
+            response = await connection.send(
                 InitProducerIdRequest(
                     transactional_id=None,
                     transaction_timeout_ms=_NO_TRANSACTION_MS,
@@ -49,7 +49,7 @@ class ProducerStateAdmin(WireClient):
             return given
 
         try:
-            return self._wire.call("get a producer id", step)
+            return self._connection.call("get a producer id", step)
         except Refused as error:
             raise Refused(
                 error.what,
@@ -67,21 +67,23 @@ class ProducerStateAdmin(WireClient):
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, "not asked yet")
 
-        async def step(wire: AdminConnection) -> None:
+        async def step(connection: AdminConnection) -> None:
             gone: set[TopicPartition] = set()
-            leaders = await find_leaders(wire, list(pending), gone, denied=gone)
+            leaders = await find_leaders(connection, list(pending), gone, denied=gone)
             for tp in gone:
                 pending.pop(tp, None)
             for leader, led in leaders.items():
                 for start in range(0, len(led), _PARTITIONS_A_REQUEST):
-                    await _ask(wire, leader, led[start : start + _PARTITIONS_A_REQUEST], producer_id, found, pending)
+                    await _ask(
+                        connection, leader, led[start : start + _PARTITIONS_A_REQUEST], producer_id, found, pending
+                    )
             if pending:
                 tp, why = next(iter(pending.items()))
-                raise Again(f"{len(pending)} partitions without an answer, {tp}: {why}")
+                raise RetryLater(f"{len(pending)} partitions without an answer, {tp}: {why}")
 
         if pending:
             try:
-                self._wire.call("describe producers", step)
+                self._connection.call("describe producers", step)
             except Unreachable:
                 if not found:
                     raise
@@ -89,7 +91,7 @@ class ProducerStateAdmin(WireClient):
 
 
 async def _ask(
-    wire: AdminConnection,
+    connection: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
     producer_id: int,
@@ -105,7 +107,7 @@ async def _ask(
         topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
     )
     try:
-        response = await wire.send(request, leader)
+        response = await connection.send(request, leader)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise

@@ -1,5 +1,5 @@
 """Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure, but for
-`look_at_source`.
+`compare_source`.
 
 A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its
 end says nothing; its history of leader epochs (KIP-101) does. A watermark keeps the leader epoch of the last batch
@@ -12,23 +12,23 @@ the source, are others. Where it isn't known although the log is long enough, an
     or              0 ─── epoch 2 ───────────────── 110 ─ epoch 4 ── 130        epoch 3 isn't known: some lost
 
 While a partition is read, the broker itself compares with each Fetch (KIP-595) and gives nothing of a log that differs;
-before it is read, wherever it goes on, this is asked. A leader without any history of epochs (old log formats) proves
+before it is read, wherever it continues, this is asked. A leader without any history of epochs (old log formats) proves
 nothing: no divergence is claimed.
 
 What was found is not what stays: a source may be cut again, further down. So whoever says how much of a partition is
-mirrored looks again (`look_at_source`): the mirror at what stands still
-(`drkit.mirror.health.source_cut_watch`), a status, a translation and a failover's snapshot themselves. A place is only
-ever lowered (`lowered`): a history that retention took away shows less than was seen, never more.
+mirrored looks again (`compare_source`): the mirror at what stands still
+(`drkit.mirror.health.source_truncation_watch`), a status, a translation and a failover's snapshot themselves. A place
+is only ever lowered (`earlier_divergence`): a history that retention took away shows less than was seen, never more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_of
+from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_offsets
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.offsets import Watermark
@@ -72,14 +72,21 @@ class Divergence:
     def remedy(self, link: LinkId) -> str:
         """What to do, for the problem."""
         return (
-            f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
-            f"election, a disk?). To continue with what {link.target} holds: `drkit failover --to {link.target}`. To "
-            f"continue with what {link.source} has: `drkit link resume '{link}' --topic {self.tp.topic} "
-            f"--accept-recreated` mirrors the whole topic again, behind what {link.target} holds of it "
+            f"{remedy_of(link, self.tp.topic)}, behind what {link.target} holds of it "
             f"({self.target_end} offsets of "
             f"partition {self.tp.partition}, which stay); to have exactly the source's records there, delete the topic "
             f"on {link.target} first"
         )
+
+
+def remedy_of(link: LinkId, topic: str) -> str:
+    """What to do where a source lost what was mirrored; the caller says behind what the topic is mirrored again."""
+    return (
+        f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
+        f"election, a disk?). To continue with what {link.target} holds: `drkit failover --to {link.target}`. To "
+        f"continue with what {link.source} has: `drkit link resume '{link}' --topic {topic} "
+        "--accept-recreated` mirrors the whole topic again"
+    )
 
 
 def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Divergence | None:
@@ -92,7 +99,7 @@ def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Diver
     """
     epoch = mirrored.leader_epoch
     if epoch is not None and end is not None and end.end >= 0:
-        kept = kept_of(mirrored.source_through, epoch, end)
+        kept = kept_offsets(mirrored.source_through, epoch, end)
         return None if kept is None else _divergence(mirrored, kept, epoch)
     if log_end < mirrored.source_through:
         return _divergence(mirrored, KeptEpochs(log_end, exact=True), None)
@@ -104,8 +111,8 @@ def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Div
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLook:
-    """What a look at the source's logs showed.
+class SourceComparison:
+    """The result of comparing the source's logs with what was mirrored.
 
     `seen`: the partitions that could be judged; `diverged`: those of them that lost what was mirrored. `anew`: topics
     that aren't those that were mirrored, with their ids. `why`: why others could not be judged.
@@ -117,13 +124,13 @@ class SourceLook:
     why: str = "no leader answers for it, or its topic there isn't the one that was mirrored"
 
 
-def look_at_source(
+def compare_source(
     source: ClusterAdmin, marks: Mapping[TopicPartition, Watermark], topics: Mapping[str, TopicState]
-) -> SourceLook:
+) -> SourceComparison:
     """Compare the source's logs as they are now with what was mirrored of them.
 
-    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one (`SourceLook.anew`), or not
-    of the watermark's epoch, no log is compared. Few requests, however many partitions there are.
+    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one (`SourceComparison.anew`),
+    or not of the watermark's epoch, no log is compared. Few requests, however many partitions there are.
 
     Args:
         source: the cluster.
@@ -146,12 +153,12 @@ def look_at_source(
             if (state := topics.get(name)) is not None and found.topic_id != state.source_topic_id
         }
         if not same:
-            return SourceLook(anew=anew)
+            return SourceComparison(anew=anew)
         ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in same.items() if mark.leader_epoch is not None})
         silent = [tp for tp, mark in same.items() if mark.leader_epoch is None or (tp in ends and ends[tp].end < 0)]
         log_ends = source.end_offsets(silent, committed=False, partial=True) if silent else {}
     except (Unreachable, AuthenticationError, Refused) as error:
-        return SourceLook(why=str(error))
+        return SourceComparison(why=str(error))
     diverged = {}
     for tp, mark in same.items():
         if tp in ends or tp in log_ends:
@@ -159,12 +166,14 @@ def look_at_source(
             if found_now is not None:
                 diverged[tp] = found_now
     # a log without epochs shows a loss only until it has grown again
-    return SourceLook(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged, anew)
+    return SourceComparison(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged, anew)
 
 
-def standing(marks: Mapping[TopicPartition, Watermark], problems: Iterable[Problem]) -> dict[TopicPartition, Watermark]:
-    """The partitions that stand still because of a problem: nobody fetches of these, so no broker compares. Not those
-    of topics that were made anew: nothing of them counts as mirrored."""
+def halted_partitions(
+    marks: Mapping[TopicPartition, Watermark], problems: Iterable[Problem]
+) -> dict[TopicPartition, Watermark]:
+    """The partitions that are halted by a problem: nobody fetches from these, so no broker compares. Not those
+    of topics that were recreated: nothing of them counts as mirrored."""
     halted = [problem for problem in problems if problem.halted]
     whole = {problem.topic for problem in halted if problem.partition is None}
     single = {TopicPartition(problem.topic, problem.partition) for problem in halted if problem.partition is not None}
@@ -172,8 +181,8 @@ def standing(marks: Mapping[TopicPartition, Watermark], problems: Iterable[Probl
     return {tp: mark for tp, mark in marks.items() if (tp.topic in whole or tp in single) and tp.topic not in anew}
 
 
-def lowered(link: LinkId, found: Divergence, problems: Iterable[Problem], at: datetime) -> Problem | None:
-    """The problem of a divergence that was just seen; None where what is on record says as much already."""
+def earlier_divergence(link: LinkId, found: Divergence, problems: Iterable[Problem], at: datetime) -> Problem | None:
+    """The problem of a divergence that was just found; None where the recorded problem already covers it."""
     tp = found.tp
     known = next((p for p in problems if p.kind == KIND and (p.topic, p.partition) == (tp.topic, tp.partition)), None)
     first, end = found.unsure
@@ -187,8 +196,8 @@ def lowered(link: LinkId, found: Divergence, problems: Iterable[Problem], at: da
 
 
 @dataclass(frozen=True, slots=True)
-class SeenProblems:
-    """Problems as they are after a look at the source. `unseen`: partitions whose source has lost something, and of
+class DivergenceProblems:
+    """Problems after the source was compared. `unseen`: partitions whose source has lost something, and of
     which nobody can say now whether it has lost more since."""
 
     problems: list[Problem]
@@ -203,8 +212,8 @@ def with_divergence_now(
     problems: Sequence[Problem],
     at: datetime,
     *,
-    everywhere: bool,
-) -> SeenProblems:
+    unwatched: Collection[TopicPartition],
+) -> DivergenceProblems:
     """The problems on record, with where both sides part now.
 
     Args:
@@ -214,16 +223,19 @@ def with_divergence_now(
         topics: what is known of its topics.
         problems: those on record.
         at: now.
-        everywhere: no mirror is at work that would see a loss; else only what stands still is looked at.
+        unwatched: those of which no mirror fetches anything, so that it would not see a loss; besides these only what
+            stands still is looked at.
     """
-    wanted = dict(marks) if everywhere else standing(marks, problems)
+    wanted = halted_partitions(marks, problems) | {tp: mark for tp, mark in marks.items() if tp in unwatched}
     if not wanted:
-        return SeenProblems(list(problems))
+        return DivergenceProblems(list(problems))
     try:
-        look = look_at_source(source(), wanted, topics)
+        look = compare_source(source(), wanted, topics)
     except (Unreachable, AuthenticationError) as error:
-        look = SourceLook(why=str(error))
-    fresh = [each for found in look.diverged.values() if (each := lowered(link, found, problems, at)) is not None]
+        look = SourceComparison(why=str(error))
+    fresh = [
+        each for found in look.diverged.values() if (each := earlier_divergence(link, found, problems, at)) is not None
+    ]
     known = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}
     fresh += [topic_recreated(link, topics[name], look.anew[name], at) for name in sorted(look.anew.keys() - known)]
     places = {(problem.topic, problem.partition) for problem in fresh}
@@ -241,7 +253,7 @@ def with_divergence_now(
             kept.append(replace(problem, reason=why))
         else:
             kept.append(problem)
-    return SeenProblems(kept + fresh, frozenset(unseen))
+    return DivergenceProblems(kept + fresh, frozenset(unseen))
 
 
 def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime) -> Problem:

@@ -17,7 +17,7 @@ _WITH_IDS = 6
 _GONE = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.UnknownTopicIdError)
 
 
-def absent_everywhere(wire: AdminConnection, names: Collection[str]) -> set[str]:
+def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> set[str]:
     """Those of these topics that none of the cluster's brokers knows; each broker is asked itself.
 
     Raises:
@@ -25,26 +25,28 @@ def absent_everywhere(wire: AdminConnection, names: Collection[str]) -> set[str]
     """
     wanted = sorted(names)
 
-    async def step(wire: AdminConnection) -> set[str]:
-        cluster = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    async def step(connection: AdminConnection) -> set[str]:
+        cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         absent = set(wanted)
         topic_type = MetadataRequest.MetadataRequestTopic
         for broker in cluster.brokers:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
                 asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
-                answer = await wire.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id)
+                answer = await connection.send(
+                    MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id
+                )
                 known = {t.name for t in answer.topics if error_class(t.error_code) not in _GONE}
                 absent -= known
         return absent
 
-    return wire.call("ask every broker for topics", step) if wanted else set()
+    return connection.call("ask every broker for topics", step) if wanted else set()
 
 
-def delete_exact(wire: AdminConnection, topics: Mapping[str, str]) -> dict[str, str]:
+def delete_exact(connection: AdminConnection, topics: Mapping[str, str]) -> dict[str, str]:
     """Delete topics by name *and* topic id: one of the same name with another id stays.
 
     Args:
-        wire: the cluster.
+        connection: the cluster.
         topics: topic ids in Kafka's text form, by name.
 
     Returns:
@@ -53,17 +55,17 @@ def delete_exact(wire: AdminConnection, topics: Mapping[str, str]) -> dict[str, 
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}
 
-    async def step(wire: AdminConnection) -> None:
-        version = wire.supports(DeleteTopicsRequest)
+    async def step(connection: AdminConnection) -> None:
+        version = connection.supports(DeleteTopicsRequest)
         if version is None or version < _WITH_IDS:
             failures.update(dict.fromkeys(topics, "its brokers can't delete by topic id (before Kafka 2.8)"))
             return
         state = DeleteTopicsRequest.DeleteTopicState
-        response = await wire.send(
+        response = await connection.send(
             DeleteTopicsRequest(
                 topics=[state(name=None, topic_id=topic_id) for topic_id in ids],
                 topic_names=[],
-                timeout_ms=int(wire.timeout_seconds * 1000),
+                timeout_ms=int(connection.timeout_seconds * 1000),
                 min_version=_WITH_IDS,
             )
         )
@@ -76,7 +78,7 @@ def delete_exact(wire: AdminConnection, topics: Mapping[str, str]) -> dict[str, 
             failures[ids[result.topic_id]] = reason(error, result.error_message)
 
     if topics:
-        wire.call("delete topics", step)
+        connection.call("delete topics", step)
     return failures
 
 

@@ -52,10 +52,10 @@ class NewTopic:
 def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
     """A step that reads metadata of these topics (None: of all; empty: of the cluster only)."""
 
-    async def step(wire: AdminConnection) -> Any:
+    async def step(connection: AdminConnection) -> Any:
         topic_type = MetadataRequest.MetadataRequestTopic
         topics = None if names is None else [topic_type(name=name) for name in names]
-        return await wire.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        return await connection.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
 
     return step
 
@@ -128,13 +128,13 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
 
 
 async def describe_configs(
-    wire: AdminConnection, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
+    connection: AdminConnection, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
 ) -> dict[str, dict[str, str]]:
     """Effective settings by topic (within a step); topics that don't exist are left out. `denied` takes those whose
     settings may not be read; None: that is an error.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    response = await wire.send(
+    response = await connection.send(
         DescribeConfigsRequest(
             resources=[
                 resource(

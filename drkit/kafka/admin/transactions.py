@@ -10,7 +10,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, WireClient, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
 from drkit.kafka.admin.log_offsets import LATEST, find_leaders, list_offsets
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
@@ -26,7 +26,7 @@ class TransactionalId(NamedTuple):
 
     @property
     def deciding(self) -> bool:
-        """Whether a decision is in the making: some of its markers may be missing."""
+        """Whether a transaction is being committed or aborted: some of its markers may be missing."""
         return self.state.startswith("Prepare")
 
     @property
@@ -35,16 +35,16 @@ class TransactionalId(NamedTuple):
         return self.state == "Ongoing"
 
 
-class TransactionAdmin(WireClient):
+class TransactionAdmin(ClusterClient):
     """Transactional producers of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
     def partitions(self) -> dict[str, int]:
         """How many partitions the two transactional logs have; one that doesn't exist yet is left out."""
 
-        async def step(wire: AdminConnection) -> dict[str, int]:
+        async def step(connection: AdminConnection) -> dict[str, int]:
             topic_type = MetadataRequest.MetadataRequestTopic
             names = [topic_type(name=name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
-            response = await wire.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+            response = await connection.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
             found = {}
             for topic in response.topics:
                 if error_class(topic.error_code) is not kafka_errors.UnknownTopicOrPartitionError:
@@ -52,7 +52,7 @@ class TransactionAdmin(WireClient):
                     found[topic.name] = len(topic.partitions)
             return found
 
-        return self._wire.call("look at the transactional logs", step)
+        return self._connection.call("look at the transactional logs", step)
 
     def groups_beside_transactions(self, groups: Collection[str]) -> set[str]:
         """Those of these groups whose part of the coordinators' log transactions have been committed to: only they can
@@ -71,9 +71,9 @@ class TransactionAdmin(WireClient):
         """
         wanted = list(tps)
 
-        async def step(wire: AdminConnection) -> dict[TopicPartition, set[int]]:
+        async def step(connection: AdminConnection) -> dict[TopicPartition, set[int]]:
             found: dict[TopicPartition, set[int]] = defaultdict(set)
-            for leader, led in (await find_leaders(wire, wanted, set())).items():
+            for leader, led in (await find_leaders(connection, wanted, set())).items():
                 by_topic: dict[str, list[int]] = defaultdict(list)
                 for tp in led:
                     by_topic[tp.topic].append(tp.partition)
@@ -81,7 +81,7 @@ class TransactionAdmin(WireClient):
                 request = DescribeProducersRequest(
                     topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
                 )
-                response = await wire.send(request, leader)
+                response = await connection.send(request, leader)
                 for topic in response.topics:
                     for partition in topic.partitions:
                         error = error_class(partition.error_code)
@@ -91,7 +91,7 @@ class TransactionAdmin(WireClient):
                         found[place].update(state.producer_id for state in partition.active_producers)
             return found
 
-        return self._wire.call("describe producers", step) if wanted else {}
+        return self._connection.call("describe producers", step) if wanted else {}
 
     def transactional_ids(self, producer_ids: Collection[int]) -> list[TransactionalId]:
         """Those that have these producer ids now.
@@ -100,16 +100,16 @@ class TransactionAdmin(WireClient):
             Unreachable: also while a transaction coordinator is down or loading: a part is never given for the whole.
         """
 
-        async def step(wire: AdminConnection) -> list[TransactionalId]:
-            metadata = await wire.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        async def step(connection: AdminConnection) -> list[TransactionalId]:
+            metadata = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
             found: list[TransactionalId] = []
 
             async def ask(node: int) -> None:
                 request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
-                response = await wire.send(request, node)
+                response = await connection.send(request, node)
                 error = error_class(response.error_code)
                 if response.error_code and error.retriable:
-                    raise Again(f"list transactions of broker {node}: {describe(error)}")
+                    raise RetryLater(f"list transactions of broker {node}: {describe(error)}")
                 check(response.error_code, f"list transactions of broker {node}")
                 found.extend(
                     TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
@@ -120,8 +120,8 @@ class TransactionAdmin(WireClient):
                 await ask(broker.node_id)
             return found
 
-        return self._wire.call("list transactions", step) if producer_ids else []
+        return self._connection.call("list transactions", step) if producer_ids else []
 
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks of these partitions."""
-        return list_offsets(self._wire, "look at log ends", dict.fromkeys(tps, LATEST))
+        return list_offsets(self._connection, "look at log ends", dict.fromkeys(tps, LATEST))

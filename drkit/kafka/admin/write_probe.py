@@ -1,4 +1,4 @@
-"""Asking every broker whether somebody may write, without writing.
+"""Asks every broker whether a principal may write, without writing.
 
 A Produce request with no record batch in it can't append anything: a broker looks at the rights first and
 answers TOPIC_AUTHORIZATION_FAILED, and only then at the records, which it refuses as invalid. So the answer
@@ -13,7 +13,7 @@ from typing import Any, Self
 from kafka import errors as kafka_errors
 from kafka.protocol.producer import ProduceRequest
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.model.errors import DrkitError
@@ -40,18 +40,18 @@ class WriteProbe:
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
-        self._wire = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds)
+        self._connection = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wire.close()
+        self._connection.close()
 
     @property
     def principal(self) -> str:
         """Who is probed as, for messages."""
-        return self._wire.principal or "the client of the certificate"
+        return self._connection.principal or "the client of the certificate"
 
     def may_write(self, topics: Collection[str]) -> dict[int, frozenset[str]]:
         """By broker (node id), those of these topics that may be written through it; empty: all are denied.
@@ -63,24 +63,24 @@ class WriteProbe:
         """
         wanted = sorted(topics)
 
-        async def step(wire: AdminConnection) -> dict[int, frozenset[str]]:
-            nodes = [broker.node_id for broker in (await metadata([])(wire)).brokers]
-            return {node: await _ask(wire, node, wanted) for node in nodes}
+        async def step(connection: AdminConnection) -> dict[int, frozenset[str]]:
+            nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
+            return {node: await _ask(connection, node, wanted) for node in nodes}
 
-        found: dict[int, frozenset[str]] = self._wire.call("probe who may write", step)
+        found: dict[int, frozenset[str]] = self._connection.call("probe who may write", step)
         return found
 
 
-async def _ask(wire: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
+async def _ask(connection: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
     open_ones = set()
     topic_type = ProduceRequest.TopicProduceData
     partition_type = topic_type.PartitionProduceData
     for start in range(0, len(topics), _TOPICS_A_REQUEST):
-        answer: Any = await wire.send(
+        answer: Any = await connection.send(
             ProduceRequest(
                 transactional_id=None,
                 acks=1,
-                timeout_ms=int(wire.timeout_seconds * 1000),
+                timeout_ms=int(connection.timeout_seconds * 1000),
                 topic_data=[
                     topic_type(name=name, partition_data=[partition_type(index=0, records=b"")])
                     for name in topics[start : start + _TOPICS_A_REQUEST]
@@ -95,6 +95,6 @@ async def _ask(wire: AdminConnection, node: int, topics: Sequence[str]) -> froze
             if error in _DENIED:
                 continue
             if error not in _PASSED and not error.retriable:
-                raise DrkitError(f"broker {node} of {wire.alias} answered {describe(error)} to an empty produce")
+                raise DrkitError(f"broker {node} of {connection.alias} answered {describe(error)} to an empty produce")
             open_ones.add(topic.name)
     return frozenset(open_ones)

@@ -1,4 +1,4 @@
-"""Memory for large answers, used again.
+"""A pool of buffers for large responses.
 
 An answer of megabytes is allocated and freed many times a second. Mapped anew each time, every page of it is a fault
 and is zeroed by the kernel, some two fifths of what a record cost; kept by malloc, it leaves a heap full of holes. So
@@ -19,7 +19,7 @@ _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class BufferPool:
-    """Blocks of memory, free or lent. For any thread."""
+    """Buffers, free or lent. Shared by threads."""
 
     def __init__(self) -> None:
         self._blocks: list[mmap.mmap] = []
@@ -27,7 +27,7 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int:
-        """What is kept for later."""
+        """Bytes of free buffers."""
         with self._lock:
             return sum(map(len, _free(self._blocks)))
 
@@ -42,15 +42,15 @@ class BufferPool:
                 self._blocks.append(block)
             lent = memoryview(block)[:size]
             del fitting, block
-            self._let_go(max(_KEPT, 2 * size))
+            self._release(max(_KEPT, 2 * size))
         return lent
 
-    def let_go(self) -> None:
-        """Give free blocks back to the system."""
+    def release(self) -> None:
+        """Return free buffers to the system."""
         with self._lock:
-            self._let_go(0)
+            self._release(0)
 
-    def _let_go(self, kept: int) -> None:
+    def _release(self, kept: int) -> None:
         for block in _free(self._blocks):
             kept -= len(block)
             if kept < 0:

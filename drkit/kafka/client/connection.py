@@ -1,10 +1,10 @@
-"""One connection of the data path: requests out, answers in, with as little between them and the socket as can be.
+"""One connection of the data path: requests and responses with as little code as possible above the socket.
 
 aiokafka's client makes the connection: TLS, SASL, and the versions that both sides know are its. From then on its own
 reading would cost more than the mirror's work on a small answer: a stream's buffer, a task that waits for four bytes
 and then for the rest, a future, each with a turn of the event loop. So what comes is cut into answers where it comes
-in, and whoever asked is told within the same turn. What aiokafka keeps of a connection has no public names; this
-module alone knows them.
+in, and the callback of each request runs within the same turn. What aiokafka keeps of a connection has no public names;
+this module alone knows them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAMES = BufferPool()
 
 
 class Reply:
-    """What came of a request: an answer, or why there is none."""
+    """The outcome of a request: a response, or why there is none."""
 
     __slots__ = ("_answer", "_error")
 
@@ -47,17 +47,17 @@ class Reply:
         return self._answer
 
 
-Told = Callable[[Reply], None]
-"""Takes what came of a request. It may send others, and mustn't raise."""
+ResponseCallback = Callable[[Reply], None]
+"""Called with the outcome of a request. It may send others, and must not raise."""
 
 
 class _PendingResponse:
-    """What aiokafka takes for the future of an answer."""
+    """Stands in for the future of a response where aiokafka expects one."""
 
-    __slots__ = ("_done", "_loop", "_told")
+    __slots__ = ("_callback", "_done", "_loop")
 
-    def __init__(self, told: Told, loop: asyncio.AbstractEventLoop) -> None:
-        self._told = told
+    def __init__(self, callback: ResponseCallback, loop: asyncio.AbstractEventLoop) -> None:
+        self._callback = callback
         self._loop = loop
         self._done = False
 
@@ -66,15 +66,15 @@ class _PendingResponse:
 
     def set_result(self, answer: Any) -> None:
         self._done = True
-        self._told(Reply(answer))
+        self._callback(Reply(answer))
 
     def set_exception(self, error: BaseException) -> None:
         self._done = True
-        self._loop.call_soon(self._told, Reply(None, error))  # the connection is being closed, of all that it owes
+        self._loop.call_soon(self._callback, Reply(None, error))  # the connection is being closed, of all that it owes
 
 
 class ResponseReader:
-    """Reads the answers of a connection, and gives it up once it owes one and nothing has moved for so long.
+    """Reads the responses of a connection; closes it where one is due and no byte arrives for so long.
 
     aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
     be asked for again, and so on for ever.
@@ -102,7 +102,7 @@ class ResponseReader:
         reader.feed_data = self._hear  # every byte that comes passes here; the end of the stream, aiokafka still hears
 
     def owes(self) -> None:
-        """A request was handed over: an answer is to come."""
+        """A request was sent: a response is due."""
         if len(self.made._requests) == 1:  # noqa: SLF001 - see above
             self._moved_at = self._loop.time()  # nothing was owed until now
         if self._timer is None:
@@ -110,7 +110,7 @@ class ResponseReader:
 
     def _look(self) -> None:
         self._timer = None
-        _FRAMES.let_go()
+        _FRAMES.release()
         made = self.made
         if made._writer is None:  # noqa: SLF001 - see above
             self._frame = None
@@ -127,7 +127,7 @@ class ResponseReader:
             self._timer = self._loop.call_later(self._seconds / 4, self._look)
 
     def _hear(self, data: bytes) -> None:
-        """Some bytes came: answer whoever's answer is complete."""
+        """Bytes arrived: pass on every response that is complete."""
         self._moved_at = self._loop.time()
         data = self._gathered(data)
         if not data:
@@ -154,7 +154,7 @@ class ResponseReader:
             self._held_bytes = end - at
 
     def _gathered(self, data: bytes) -> bytes:
-        """What came, behind what was held; nothing as long as that is no whole answer."""
+        """The bytes so far; nothing until they hold a whole response."""
         if self._frame is not None:
             return self._continue(self._frame, data)
         if not self._held:
@@ -239,13 +239,13 @@ class Connection:
         self._send(request, answer)
         return answer
 
-    def tell(self, request: Any, told: Told) -> None:
-        """Hand a request to the socket at once; `told` is called with what came of it, as soon as it comes.
+    def send_with_callback(self, request: Any, callback: ResponseCallback) -> None:
+        """Hand a request to the socket at once; `callback` is called with its outcome, as soon as it arrives.
 
         Raises:
-            As `send`; nothing will be told then.
+            As `send`; `callback` is not called then.
         """
-        self._send(request, _PendingResponse(told, asyncio.get_running_loop()))
+        self._send(request, _PendingResponse(callback, asyncio.get_running_loop()))
 
     def _send(self, request: Any, owed: asyncio.Future[Any] | _PendingResponse) -> None:
         made = self._made

@@ -16,7 +16,7 @@ from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.structs import TopicPartition as KafkaPartition
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.connection import Connection, ResponseReader
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking

@@ -5,7 +5,7 @@ million of them are 350 KB compressed), and DeleteRecords moves the log start be
 
 What is removed is proven: right before each DeleteRecords all that lies below is read, and must be records of the
 link's producer without key, value and headers, in the stretch that is noted as being filled. Their bytes aren't
-compared: the broker may have compressed them anew.
+compared: the broker may have compressed them again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from contextlib import closing
 from functools import lru_cache
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.log_reader import LogReader, OffsetsGone
 from drkit.kafka.protocol import records

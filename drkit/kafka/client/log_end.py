@@ -1,7 +1,8 @@
 """ListOffsets, version 4: where partitions end on their leader, asked on a connection of the data path.
 
 Asked as replica -2, which sees a log to its very end and not only to its high watermark: the offset that the next
-append gets (`drkit.kafka.admin.log_offsets` asks the same over the administration's connection).
+append gets (`drkit.kafka.admin.log_offsets` asks the same over the administration's connection). A leader of another
+epoch than the one named refuses to answer (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ASKED = struct.Struct(">iiq")  # partition, current leader epoch, timestamp
 _FOUND = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, leader epoch
 _OBSERVER = -2
 _READ_UNCOMMITTED = 0
-_ANY_EPOCH = -1
+ANY_EPOCH = -1
 _LATEST = -1
 
 
@@ -63,17 +64,17 @@ class LogEndsRequest(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped b
     """Ask one leader where partitions end.
 
     Args:
-        partitions: by topic.
+        partitions: by topic, each with the epoch of the leader that is to answer (`ANY_EPOCH`: whichever leads).
     """
 
     API_KEY = 2
 
-    def __init__(self, partitions: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, partitions: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         parts: list[bytes] = [_HEAD.pack(_OBSERVER, _READ_UNCOMMITTED, len(partitions))]
         for topic, numbers in partitions.items():
             parts.append(form.text(topic))
             parts.append(form.I32.pack(len(numbers)))
-            parts.extend(_ASKED.pack(number, _ANY_EPOCH, _LATEST) for number in numbers)
+            parts.extend(_ASKED.pack(number, epoch, _LATEST) for number, epoch in numbers)
         self._parts = parts
 
     def build(self, request_struct_class: type[_ListOffsets4]) -> _ListOffsets4:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Generator
 from types import TracebackType
 from typing import Any, Self
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
@@ -43,7 +43,7 @@ class LogReader:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        timeout_seconds: how long to go on without an answer.
+        timeout_seconds: how long to continue without an answer.
         committed: leave aborted records out (isolation level read_committed).
     """
 
@@ -95,10 +95,10 @@ class LogReader:
                     yield found
                 except GeneratorExit:  # closed: what was read is enough
                     if asked is not None:
-                        self._loop.run_until_complete(_let_go(asked))
+                        self._loop.run_until_complete(_release(asked))
                     raise
         if asked is not None:
-            self._loop.run_until_complete(_let_go(asked))
+            self._loop.run_until_complete(_release(asked))
 
     def end(self, topic: str, partition: int, known: int) -> int:
         """Where the log ends now, as far as it is read; `known` is an offset up to which it reached before.
@@ -136,7 +136,7 @@ class LogReader:
     async def _step_over(
         self, topic: str, partition: int, position: int, until: int, *, empty: bool = False
     ) -> tuple[list[Batch] | None, None, int]:
-        """Go on behind what can't be read. `empty`: nothing was answered although the log goes on, which is what
+        """Continue behind what can't be read. `empty`: nothing was answered although the log continues, which is what
         compaction leaves at a log's end; where something is behind it, the broker stumbles over a batch whose length is
         damaged."""
         end = await self._end_of_unreadable(topic, partition, position, until)
@@ -284,8 +284,8 @@ def _holds(committed: CommittedFilter, batch: Batch) -> bool:
     return batch.magic < MAGIC or committed.holds(batch)
 
 
-async def _let_go(asked: Awaitable[Any]) -> None:
-    """Wait for an answer that is not wanted any more: whoever reads next uses the same connection."""
+async def _release(asked: Awaitable[Any]) -> None:
+    """Wait for a response that is no longer needed: the next read uses the same connection."""
     try:
         await asked
     except StreamError:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 from kafka import errors as kafka_errors
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.kafka.client.single_fetch import STALL_SECONDS, SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
@@ -36,11 +36,12 @@ class LogPosition(NamedTuple):
 
 
 class ProbedRecord(NamedTuple):
-    """What stands at a place: the first record at or after it.
+    """The first record at or after a place.
 
     `offset` None: nothing, the log ends there (or holds but control records). `timestamp` in ms; `crc`:
-    CRC-32C of key, value and headers as they are encoded. `reason`: why there is none of these. `outside`: because
-    the place isn't in the log, so that a consumer would start where its `auto.offset.reset` says.
+    CRC-32C of key, value and headers as they are encoded; `body`: these, where they were asked for. `reason`: why there
+    is none of these. `outside`: because the place isn't in the log, so that a consumer would start where its
+    `auto.offset.reset` says.
     """
 
     offset: int | None = None
@@ -48,6 +49,7 @@ class ProbedRecord(NamedTuple):
     crc: int | None = None
     reason: str | None = None
     outside: bool = False
+    body: bytes | None = None
 
 
 NOTHING = ProbedRecord()
@@ -64,9 +66,10 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Look:
-    """A look under way."""
+    """A probe under way."""
 
     wanted: dict[TopicPartition, _Wanted]
+    bodies: bool = False
     found: dict[LogPosition, ProbedRecord] = field(default_factory=dict)
     why: str = "no leader, or more places than could be read"
     moved_at: float = field(default_factory=time.monotonic)
@@ -83,32 +86,36 @@ class _Look:
             self.found[LogPosition(tp, offset)] = NOTHING if offset <= end else beyond
 
 
-def peek(wire: AdminConnection, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
-    """What stands at each place; one that can't or may not be read, or not in time, says why.
+def probe_records(
+    connection: AdminConnection, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
+) -> dict[LogPosition, ProbedRecord]:
+    """The first record at or after each place; one that can't or may not be read, or not in time, says why.
 
     Args:
-        wire: the cluster.
+        connection: the cluster.
         places: where to look; each distinct one is looked at once.
         seconds: at most so long for all of them.
+        bodies: whether to give the records' bodies, too.
     """
     look = _look_for(places)
+    look.bodies = bodies
     deadline = time.monotonic() + seconds
 
-    async def step(wire: AdminConnection) -> None:
-        leaders = await _find_leaders(wire, look)
+    async def step(connection: AdminConnection) -> None:
+        leaders = await _find_leaders(connection, look)
         moved = True
         while moved and time.monotonic() < deadline:
             moved = False
             for leader, tps in leaders.items():
-                moved |= await _ask(wire, leader, [tp for tp in tps if tp in look.wanted], look)
+                moved |= await _ask(connection, leader, [tp for tp in tps if tp in look.wanted], look)
             if moved:
                 look.moved_at = time.monotonic()
         if look.wanted and time.monotonic() < min(deadline, look.moved_at + STALL_SECONDS):
-            raise Again(look.why)
+            raise RetryLater(look.why)
 
     if look.wanted:
         try:
-            wire.call("read records at positions", step, timeout_seconds=seconds)
+            connection.call("read records at positions", step, timeout_seconds=seconds)
         except Unreachable as error:
             look.why = str(error)
         for tp in list(look.wanted):
@@ -116,10 +123,10 @@ def peek(wire: AdminConnection, places: Iterable[LogPosition], *, seconds: float
     return look.found
 
 
-async def _find_leaders(wire: AdminConnection, look: _Look) -> dict[int, list[TopicPartition]]:
+async def _find_leaders(connection: AdminConnection, look: _Look) -> dict[int, list[TopicPartition]]:
     absent: set[TopicPartition] = set()
     denied: set[TopicPartition] = set()
-    leaders = await find_leaders(wire, list(look.wanted), absent, denied=denied)
+    leaders = await find_leaders(connection, list(look.wanted), absent, denied=denied)
     for tp in absent:
         look.settle(tp, ProbedRecord(reason="there is no such partition", outside=True))
     for tp in denied:
@@ -134,11 +141,13 @@ def _look_for(places: Iterable[LogPosition]) -> _Look:
     return _Look({tp: _Wanted(deque(sorted(offsets)), min(offsets)) for tp, offsets in by_partition.items()})
 
 
-async def _ask(wire: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
+async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
     """One fetch; whether it brought anything forward."""
     if not tps:
         return False
-    answers = await fetch(wire, leader, {tp: SingleFetch(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps})
+    answers = await fetch(
+        connection, leader, {tp: SingleFetch(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps}
+    )
     if isinstance(answers, kafka_errors.KafkaError):
         look.why = str(answers)
         return False
@@ -191,14 +200,15 @@ def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
 
 
 def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> None:
-    """Answer the places that this batch covers; the next fetch goes on behind it, or at the next place."""
+    """Answer the places that this batch covers; the next fetch continues behind it, or at the next place."""
     through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
     if not batch.is_control and batch.records_count and (batch.magic < MAGIC or wanted.offsets[0] <= through):
         for record in _records(batch):
             through = max(through, record.offset)
             if record.offset < wanted.offsets[0]:
                 continue
-            peeked = ProbedRecord(record.offset, record.timestamp, crc32c(record.body))
+            body = bytes(record.body) if look.bodies else None
+            peeked = ProbedRecord(record.offset, record.timestamp, crc32c(record.body), body=body)
             while wanted.offsets and wanted.offsets[0] <= record.offset:
                 look.found[LogPosition(tp, wanted.offsets.popleft())] = peeked
             if not wanted.offsets:

@@ -29,7 +29,7 @@ class SingleFetch(NamedTuple):
 
 
 async def fetch(
-    wire: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch]
+    connection: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch]
 ) -> list[tuple[TopicPartition, Any]] | kafka_errors.KafkaError:
     """What the leader answers for each partition, as the protocol gives it; the error where it can't be reached.
 
@@ -54,7 +54,7 @@ async def fetch(
         max_version=_VERSION,
     )
     try:
-        response = await wire.send(request, leader)
+        response = await connection.send(request, leader)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.kafka.client.single_fetch import STALL_SECONDS, SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
@@ -70,7 +70,7 @@ class Scanned:
 
 
 def scan(
-    wire: AdminConnection,
+    connection: AdminConnection,
     stretches: Mapping[TopicPartition, OffsetRange],
     *,
     seconds: float,
@@ -85,19 +85,19 @@ def scan(
     scan.left = {tp for tp, stretch in stretches.items() if stretch.begin < stretch.end}
     deadline = time.monotonic() + seconds
 
-    async def step(wire: AdminConnection) -> None:
+    async def step(connection: AdminConnection) -> None:
         moved = True
         while moved and scan.left and time.monotonic() < deadline:
-            moved = await _round(wire, scan)
+            moved = await _round(connection, scan)
             if moved:
                 scan.moved_at = time.monotonic()
         if scan.left and time.monotonic() < min(deadline, scan.moved_at + STALL_SECONDS):
-            raise Again(f"{min(scan.left)}: nothing comes")
+            raise RetryLater(f"{min(scan.left)}: nothing comes")
 
     why = ""
     if scan.left:
         try:
-            wire.call("read the ends of logs", step, timeout_seconds=seconds)
+            connection.call("read the ends of logs", step, timeout_seconds=seconds)
         except Unreachable as error:
             why = f": {error}"
         for tp in scan.left:
@@ -116,16 +116,18 @@ class _Scan:
     moved_at: float = field(default_factory=time.monotonic)
 
 
-async def _round(wire: AdminConnection, scan: _Scan) -> bool:
+async def _round(connection: AdminConnection, scan: _Scan) -> bool:
     """One fetch at every leader; whether anything came."""
     absent: set[TopicPartition] = set()
-    leaders = await find_leaders(wire, scan.left, absent)
+    leaders = await find_leaders(connection, scan.left, absent)
     for tp in absent:
         scan.found[tp].reason = "there is no such partition"
         scan.left.discard(tp)
     moved = bool(absent)
     for leader, tps in leaders.items():
-        answers = await fetch(wire, leader, {tp: SingleFetch(scan.found[tp].through, _PARTITION_BYTES) for tp in tps})
+        answers = await fetch(
+            connection, leader, {tp: SingleFetch(scan.found[tp].through, _PARTITION_BYTES) for tp in tps}
+        )
         for tp, answer in () if isinstance(answers, kafka_errors.KafkaError) else answers:
             scanned, end = scan.found[tp], scan.stretches[tp].end
             moved |= _take(scanned, answer, end, scan.most_bytes)

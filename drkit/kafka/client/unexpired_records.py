@@ -1,4 +1,4 @@
-"""Which records that a target lacks its source still holds, though no retention would have removed them.
+"""Finds records that the source still holds, the target lacks, and no retention would have removed there.
 
 Both sides of a mirrored topic have the same retention, but not the same segments: a segment goes when its newest
 record is too old, or when the log is large enough without it. So a target that starts further on than its source is
@@ -100,7 +100,9 @@ def unexpired(
     found = _as_small(target, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
     # last of all: what both sides have removed meanwhile, or what holds no record, isn't missing
-    first = source.peek([LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS)
+    first = source.probe_records(
+        [LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS
+    )
     starts = source.start_offsets(left)
     kept: dict[TopicPartition, OffsetRange] = {}
     for tp, stretch in left.items():

@@ -1,13 +1,13 @@
-"""The loops over single records, compiled by Numba, for sources that hardly batch. Optional: plain Python does the same
-at several times the cost.
+"""The loops over single records, compiled by Numba, for producers with small batches. Optional: plain Python does the
+same at several times the cost.
 
     kernel.py       the loops, in the part of Python that Numba compiles
     native.py       calls them with bytes
     limits.py       what both ways of joining agree on
     castagnoli.py   the checksum's tables
 
-Numba is imported only once a backlog of small batches is found (`want`): a steady stream doesn't need it. It keeps what
-it compiled in drkit's cache. `DRKIT_COMPILED=0` in the environment leaves it out; `python -m drkit.kafka.compiled`
+Numba is imported only once a long backlog of small batches is found (`found`): a steady stream needs none. It keeps
+what it compiled in drkit's cache. `DRKIT_COMPILED=0` in the environment leaves it out; `python -m drkit.kafka.compiled`
 compiles beforehand.
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drkit.config.cache import cache_dir
+from drkit.kafka.compiled.limits import BACKLOG, ENOUGH
 
 if TYPE_CHECKING:
     from drkit.kafka.compiled.native import Kernel
@@ -31,9 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class _State:
-    """Of this process. `wanted`: somebody asked; whoever finds it unset loads."""
+    """Of this process. `found`: small batches in backlogs; `wanted`: they were enough; whoever finds it unset loads."""
 
     kernel: Kernel | None = None
+    found = 0
     wanted = False
     lock = threading.Lock()
 
@@ -43,12 +45,14 @@ def ready() -> Kernel | None:
     return _State.kernel
 
 
-def want() -> None:
-    """Load them in the background; returns at once. A failure is logged once, and plain Python continues."""
-    if _State.wanted:
+def found(small: int) -> None:
+    """So many small batches were found in one answer of one partition: load in the background once they make a backlog
+    that is worth it (`limits.py`). Returns at once. A failure is logged once, and plain Python continues."""
+    if _State.wanted or small < BACKLOG:
         return
     with _State.lock:
-        if _State.wanted or os.environ.get("DRKIT_COMPILED") == "0":
+        _State.found += small
+        if _State.wanted or _State.found < ENOUGH or os.environ.get("DRKIT_COMPILED") == "0":
             return
         _State.wanted = True
     try:

@@ -26,7 +26,7 @@ _INT = types.int64
 _TABLES = np.array(tables(), dtype=np.uint32)
 _BROKEN = -1
 _MORE, _LOW, _BITS = 0x80, 0x7F, 64
-"""Of a varint: the bit that says that it goes on, the seven below it, and how many its value has."""
+"""Of a varint: the bit that says that it continues, the seven below it, and how many its value has."""
 
 
 @njit(inline="always")
@@ -102,7 +102,7 @@ def _write(out: Any, at: Any, value: Any) -> Any:
 def _renumbered(
     data: Any, at: Any, end: Any, out: Any, place: Any, records: Any, since: Any, number: Any, highest: Any
 ) -> Any:
-    """Write records anew at `place`: stamped later by `since` ms, numbered from `number` on.
+    """Write records again at `place`: stamped later by `since` ms, numbered from `number` on.
 
     Returns where that ends (-1: they aren't what they should be) and the highest stamp, theirs or the one given.
     """
@@ -170,7 +170,7 @@ def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
 def renumber(
     data: Any, end: Any, out: Any, place: Any, room: Any, records: Any, since: Any, number: Any, result: Any
 ) -> Any:
-    """Write a batch's plain records anew at `place`: stamped later by `since` ms, numbered from `number` on.
+    """Write a batch's plain records again at `place`: stamped later by `since` ms, numbered from `number` on.
 
     `result`: the highest stamp, theirs or the one that it holds already. Returns where that ends; -1 where there is no
     room or they aren't what they should be.

@@ -1,4 +1,4 @@
-"""What is joined with its neighbours, in numbers; the same in plain Python and compiled."""
+"""Limits of coalescing: which batches are joined, and how large the result may be. For plain Python and compiled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ LEAST, SMALL = 56, 8 * 1024
 GROWTH = 24
 """Bytes by which a record can grow when it is stamped and numbered anew, at most."""
 BACKLOG = 100
-"""Small batches of one partition in one answer from which on it pays to have machine code."""
+"""Small batches of one partition in one answer from which on a partition has a backlog of them."""
+ENOUGH = 20_000
+"""Small batches in backlogs from which on machine code is loaded. Loading costs as much CPU as joining some 200,000 in
+plain Python; a backlog that begins like this is a long one, and its first records are on the target by then."""
 FARTHEST = 1 << 61
 """Timestamps beyond it, or farther apart, could overflow where they are subtracted: left to plain Python."""

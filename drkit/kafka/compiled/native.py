@@ -31,7 +31,7 @@ class JoinedBatches(NamedTuple):
 
 
 class _Workspace(threading.local):
-    """Memory to work in, each thread its own: making it anew would cost more than joining two batches."""
+    """Memory to work in, each thread its own: making it again would cost more than joining two batches."""
 
     def __init__(self) -> None:
         self._bytes, self._room = ctypes.create_string_buffer(0), 0

@@ -1,6 +1,6 @@
-"""One cluster configuration, four dialects: librdkafka, kafka-python, aiokafka and Java.
+"""One cluster configuration for four clients: librdkafka, kafka-python, aiokafka and Java.
 
-`config/schema.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
+`config/schema/config.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
 function here maps all of them; a value that a client can't express is a `ConfigError` that names
 the property, never a silent difference between clients. The results hold secrets: never log them.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import re
 import ssl
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.config.oauth_tokens import AiokafkaTokens, KafkaPythonTokens, Oidc
 from drkit.model.errors import ConfigError
 
@@ -370,3 +371,6 @@ def _escaped(text: str, *, key: bool) -> str:
 
 def _bad(name: str, expected: str) -> ConfigError:
     return ConfigError(f"client property {name} {expected}", remedy="Correct the cluster's [clusters.….client] table")
+
+
+client_log = logging.getLogger("drkit.librdkafka")

@@ -69,7 +69,7 @@ class TokenSource:
         """A token that is good for a while; waits for the endpoint only where none is at hand.
 
         Raises:
-            NotLetIn: the endpoint refused, or what it said is no token.
+            AuthenticationError: the endpoint refused, or what it said is no token.
             Unreachable: it didn't answer, or couldn't.
         """
         token = self._good()
@@ -136,7 +136,7 @@ class AiokafkaTokens(AiokafkaProvider):  # type: ignore[misc]  # untyped base
         self._oidc = oidc
 
     async def token(self) -> str:
-        """A token; fetched on a thread, so the event loop goes on."""
+        """A token; fetched on a thread, so the event loop continues."""
         try:
             return await asyncio.to_thread(token_source(self._oidc).token)
         except DrkitError as error:

@@ -1,4 +1,4 @@
-"""How a cluster is reached, as it travels to another machine: what files hold instead of their paths.
+"""A cluster's client configuration for another machine: with the contents of files instead of their paths.
 
 Certificates and keys are files on the machine that reads the configuration; workers of a Spark cluster have none of
 them. So their contents are packed, and on the other side become files again for as long as they are used (Python's
@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.model.errors import ConfigError
 
 _FILE = ".location"

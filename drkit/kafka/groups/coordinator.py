@@ -49,7 +49,7 @@ class FetchedOffsets:
 
 
 async def find_coordinators(
-    wire: AdminConnection, groups: list[str], remembered: dict[str, int] | None = None
+    connection: AdminConnection, groups: list[str], remembered: dict[str, int] | None = None
 ) -> tuple[dict[int, list[str]], str]:
     """Groups by coordinator's node id, and why the others have none now.
 
@@ -63,15 +63,15 @@ async def find_coordinators(
                 coordinators[remembered.pop(group)].append(group)
         known = {group for found in coordinators.values() for group in found}
         groups = [group for group in groups if group not in known]
-    batched = (wire.supports(FindCoordinatorRequest) or 0) >= 4  # noqa: PLR2004 - KIP-699
+    batched = (connection.supports(FindCoordinatorRequest) or 0) >= 4  # noqa: PLR2004 - KIP-699
     chunks = [groups[i : i + GROUPS_A_REQUEST] for i in range(0, len(groups), GROUPS_A_REQUEST)]
     for chunk in chunks if batched else [[group] for group in groups]:
         if batched:
             request = FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=chunk, min_version=4, max_version=4)
-            answers = [(answer.key, answer) for answer in (await wire.send(request)).coordinators]
+            answers = [(answer.key, answer) for answer in (await connection.send(request)).coordinators]
         else:
             request = FindCoordinatorRequest(key=chunk[0], key_type=_GROUP_KEY, max_version=3)
-            answers = [(chunk[0], await wire.send(request))]
+            answers = [(chunk[0], await connection.send(request))]
         for group, answer in answers:
             if answer.error_code:
                 error = error_class(answer.error_code)
@@ -111,27 +111,27 @@ def read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> No
 
 
 def describing(
-    request_type: Any, names_field: str, left: dict[str, None], counts: dict[str, int]
+    request_type: Any, names_field: str, left: dict[str, None], clients: dict[str, tuple[str, ...]]
 ) -> Callable[[AdminConnection, int, list[str]], Awaitable[None]]:
-    """Count the members of groups by one of the two describe calls."""
+    """The client ids of groups' members by one of the two describe calls."""
 
-    async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
+    async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
         request = request_type(**{names_field: chunk, "include_authorized_operations": False})
-        response = await wire.send(request, node)
+        response = await connection.send(request, node)
         for group in response.groups:
             error = error_class(group.error_code)
             if group.error_code and error is not kafka_errors.GroupIdNotFoundError:
                 if not error.retriable:
                     raise error(group.group_id)
                 continue
-            counts[group.group_id] = len(group.members)
+            clients[group.group_id] = tuple(member.client_id for member in group.members)
             left.pop(group.group_id, None)
 
     return ask
 
 
 async def pipelined(
-    wire: AdminConnection, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
+    connection: AdminConnection, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
 ) -> AsyncIterator[tuple[str, Any]]:
     """Commit group after group without waiting for each; groups with their responses, in order.
 
@@ -140,7 +140,7 @@ async def pipelined(
     waiting: deque[tuple[str, Awaitable[Any]]] = deque()
     most = 1
     for group, offsets in commits.items():
-        waiting.append((group, wire.begin(commit_request(group, offsets), node)))
+        waiting.append((group, connection.begin(commit_request(group, offsets), node)))
         if len(waiting) >= most:
             first, answer = waiting.popleft()
             yield first, await answer

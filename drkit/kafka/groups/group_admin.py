@@ -15,18 +15,17 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, Lis
 from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import (
     AdminConnection,
-    Again,
+    ClusterClient,
     Reachability,
-    WireClient,
+    RetryLater,
     check,
     describe,
     error_class,
 )
-from drkit.kafka.admin.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from drkit.kafka.admin.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from drkit.kafka.admin.schemas.messages import ConsumerGroupDescribeRequest, DescribeShareGroupOffsetsRequest
 from drkit.kafka.groups.coordinator import (
     GROUPS_A_FETCH,
     GROUPS_A_REQUEST,
@@ -38,7 +37,7 @@ from drkit.kafka.groups.coordinator import (
     read_group,
     rejections,
 )
-from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, look_at_log
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, read_log_state
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -84,7 +83,7 @@ class GroupListing:
     complete: bool
 
 
-class GroupAdmin(WireClient):
+class GroupAdmin(ClusterClient):
     """Consumer groups of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
     def __init__(
@@ -100,25 +99,25 @@ class GroupAdmin(WireClient):
             Unreachable: also while part of the coordinators is down: a part is never given for the whole.
         """
 
-        async def step(wire: AdminConnection) -> GroupListing:
-            listing = await self._list(wire, whole=True)
+        async def step(connection: AdminConnection) -> GroupListing:
+            listing = await self._list(connection, whole=True)
             if not listing.complete:
-                raise Again("part of the group coordinators is down, so its groups can't all be listed")
+                raise RetryLater("part of the group coordinators is down, so its groups can't all be listed")
             return listing
 
-        return self._wire.call("list groups", step).groups
+        return self._connection.call("list groups", step).groups
 
     def list_reachable_groups(self) -> GroupListing:
         """The groups of the coordinators that are up, and whether these are all."""
-        return self._wire.call("list groups", self._list)
+        return self._connection.call("list groups", self._list)
 
-    async def _list(self, wire: AdminConnection, *, whole: bool = False) -> GroupListing:
+    async def _list(self, connection: AdminConnection, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
 
         `whole`: raise `NotShown` at once where it can't ever be told whether the listing is complete.
         """
         topic_type = MetadataRequest.MetadataRequestTopic
-        metadata = await wire.send(
+        metadata = await connection.send(
             MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
         )
         offsets_topic = metadata.topics[0]
@@ -134,17 +133,17 @@ class GroupAdmin(WireClient):
         )
         groups: dict[str, GroupInfo] = {}
         failures: list[kafka_errors.KafkaError] = []
-        patience = wire.timeout_seconds / 2
+        patience = connection.timeout_seconds / 2
 
         async def ask(node: int) -> None:
             try:
-                groups.update(await _list_broker(wire, node, patience))
+                groups.update(await _list_broker(connection, node, patience))
             except kafka_errors.KafkaError as error:
                 if not error.retriable:
                     raise
                 failures.append(error)
 
-        await wire.together(ask(broker.node_id) for broker in metadata.brokers)
+        await connection.gather(ask(broker.node_id) for broker in metadata.brokers)
         if failures and len(failures) == len(metadata.brokers):
             raise failures[0]
         return GroupListing(groups, complete and not failures)
@@ -175,12 +174,12 @@ class GroupAdmin(WireClient):
         left = dict.fromkeys(groups)
         fetched = FetchedOffsets()
 
-        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
             group_type = OffsetFetchRequest.OffsetFetchRequestGroup
             request = OffsetFetchRequest(
                 groups=[group_type(group_id=group, topics=None) for group in chunk], min_version=8, max_version=8
             )
-            response = await wire.send(request, node)
+            response = await connection.send(request, node)
             for group in response.groups:
                 read_group(group, left, fetched)
 
@@ -200,15 +199,15 @@ class GroupAdmin(WireClient):
         left = dict.fromkeys(groups)
         found: dict[str, dict[TopicPartition, int | None]] = {}
 
-        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
-            if wire.supports(DescribeShareGroupOffsetsRequest) is None:
+        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+            if connection.supports(DescribeShareGroupOffsetsRequest) is None:
                 left.clear()
                 return
             group_type = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
             request = DescribeShareGroupOffsetsRequest(
                 groups=[group_type(group_id=group, topics=None) for group in chunk]
             )
-            response = await wire.send(request, node)
+            response = await connection.send(request, node)
             for group in response.groups:
                 if group.error_code and error_class(group.error_code).retriable:
                     continue
@@ -233,7 +232,7 @@ class GroupAdmin(WireClient):
             Unreachable: none of its leaders answers.
         """
         try:
-            return self._wire.call(f"look at the ends of {OFFSETS_TOPIC}", look_at_log)
+            return self._connection.call(f"look at the ends of {OFFSETS_TOPIC}", read_log_state)
         except Refused as error:
             return OffsetsLog(refused=str(error))
 
@@ -248,16 +247,27 @@ class GroupAdmin(WireClient):
         by_type: dict[str, dict[str, None]] = defaultdict(dict)
         for group in alive:
             by_type[listed[group].type][group] = None
+        clients: dict[str, tuple[str, ...]] = {}
         for kind, left in by_type.items():
             if kind == "classic":
-                ask_members = describing(DescribeGroupsRequest, "groups", left, counts)
+                ask_members = describing(DescribeGroupsRequest, "groups", left, clients)
             elif kind == "consumer":
-                ask_members = describing(ConsumerGroupDescribeRequest, "group_ids", left, counts)
+                ask_members = describing(ConsumerGroupDescribeRequest, "group_ids", left, clients)
             else:
                 counts.update(dict.fromkeys(left, 1))
                 continue
             self._on_coordinators("describe groups", left, ask_members)
-        return counts
+        return counts | {group: len(members) for group, members in clients.items()}
+
+    def client_ids(self, group: str) -> tuple[str, ...]:
+        """The client id of each active member of a classic group; none where it is empty, dead or absent.
+
+        Its own coordinator alone is asked.
+        """
+        left: dict[str, None] = {group: None}
+        clients: dict[str, tuple[str, ...]] = {}
+        self._on_coordinators("describe groups", left, describing(DescribeGroupsRequest, "groups", left, clients))
+        return clients.get(group, ())
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
@@ -276,8 +286,8 @@ class GroupAdmin(WireClient):
         left = {group: None for group, offsets in wanted.items() if offsets}
         failures: dict[str, DrkitError] = {}
 
-        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
-            async for group, response in pipelined(wire, node, {name: wanted[name] for name in chunk}):
+        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+            async for group, response in pipelined(connection, node, {name: wanted[name] for name in chunk}):
                 rejected = rejections(response)
                 if rejected is not None:
                     left.pop(group)
@@ -302,7 +312,7 @@ class GroupAdmin(WireClient):
         if not by_topic:
             return
 
-        async def ask(wire: AdminConnection, node: int, _: list[str]) -> None:
+        async def ask(connection: AdminConnection, node: int, _: list[str]) -> None:
             topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
             partition_type = topic_type.OffsetDeleteRequestPartition
             request = OffsetDeleteRequest(
@@ -312,7 +322,7 @@ class GroupAdmin(WireClient):
                     for name, partitions in by_topic.items()
                 ],
             )
-            response = await wire.send(request, node)
+            response = await connection.send(request, node)
             if error_class(response.error_code) is not kafka_errors.GroupIdNotFoundError:
                 if error_class(response.error_code) in _ACTIVE_GROUP:
                     raise self._refused_deletion(group, describe(error_class(response.error_code)))
@@ -340,8 +350,8 @@ class GroupAdmin(WireClient):
         """
         left = dict.fromkeys(groups)
 
-        async def ask(wire: AdminConnection, node: int, chunk: list[str]) -> None:
-            response = await wire.send(DeleteGroupsRequest(groups_names=chunk), node)
+        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+            response = await connection.send(DeleteGroupsRequest(groups_names=chunk), node)
             for result in response.results:
                 error = error_class(result.error_code)
                 if result.error_code and error is not kafka_errors.GroupIdNotFoundError:
@@ -367,14 +377,14 @@ class GroupAdmin(WireClient):
         a group is looked up at the next try.
         """
 
-        async def step(wire: AdminConnection) -> None:
-            coordinators, why = await find_coordinators(wire, list(left), remembered)
+        async def step(connection: AdminConnection) -> None:
+            coordinators, why = await find_coordinators(connection, list(left), remembered)
 
             async def ask_one(node: int, groups: list[str]) -> None:
                 nonlocal why
                 for start in range(0, len(groups), groups_a_request):
                     try:
-                        await ask(wire, node, groups[start : start + groups_a_request])
+                        await ask(connection, node, groups[start : start + groups_a_request])
                     except kafka_errors.KafkaError as error:
                         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
                             raise
@@ -382,12 +392,12 @@ class GroupAdmin(WireClient):
                 if remembered is not None:
                     remembered.update((group, node) for group in groups if group not in left)
 
-            await wire.together(ask_one(node, groups) for node, groups in coordinators.items())
+            await connection.gather(ask_one(node, groups) for node, groups in coordinators.items())
             if left:
-                raise Again(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
+                raise RetryLater(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
 
         if left:
-            self._wire.call(what, step)
+            self._connection.call(what, step)
 
     def _refused_commit(self, group: str, rejected: Mapping[TopicPartition, type[kafka_errors.KafkaError]]) -> Refused:
         named = ", ".join(f"{tp} ({describe(error)})" for tp, error in sorted(rejected.items()))
@@ -409,10 +419,10 @@ class GroupAdmin(WireClient):
         )
 
 
-async def _list_broker(wire: AdminConnection, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
+async def _list_broker(connection: AdminConnection, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
     """The groups that one broker coordinates."""
     request = ListGroupsRequest(states_filter=[], types_filter=[])
-    response = await wire.send(request, node, timeout_seconds=timeout_seconds)
+    response = await connection.send(request, node, timeout_seconds=timeout_seconds)
     check(response.error_code, f"list groups of broker {node}")
     return {
         group.group_id: GroupInfo(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.small_topic import Written, read_topic
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
@@ -114,7 +114,7 @@ def by_partition(syncs: Iterable[OffsetSync]) -> dict[TopicPartition, tuple[Offs
     """Syncs in the order of their source offsets.
 
     They come in the log's order. One whose offsets lie at or below an earlier one's on either side is of a topic that
-    was made anew since (or of a MirrorMaker that began again): those before it say nothing about what is there now.
+    was recreated since (or of a MirrorMaker that began again): those before it say nothing about what is there now.
     """
     found: dict[TopicPartition, list[OffsetSync]] = {}
     for sync in syncs:

@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, Again, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, error_class
 from drkit.kafka.admin.log_offsets import LATEST
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -38,10 +38,10 @@ class OffsetsLog:
     refused: str | None = None
 
 
-async def look_at_log(wire: AdminConnection) -> OffsetsLog:
+async def read_log_state(connection: AdminConnection) -> OffsetsLog:
     """One look (within a step): a metadata request, and one request per broker that leads a partition."""
     topic_type = MetadataRequest.MetadataRequestTopic
-    metadata = await wire.send(
+    metadata = await connection.send(
         MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
     )
     topic = metadata.topics[0]
@@ -54,20 +54,20 @@ async def look_at_log(wire: AdminConnection) -> OffsetsLog:
             by_leader.setdefault(partition.leader_id, []).append(partition.partition_index)
     ends: dict[int, int] = {}
     why = "no partition has a leader"
-    patience = wire.timeout_seconds / (len(by_leader) + 1)
+    patience = connection.timeout_seconds / (len(by_leader) + 1)
     for leader, partitions in by_leader.items():
         try:
-            ends.update(await _ends(wire, leader, partitions, patience))
+            ends.update(await _ends(connection, leader, partitions, patience))
         except kafka_errors.KafkaError as error:
             if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
                 raise
             why = str(error)
     if not ends:
-        raise Again(f"{OFFSETS_TOPIC}: {why}")
+        raise RetryLater(f"{OFFSETS_TOPIC}: {why}")
     return OffsetsLog(len(topic.partitions), ends)
 
 
-async def _ends(wire: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
+async def _ends(connection: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition_type = topic_type.ListOffsetsPartition
     request = ListOffsetsRequest(
@@ -85,7 +85,7 @@ async def _ends(wire: AdminConnection, leader: int, partitions: list[int], patie
         min_version=1,
         max_version=6,
     )
-    response = await wire.send(request, leader, timeout_seconds=patience)
+    response = await connection.send(request, leader, timeout_seconds=patience)
     found: dict[int, int] = {}
     for topic in response.topics:
         for partition in topic.partitions:

@@ -1,6 +1,6 @@
 """The oldest brokers that drkit works with, told by the versions of requests that a broker offers. Pure.
 
-Without topic ids a topic that was deleted and created anew can't be told from the one that was mirrored, without a
+Without topic ids a topic that was deleted and recreated can't be told from the one that was mirrored, without a
 Fetch that carries leader epochs a log that lost its tail can't be told from a whole one, and without the state of
 producers no append is conditional. So there is no way round them for older brokers: they are refused.
 """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka import compiled
-from drkit.kafka.compiled.limits import BACKLOG, FEW, LEAST, MOST, SMALL
+from drkit.kafka.compiled.limits import FEW, LEAST, MOST, SMALL
 from drkit.kafka.protocol.record_batch import (
     CRC_FROM,
     FIELDS,
@@ -107,8 +107,7 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
             return found, fields[0]
         found.append(batch_of(fields, data[at:after]))
         at = after
-    if small >= BACKLOG:
-        compiled.want()
+    compiled.found(small)
     for batch in parse(data[at:]):  # a message of an old format may be shorter than a header of this one
         found.append(batch)
         at += len(batch.whole)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from drkit.kafka import compiled
-from drkit.kafka.compiled.limits import BACKLOG, FARTHEST, GROWTH
+from drkit.kafka.compiled.limits import FARTHEST, GROWTH
 from drkit.kafka.protocol.record_batch import DELETE_HORIZON, Batch
 from drkit.kafka.protocol.records import Built, compress, decompress
 
@@ -30,8 +30,7 @@ def merged(batches: Sequence[Batch], room: int) -> list[tuple[int, Built]] | Non
     """
     kernel = compiled.ready()
     if kernel is None:
-        if len(batches) >= BACKLOG:
-            compiled.want()
+        compiled.found(len(batches))
         return None
     if any(batch.attributes & DELETE_HORIZON for batch in batches):
         return None

@@ -7,7 +7,7 @@ Two versions each. One that every broker knows that drkit works with (`drkit.kaf
 Fetch 12 a reader says of which leader epoch the last batch is that it has read; where the broker's log has another one
 there, it answers where the two part instead of giving records (KIP-595); Produce 8 names the records refused (KIP-467).
 And, where a broker knows them and all topic ids are given, Fetch 13 and Produce 13, in which topics go by their ids
-(KIP-516): of a topic that was deleted and created anew under the name nothing is read, and nothing is written to it.
+(KIP-516): of a topic that was deleted and recreated under the name nothing is read, and nothing is written to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records inside a batch, where a batch must be taken apart: read, dropped, restamped, put together anew. Pure.
+"""The records inside a batch, where a batch must be taken apart: read, dropped, restamped, put together again. Pure.
 
 A record of format 2 is (varints are zigzag-coded, KIP-98):
 

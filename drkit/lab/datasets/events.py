@@ -64,7 +64,7 @@ class Dataset(Protocol):
     def events(self, end_ms: int) -> Iterator[Event]:
         """The events, the last stamped `end_ms` (ms since the epoch) where stamps are moved.
 
-        May be called more than once; each call starts anew.
+        May be called more than once; each call starts again.
         """
 
 

@@ -55,7 +55,7 @@ class OrdersDataset:
     Args:
         seed: what is generated.
         count: how many orders, at least 1.
-        repeat: so many times `count`; the ids go on.
+        repeat: so many times `count`; the ids continue.
         limit: at most so many orders.
         stamps: moved, so that the last order is now, or live.
         topics: only these of its topics; None: both.

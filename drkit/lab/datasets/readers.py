@@ -328,7 +328,7 @@ class GroupReader:
                 self._ends_seen.pop(tp, None)
 
     def _on_revoke(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
-        """Another member goes on from the last commit; what was held back is that member's to read."""
+        """Another member continues from the last commit; what was held back is that member's to read."""
         for partition in partitions:
             tp = TopicPartition(partition.topic, partition.partition)
             self._assigned.discard(tp)

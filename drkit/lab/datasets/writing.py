@@ -44,7 +44,7 @@ class LoadInterrupted(Exception):
 
 
 class ProducerFailed(Exception):
-    """The producer can't go on; the message says why, in words."""
+    """The producer can't continue; the message says why, in words."""
 
 
 class EventWriter:
@@ -156,7 +156,7 @@ class EventWriter:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                self._producer.init_transactions(1.0)  # asked again, it goes on where it timed out
+                self._producer.init_transactions(1.0)  # asked again, it continues where it timed out
             except KafkaException as failure:
                 error = failure.args[0]
                 if not error.retriable() or time.monotonic() > deadline:
@@ -204,7 +204,7 @@ class EventWriter:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                act(1.0)  # asked again, it goes on where it timed out
+                act(1.0)  # asked again, it continues where it timed out
                 break
             except KafkaException as failure:
                 error = failure.args[0]
@@ -260,7 +260,7 @@ class EventWriter:
             self._tick()
 
     def _tick(self) -> None:
-        """Serve callbacks, keep the pace, and look whether the load may go on."""
+        """Serve callbacks, keep the pace, and look whether the load may continue."""
         self._next_tick = self.ledger.records_sent + self._quantum
         self._wait(0)
         while (delay := self._pacer.delay(self.ledger.records_sent)) > 0:

@@ -34,7 +34,7 @@ def fetch_missing(
     `repository`: the URL of a Maven repository to take them from, in place of the central one.
 
     A jar enters the cache only after its SHA-256 matched, by a rename; so an interrupted fetch leaves
-    whole jars and the next one goes on from there.
+    whole jars and the next one continues from there.
 
     Raises:
         DrkitError: some couldn't be had; it names them, says why, and what to do.

@@ -119,7 +119,7 @@ def parse_lock(text: str, *, origin: str) -> Lock:
         detail = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
             f"the lock file {origin} is damaged: {detail}",
-            remedy="Restore it from the release, or make it anew with `python -m drkit.lab.toolchain lock`",
+            remedy="Restore it from the release, or make it again with `python -m drkit.lab.toolchain lock`",
         ) from error
     return lock
 

@@ -22,10 +22,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
 
-from drkit.config.schema import ClusterConfig
-from drkit.kafka.alteration.alteration import Alteration
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.kafka.transform.record_transform import Alteration
 from drkit.mirror.engine.engine_state import ByteLimit, EngineState
 from drkit.mirror.engine.interface import (
     Incident,
@@ -185,14 +185,14 @@ class BatchEngine:
         return f"the source to deliver from source offset {partition.next_fetch} on"
 
     def handed_over(self, tp: TopicPartition) -> PartitionStart | None:
-        """Where another engine goes on with a partition of this closed one; None where that must be looked for."""
+        """Where another engine continues with a partition of this closed one; None where that must be looked for."""
         partition = self._partitions().get(tp)
         return None if partition is None else partition.handed_over()
 
     # -- moving ------------------------------------------------------------------------------------
 
-    def round(self, wait_seconds: float) -> list[Incident]:
-        """See `Engine.round`: the work is done on the engine's own thread."""
+    def poll(self, wait_seconds: float) -> list[Incident]:
+        """See `Engine.poll`: the work is done on the engine's own thread."""
         found = gathered(self._incidents, wait_seconds)
         if self._failure is not None:
             raise self._failure
@@ -200,7 +200,7 @@ class BatchEngine:
 
     def serve(self, wait_seconds: float) -> list[Incident]:
         """See `Engine.serve`: without the right to produce nothing is sent anyway."""
-        return self.round(wait_seconds)
+        return self.poll(wait_seconds)
 
     def drain(self, timeout_seconds: float) -> bool:
         """See `Engine.drain`."""
@@ -212,8 +212,8 @@ class BatchEngine:
             time.sleep(_PAUSE)
         return not self.in_flight()
 
-    def cut(self) -> None:
-        """See `Engine.cut`."""
+    def abort_unsent(self) -> None:
+        """See `Engine.abort_unsent`."""
         self._call(self._cut)
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class BatchEngine:
         try:
             self._loop.run_until_complete(live())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        except BaseException as error:  # noqa: BLE001 - raised again by `round`
+        except BaseException as error:  # noqa: BLE001 - raised again by `poll`
             self._failure = error
         finally:
             self._ready.set()
@@ -338,7 +338,7 @@ class BatchEngine:
         flow = self._mirrored()
         for partition in list(flow.partitions.values()):
             if partition.outstanding or partition.queue:
-                flow.stand_still(partition, IncidentKind.UNCERTAIN, _NO_RIGHT)
+                flow.halt_partition(partition, IncidentKind.UNCERTAIN, _NO_RIGHT)
 
     def _end(self, _: Future[None]) -> None:
         self._ended.set()

@@ -1,4 +1,4 @@
-"""How much memory the batch engine's queues take, as it really is.
+"""Accounts for the memory that the batch engine's queues really hold.
 
 A batch that is forwarded is a view into the answer that it was read in. As long as one batch of an answer waits, all of
 the answer's memory is in use, be it 100 bytes of 12 MiB. So what is counted is whole answers, each once, until no batch

@@ -1,4 +1,4 @@
-"""What reading and writing of the batch engine share: its partitions, how much is in memory, what went wrong.
+"""State that the fetchers and senders of the batch engine share: partitions, memory in use, failures.
 
 Everything here is touched by the engine's event loop only; the counters may be read from any thread.
 """
@@ -29,7 +29,7 @@ class ByteLimit(Protocol):
 class BatchLimits:
     """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
 
-    A broker that compresses batches anew counts what it makes of them; a partition that is started anew mustn't begin
+    A broker that compresses batches anew counts what it makes of them; a partition that is restarted mustn't begin
     with what was refused.
     """
 
@@ -56,7 +56,7 @@ class EngineState:
         buffer_bytes: how much memory may be taken by what is read and not yet acknowledged.
         may_produce: whether this worker still holds the right to.
         tell: called with an incident once its partition is settled.
-        notice: called with what an operator should know of a partition that goes on.
+        notice: called with what an operator should know of a partition that continues.
         committed: read_committed.
         throttle: the link's bandwidth limit, None where it has none.
     """
@@ -127,18 +127,18 @@ class EngineState:
             self.memory.free(item)
         self.see_room()
 
-    def stand_still(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
-        """Stop a partition: what it had queued is dropped; the first reason about the target stays."""
+    def halt_partition(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Halt a partition: what it had queued is dropped; the first reason about the target stays."""
         self.free(partition.halt(Incident(partition.tp, kind, reason, remedy)))
         self.settle(partition)
 
-    def end_after(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
-        """Stop a partition once what it has queued is written: what comes next on the source can't be."""
+    def halt_after_queue(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+        """Halt a partition once its queue is written: the next record of the source can't be appended."""
         partition.halt_after(Incident(partition.tp, kind, reason, remedy))
         self.settle(partition)
 
     def settle(self, partition: BatchPartition) -> None:
-        """Tell of a partition that stands still, once none of its requests is outstanding."""
+        """Report a halted partition, once none of its requests is outstanding."""
         if partition.incident is None and partition.ending is None:
             return  # after each acknowledgement
         incident = partition.settled()
@@ -148,7 +148,7 @@ class EngineState:
     def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
         """What the target holds of these isn't known."""
         for partition in partitions:
-            self.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+            self.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
 
     def statistics(self) -> EngineStatistics:
         """The counters. May be called from any thread."""

@@ -6,10 +6,10 @@ large answer's batch headers are read, the next request is sent; the batches are
 works on it. What small answers bring goes out first, and the next request waits a moment (`_PACE`).
 
 An answer counts for a partition only where the request asked for that very partition, as it was started
-last, from the offset that is due: one that was started anew meanwhile goes on elsewhere, and what was
+last, from the offset that is due: one that was restarted meanwhile continues elsewhere, and what was
 read for it before would leave a gap that looks like a hole of the source.
 
-Partitions whose mapping rows are being kept are not read meanwhile; the others go on.
+Partitions whose mapping rows are being kept are not read meanwhile; the others continue.
 """
 
 from __future__ import annotations
@@ -293,20 +293,20 @@ class Fetcher:
         elif each.error == _OUT_OF_RANGE:
             where = f"offset {partition.next_fetch} of {partition.tp}"
             reason = f"the source has no {where} (its log starts at {each.log_start})"
-            self._flow.stand_still(partition, IncidentKind.OUT_OF_RANGE, reason)
+            self._flow.halt_partition(partition, IncidentKind.OUT_OF_RANGE, reason)
         elif each.error in ANOTHER_TOPIC:
             why = f"the source's broker {self.node} has no {partition.tp} that is the topic mirrored: it answers {name}"
             self._flow.source.refresh()
-            self._flow.stand_still(partition, IncidentKind.TOPIC_GONE, why)
+            self._flow.halt_partition(partition, IncidentKind.TOPIC_GONE, why)
         elif each.error in _UNREADABLE:
             remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source. {TRIED_AGAIN}"
-            self._flow.stand_still(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
+            self._flow.halt_partition(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
         else:
             why = f"the source's broker {self.node} answers {name} to a read at source offset {partition.next_fetch}"
             self._flow.notice(Notice(partition.tp, NOT_MOVING, why, ""))
             if each.error == _CORRUPT and partition.damaged_read() >= _DAMAGED_READS:
                 reason = f"the source can't be read from offset {partition.next_fetch} on: {name}"
-                self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
+                self._flow.halt_partition(partition, IncidentKind.UNREADABLE, reason)
             self._flow.source.refresh()
             self._rest(partition)
 
@@ -316,10 +316,10 @@ class Fetcher:
             f"{partition.tp} on {self._flow.source.alias} isn't the log that was read up to offset "
             f"{partition.next_fetch} in leader epoch {partition.source_epochs.newest}: its epoch {epoch} ends at {end}"
         )
-        self._flow.stand_still(partition, IncidentKind.DIVERGED, reason)
+        self._flow.halt_partition(partition, IncidentKind.DIVERGED, reason)
 
     def _rest(self, partition: BatchPartition) -> None:
-        """Leave a partition alone for a moment; the others go on."""
+        """Leave a partition alone for a moment; the others continue."""
         partition.rest(True)
         asyncio.get_running_loop().call_later(_PAUSE, partition.rest, False)
 
@@ -328,4 +328,4 @@ class Fetcher:
         self._rest(partition)
         if partition.damaged_read() >= _DAMAGED_READS:
             reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"
-            self._flow.stand_still(partition, IncidentKind.UNREADABLE, reason)
+            self._flow.halt_partition(partition, IncidentKind.UNREADABLE, reason)

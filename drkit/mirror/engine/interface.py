@@ -1,4 +1,4 @@
-"""The boundary between the runtime and what moves records: what an engine is given, what it gives back.
+"""The interface between the runtime and an engine: what an engine is given, what it gives back.
 
 The runtime decides (which partitions, from where, whether at all); an engine moves. It reads the
 source from a known offset, knows the target offset of every record before it produces it, keeps the
@@ -6,7 +6,7 @@ mapping rows first (write-ahead), produces, and turns acknowledgements into prog
 
     runtime ── start(PartitionStart …) ──▶ engine      read, admit, keep rows, produce
     runtime ◀── positions() ────────────── engine      the highest contiguous acknowledgement
-    runtime ◀── round() → Incident … ───── engine      what it can't decide: the partition stands still
+    runtime ◀── poll() ─→ Incident … ───── engine      what it can't decide: the partition stands still
 
 Promises of an engine:
 
@@ -14,7 +14,7 @@ Promises of an engine:
     E2  `PartitionProgress` counts a source offset as mirrored only when it and everything below it is
         acknowledged at the target offset that was expected.
     E3  After an incident the partition neither reads nor produces until it is started again; the others
-        go on.
+        continue.
     E4  Nothing is produced while `may_produce()` is false.
 
 All methods are called from one thread, but for those that say otherwise.
@@ -73,7 +73,7 @@ ANOTHER_TOPIC = frozenset({3, 100, 103})
 
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
-    """Where a partition goes on: `source_offset` is the next to read, and gets `target_offset`.
+    """Where a partition continues: `source_offset` is the next to read, and gets `target_offset`.
 
     `delta` is that of the row in force there (`target_offset - source_offset` of the row).
     `max_message_bytes` is the target topic's own limit for a batch.
@@ -84,7 +84,8 @@ class PartitionStart:
     anywhere above `target_offset`, and no rows are kept. `leader_epoch`: the source's, of the batch below
     `source_offset`; -1 where that isn't known: a source whose log has another one there isn't read from.
     `source_topic_id`, `target_topic_id`: Kafka's, in its text form: no other topic of the name is read or written,
-    where brokers go by ids; "" where it isn't known.
+    where brokers go by ids; "" where it isn't known. `target_leader_epoch`: of the target's leader, seen before what
+    its log holds; -1: any may lead.
     """
 
     tp: TopicPartition
@@ -103,6 +104,7 @@ class PartitionStart:
     fill_from: int = 0
     source_topic_id: str = ""
     target_topic_id: str = ""
+    target_leader_epoch: int = -1
 
 
 class PartitionProgress(NamedTuple):
@@ -115,7 +117,7 @@ class PartitionProgress(NamedTuple):
 
 
 class IncidentKind(StrEnum):
-    """Why a partition stands still."""
+    """Why a partition is halted."""
 
     OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
     DIVERGED = "diverged"  # the source's log isn't the one that was read before: it lost its tail
@@ -129,7 +131,7 @@ class IncidentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A partition that stands still, and why."""
+    """A partition that is halted, and why."""
 
     tp: TopicPartition
     kind: IncidentKind
@@ -138,7 +140,7 @@ class Incident:
 
 
 class Notice(NamedTuple):
-    """What an operator should know of a partition that goes on: the kind of problem, why, and what to do."""
+    """What an operator should know of a partition that continues: the kind of problem, why, and what to do."""
 
     tp: TopicPartition
     kind: str
@@ -163,7 +165,7 @@ class Engine(Protocol):
         """Begin (or begin again) to mirror these partitions."""
 
     def hold(self, tps: Iterable[TopicPartition]) -> None:
-        """Read no more of these; what is in flight goes on. `release` continues where they stood."""
+        """Read no more of these; what is in flight continues. `release` continues where they stood."""
 
     def release(self, tps: Iterable[TopicPartition]) -> None:
         """Read on where `hold` stopped."""
@@ -171,8 +173,8 @@ class Engine(Protocol):
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Stop these for good: they leave `positions`."""
 
-    def round(self, wait_seconds: float) -> list[Incident]:
-        """One round: wait at most so long for records, map and produce what is there, take acknowledgements."""
+    def poll(self, wait_seconds: float) -> list[Incident]:
+        """Wait at most so long for records, map and produce what is there, take acknowledgements; returns incidents."""
 
     def serve(self, wait_seconds: float) -> list[Incident]:
         """Take acknowledgements only."""
@@ -206,8 +208,8 @@ class Engine(Protocol):
     def drain(self, timeout_seconds: float) -> bool:
         """Read no more, wait for what is in flight; false if some wasn't acknowledged in time."""
 
-    def cut(self) -> None:
-        """Drop what hasn't been sent yet: the right to produce is gone."""
+    def abort_unsent(self) -> None:
+        """Drop what isn't sent yet: this worker may no longer produce."""
 
     def close(self) -> None:
         """Release both connections, without waiting long for brokers that are down."""

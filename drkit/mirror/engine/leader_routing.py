@@ -1,4 +1,4 @@
-"""Who reads and who writes which partition: a fetcher per source broker, a sender per target broker, by leadership.
+"""Which broker each partition is read from and written to: a fetcher per source broker, a sender per target broker.
 
 Leaders come from the clusters' metadata; partitions are looked at again when something new was heard
 of leaders, and those that have no reader or writer yet at every tick.
@@ -58,7 +58,7 @@ class LeaderRouting:
         self._unplaced.update(dict.fromkeys(self._flow.moving))
         self._flow.moving.clear()
         for partition in list(self._unplaced):
-            if partition.goes_on:
+            if partition.active:
                 self._place(partition)
             else:
                 del self._unplaced[partition]
@@ -72,7 +72,7 @@ class LeaderRouting:
                 raise fetcher.failure
 
     async def learn(self) -> None:
-        """Learn who leads new topics, then have their partitions read and written at once."""
+        """Look up the leaders of new topics, then have their partitions read and written at once."""
         flow = self._flow
         topics = {tp.topic for tp in flow.partitions}
         names = {partition.target_topic for partition in flow.partitions.values()}
@@ -95,7 +95,7 @@ class LeaderRouting:
         if fetcher is None:
             self._flow.source.refresh()
         if sender is None:
-            self._mind_leaderless(partition)
+            self._drop_leaderless(partition)
             return
         partition.led()
         if fetcher is not None:
@@ -132,7 +132,7 @@ class LeaderRouting:
                 sender.pump()
         return sender
 
-    def _mind_leaderless(self, partition: BatchPartition) -> None:
+    def _drop_leaderless(self, partition: BatchPartition) -> None:
         """What is queued for a partition that nobody leads, or whose former leader still owes answers, doesn't
         stay in memory for long.
         """
@@ -141,10 +141,10 @@ class LeaderRouting:
             what = "the former leader of" if partition.outstanding else "no broker leads"
             then = "on the target doesn't answer" if partition.outstanding else "on the target"
             reason = f"{what} {partition.target_topic}:{partition.tp.partition} {then}"
-            self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+            self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
 
     def _set_aside(self) -> None:
-        """What waits for brokers that don't answer is counted apart, and no more of it is read."""
+        """Batches that wait for brokers that don't answer are counted apart, and their partitions aren't read."""
         aside = 0
         for partition in self._flow.partitions.values():
             if partition.writer is None:

@@ -1,4 +1,4 @@
-"""What the batch engine keeps of one partition while it mirrors it: the queue between reading and writing.
+"""The batch engine's state of one partition: the queue between reading and writing.
 
 Admission gives every run its place on the target before anything is sent: sequence number, target
 offset, mapping row where the delta changes. In preserve mode a hole of the source (a marker, an
@@ -18,10 +18,9 @@ from drkit.kafka.protocol.coalescing import Found
 from drkit.kafka.protocol.fetch_produce import Payload, id_bytes
 from drkit.kafka.protocol.record_batch import header, next_sequence
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
-from drkit.mirror.engine.inflight_window import InFlight, Mark
+from drkit.mirror.engine.inflight_window import InFlight, Mark, SharedInFlight
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.range_digests import RangeDigests
-from drkit.mirror.engine.shared_window import SharedInFlight
 from drkit.mirror.engine.source_epochs import SourceEpochs
 from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping
@@ -45,7 +44,7 @@ _ABOUT_TARGET = frozenset(
 
 
 class Reader(Protocol):
-    """Who fetches a partition: the fetcher of the broker that it is read from."""
+    """Fetches a partition: the fetcher of the broker that it is read from."""
 
     def touch(self, partition: BatchPartition) -> None:
         """Its position changed, or whether it is to be read."""
@@ -55,7 +54,7 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Who produces a partition: the sender of the broker that leads it on the target."""
+    """Produces a partition: the sender of the broker that leads it on the target."""
 
     stuck: bool
 
@@ -109,7 +108,7 @@ class Markers:
 
 
 class BatchPartition:
-    """One partition since it was started; starting it anew makes a new object, so late answers can't mix in.
+    """One partition since it was started; starting it again makes a new object, so late answers can't mix in.
 
     Fetcher, sequencer and sender move it through its states with the methods here and assign nothing themselves:
 
@@ -132,7 +131,8 @@ class BatchPartition:
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
     `apart`: nothing may follow what was sent last before that is answered. `ranges`: folds what is acknowledged into
     range digests, where they are kept. `shared`: its target has other writers too, so that no offset is expected and
-    no row is kept. `source_topic_id`, `target_topic_id`: Kafka's 16 bytes; none where it isn't known.
+    no row is kept; `target_leader_epoch`: as `PartitionStart`'s. `source_topic_id`, `target_topic_id`: Kafka's 16
+    bytes; none where it isn't known.
     """
 
     __slots__ = (
@@ -174,6 +174,7 @@ class BatchPartition:
         "shared",
         "source_epochs",
         "source_topic_id",
+        "target_leader_epoch",
         "target_topic",
         "target_topic_id",
         "tp",
@@ -199,6 +200,7 @@ class BatchPartition:
         self.next_fetch = self.next_admit = self.next_source = start.source_offset
         self.next_target = start.target_offset
         self.shared = start.shared
+        self.target_leader_epoch = start.target_leader_epoch
         window = SharedInFlight if start.shared else InFlight
         self.window: InFlight = window(start.source_offset, start.target_offset)
         self.queue: deque[Append | Markers] = deque()
@@ -236,8 +238,8 @@ class BatchPartition:
         return self.keeping or self.resting or self.filling
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it belongs to the engine and doesn't stand still."""
+    def active(self) -> bool:
+        """Whether it belongs to the engine and isn't halted."""
         return self.wanted and self.incident is None
 
     def read_by(self, reader: Reader | None) -> None:
@@ -348,7 +350,7 @@ class BatchPartition:
     # -- writing -----------------------------------------------------------------------------------
 
     def written_by(self, writer: Writer | None) -> None:
-        """It is produced there from now on, by another leader or the same one anew; None: nowhere."""
+        """It is produced there from now on, by another leader or the same one again; None: nowhere."""
         self.writer = writer
         self._end_checked_on = None  # another leader's time: also where the same one leads again
 
@@ -393,13 +395,11 @@ class BatchPartition:
 
     def end_is_known(self, connection: object) -> bool:
         """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
-        no place is expected.
+        no place is expected, but that nothing was lost since the log was looked at.
         """
-        if self.shared:
-            return True
         if self._end_checked_on is not connection:
             return False
-        rested = not self.known and self.outstanding == 0
+        rested = not self.known and self.outstanding == 0 and not self.shared
         return not (rested and time.monotonic() - self._end_known_at > _REST_SECONDS)
 
     def ask_end(self) -> None:
@@ -408,10 +408,12 @@ class BatchPartition:
         self.apart = True
 
     def end_answered(self, connection: object, end: int | None) -> bool:
-        """Whether its log ends on the target where the next append is due; None: that isn't known."""
+        """Whether its log ends on the target where the next append is due; None: that isn't known, or another leader's
+        time has begun there since the log was looked at.
+        """
         self.outstanding -= 1
         self.apart = False
-        if end != self.window.position.target_end:
+        if end is None or (not self.shared and end != self.window.position.target_end):
             return False
         self._end_checked_on, self._end_known_at = connection, time.monotonic()
         return True
@@ -493,7 +495,7 @@ class BatchPartition:
         return self._drop_queue()
 
     def handed_over(self) -> PartitionStart | None:
-        """Where it goes on elsewhere: what was admitted is all acknowledged. None where that isn't so."""
+        """Where it continues elsewhere: what was admitted is all acknowledged. None where that isn't so."""
         position = self.window.position
         busy = self.outstanding or self.queue or self.asleep or self.incident or self.ending
         if busy or position != (self.next_source, self.next_target):

@@ -1,7 +1,7 @@
 """One producer id per link, for ever: what makes each append of its mirrors conditional.
 
 A broker takes an append of a producer id only if its sequence number follows the last one it has in
-that partition. Every worker of a link writes with the same id and goes on with the sequence that the
+that partition. Every worker of a link writes with the same id and continues with the sequence that the
 leader knows, so of two workers that believe they are the one (or of one and its own late request)
 only the first gets its batch in; the other's is refused, never doubled.
 

@@ -1,8 +1,8 @@
 """The range digests of one partition, folded from the appends that the target acknowledged. Pure.
 
-A range goes on while batches are forwarded as they were, each behind the one before it, with one delta. Between two
+A range continues while batches are forwarded as they were, each behind the one before it, with one delta. Between two
 of them the target may have markers, which stand for holes of the source: they hold no records, and both ends of the
-range and every batch's place are bound. It ends where a batch was rebuilt (what drkit put together anew is proven by
+range and every batch's place are bound. It ends where a batch was rebuilt (what drkit put together again is proven by
 nothing but a comparison with the source), where the delta changes, and when it is large.
 
 Digests are added up, so there is no state but numbers: what is open is a tuple that is replaced as a whole, which

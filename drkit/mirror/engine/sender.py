@@ -10,10 +10,11 @@ its first batch, old records) nothing else of the partition is under way (`Batch
 A log may have lost its tail, and its broker the producer with it: then the broker takes any sequence number, and
 records would land below their place. So before the first append on a connection, or after another leader's time, the
 log's end is asked for on the connection that will carry the append; it must be the expected offset. Where the broker
-may have forgotten the producer, it is asked for again after a rest.
+may have forgotten the producer, it is asked for again after a rest. Where others write the target, too, the end tells
+nothing: there the leader must be that of the epoch in which the log was looked at.
 
 Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
-follows the one before it, which makes it conditional. Where the fate of a request isn't known, its
+follows the one before it, which makes it conditional. Where the outcome of a request isn't known, its
 partitions stand still until the runtime has looked at the target (`drkit.mirror.resume.partition_resume`).
 """
 
@@ -27,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from drkit.kafka.admin.admin_connection import describe, error_class
-from drkit.kafka.client.connection import Connection, Reply, Told
+from drkit.kafka.client.connection import Connection, Reply, ResponseCallback
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.client.log_end import LogEndsRequest, LogEndsResponse
 from drkit.kafka.protocol.fetch_produce import Payload, Produce, Produced, ProduceReply, TopicIds
@@ -207,9 +208,10 @@ class Sender:
         """Ask where partitions end that have nothing under way; nothing of them is sent before the answer."""
         if not partitions:
             return
-        asked: dict[str, list[int]] = {}
+        asked: dict[str, list[tuple[int, int]]] = {}
         for partition in partitions:
-            asked.setdefault(partition.target_topic, []).append(partition.tp.partition)
+            place = partition.tp.partition, partition.target_leader_epoch
+            asked.setdefault(partition.target_topic, []).append(place)
             partition.ask_end()
         self._hand_over(connection, LogEndsRequest(asked), partial(self._settle_ends, connection, partitions))
 
@@ -218,16 +220,16 @@ class Sender:
         request = WriteTxnMarkers(partition.producer_id, 0, partition.target_topic, partition.tp.partition, count)
         self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
 
-    def _hand_over(self, connection: Connection, request: Any, settle: Told) -> None:
+    def _hand_over(self, connection: Connection, request: Any, settle: ResponseCallback) -> None:
         """Send a request; settle it once it is answered, or with why it can't be sent."""
         self._sent_at.append(time.monotonic())
         told = partial(self._answered, settle)
         try:
-            connection.tell(request, told)
+            connection.send_with_callback(request, told)
         except (*StreamError, NotImplementedError) as error:
             asyncio.get_running_loop().call_soon(told, Reply(None, error))
 
-    def _answered(self, settle: Told, reply: Reply) -> None:
+    def _answered(self, settle: ResponseCallback, reply: Reply) -> None:
         self._sent_at.popleft()
         if self._closed:
             return  # the position stays where it was
@@ -257,9 +259,9 @@ class Sender:
                     why = f"the target answered {describe(error_class(end.error))}"
                 else:
                     why = f"the target's log ends at {end.offset}, not at {due}: nothing was written"
-                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, why)
+                self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, why)
             self._flow.settle(partition)
-            self._go_on(partition)
+            self._continue(partition)
 
     def _settle_batches(self, taken: Taken, reply: Reply) -> None:
         reason, results = "", {}
@@ -275,12 +277,12 @@ class Sender:
             result = results.get((partition.target_topic, partition.tp.partition))
             if result is None:
                 self._flow.free([item])
-                self._flow.stand_still(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
+                self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
             else:
                 self._settle(partition, item, result)
-            self._go_on(partition)
+            self._continue(partition)
 
-    def _go_on(self, partition: BatchPartition) -> None:
+    def _continue(self, partition: BatchPartition) -> None:
         """Something of it was answered: what waited for that may be sent."""
         if partition in self._led and partition.incident is None:
             self.offer(partition)
@@ -294,7 +296,7 @@ class Sender:
                 flow.records += item.count
                 flow.bytes += item.size
             else:
-                flow.stand_still(partition, IncidentKind.MISPLACED, misplaced)
+                flow.halt_partition(partition, IncidentKind.MISPLACED, misplaced)
         elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
             self._refused(partition, item, result)
         elif result.error:
@@ -309,7 +311,7 @@ class Sender:
             )
             remedy = _REPEATED.get(result.error, "").format(topic=partition.target_topic)
             kind = IncidentKind.TOPIC_GONE if result.error in ANOTHER_TOPIC else IncidentKind.UNCERTAIN
-            flow.stand_still(partition, kind, reason.strip(), remedy)
+            flow.halt_partition(partition, kind, reason.strip(), remedy)
         flow.settle(partition)
 
     @staticmethod
@@ -325,7 +327,7 @@ class Sender:
             f"({item.size} bytes): {name} {result.message}".rstrip()
         )
         remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {TRIED_AGAIN}"
-        self._flow.stand_still(partition, IncidentKind.REJECTED, reason, remedy)
+        self._flow.halt_partition(partition, IncidentKind.REJECTED, reason, remedy)
 
     def _settle_markers(self, partition: BatchPartition, item: Markers, reply: Reply, *, last: bool) -> None:
         flow = self._flow
@@ -348,12 +350,12 @@ class Sender:
         if last:
             flow.free([item])
         if failed is not None:
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, failed)
+            flow.halt_partition(partition, IncidentKind.UNCERTAIN, failed)
         elif last and partition.incident is None:
             partition.markers_written(item)
             flow.markers += item.count
         flow.settle(partition)
-        self._go_on(partition)
+        self._continue(partition)
 
     def _refuse_markers(self, partition: BatchPartition, name: str) -> None:
         """From now on holes change the delta."""

@@ -1,7 +1,9 @@
-"""Admission: what was read gets its place on the target, and the mapping rows it needs are made durable first.
+"""Sequencing: what was read gets its target offsets and sequence numbers, once its mapping rows are durable.
+
+`BatchPartition.admit` (`partition_queue.py`) numbers the appends of one partition; this does it for a whole response.
 
 Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
-it in the meantime; the others go on. Where the link alters records, `alteration_thread.py` comes first.
+it in the meantime; the others continue. Where the link alters records, `transform/alteration_thread.py` comes first.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
-from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
 from drkit.kafka.protocol.records import Damaged
+from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
 from drkit.mirror.engine.batch_splitter import Piece, TooLarge, pieces
 from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
 from drkit.mirror.engine.partition_queue import BatchPartition, Writer
-from drkit.mirror.transform.alteration_thread import AlterationThread, AlteredPart
+from drkit.mirror.transform.transform_thread import AlterationThread, AlteredPart
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping
@@ -101,7 +103,7 @@ class Sequencer:
         return self._queue(read, AlteredPart(found, ended, last=True))
 
     async def _admit_part(self, read: Read, part: AlteredPart) -> bool:
-        """See `drkit.mirror.transform.alteration_thread.AdmitPart`."""
+        """See `drkit.mirror.transform.transform_thread.AdmitPart`."""
         partition = read.partition
         rows = self._queue(read, part)
         if rows:
@@ -113,15 +115,15 @@ class Sequencer:
         return True
 
     def _follows(self, read: Read) -> bool:
-        """Whether what was read is what comes next for a partition that goes on."""
+        """Whether what was read is what comes next for a partition that continues."""
         flow, partition = self._flow, read.partition
-        if not partition.goes_on:
+        if not partition.active:
             return False
         if not partition.follows(
             read.begin, read.batches[-1].last_offset + 1
         ):  # never: what is between would be taken for a hole of the source
             reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, reason)
+            flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
             return False
         return True
 
@@ -135,13 +137,13 @@ class Sequencer:
         if reasons:
             flow.rebuilt.update(reasons)
         if part.error is not None:
-            flow.end_after(partition, *_incident(partition, part.error))
+            flow.halt_after_queue(partition, *_incident(partition, part.error))
         if (why := partition.take_deviation()) is not None:
             flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
-        """Make rows durable, then let their partitions go on; withdrawn ones sleep until they are forgotten."""
+        """Make rows durable, then let their partitions continue; withdrawn ones sleep until they are forgotten."""
         withdrawn: frozenset[TopicPartition] = frozenset()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
@@ -159,7 +161,7 @@ class Sequencer:
             if partition.tp in withdrawn:
                 continue
             stashed = self._stash.pop(partition, [])
-            if not partition.goes_on:
+            if not partition.active:
                 continue
             partition.rows_kept()
             if (sender := partition.offer()) is not None:

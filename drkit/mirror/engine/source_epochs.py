@@ -1,4 +1,4 @@
-"""Of which leader epoch a source's batches are, as they were read: what tells a log that lost its tail. Pure.
+"""The leader epochs of a source's batches, as they were read: they show whether a log lost its tail. Pure.
 
 The pair (offset, epoch of the batch below it) is what a log is compared by (`drkit.kafka.admin.source_divergence`): a
 Fetch carries that of the next offset to be read, a watermark keeps that of what is mirrored. Never one for the other:

@@ -1,4 +1,4 @@
-"""Capturing where consumer groups stand on the source, within a second of each commit.
+"""Captures consumer groups' committed offsets on the source, within a second of each commit.
 
 A look costs the coordinators little: the ends of their own log tell which groups can have changed
 since the last look (`drkit.kafka.groups.offsets_topic`), and only these are asked for, all groups of a
@@ -8,12 +8,12 @@ answer from just before the record that moved it), and every group now and then.
 
 Only what changed is written, and each position again at least every `REFRESH_SECONDS` (longer where
 there are very many), so that `captured_at` shows how fresh it is. What groups stood at over time goes to
-the timeline (`drkit.mirror.groups.group_history`). A group that was deleted on the source is forgotten, but only
+the timeline (`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only
 after a listing that all coordinators took part in. A single offset that its group no longer has stays as
 captured: its age shows, and a position too many is harmless where one too few is not.
 
-Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.unmovable_groups` keeps their
-names.
+Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.unmovable_groups_capture` keeps
+their names.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from typing import Protocol
 
 from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
-from drkit.mirror.groups.group_history import Series, Timeline
-from drkit.mirror.groups.unmovable_groups import UnmovableGroups
+from drkit.mirror.groups.history_thinning import Series, Timeline
+from drkit.mirror.groups.unmovable_groups_capture import UnmovableGroups
 from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.groups.group_history import GroupState
 from drkit.model.offsets import GroupPosition
-from drkit.model.timeline import GroupState
 from drkit.model.topology import Link
+from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.timeline import TimelineStore
 from drkit.store.transactions import suspect
@@ -99,13 +101,14 @@ class GroupCapture:
 
         Raises:
             Unreachable: the source or the store doesn't answer.
+            Refused: groups that were captured are hidden now; all others are captured.
         """
         self._load()
         begun = now()
-        changes = self._changes.look()
+        changes = self._changes.refresh()
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
-        self._unmovable.look(self._listing, self._covers)
+        self._unmovable.update(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
         fetched = self._source.fetch(asked) if asked else FetchedOffsets()
@@ -117,12 +120,18 @@ class GroupCapture:
             self._said.pop(group, None)
         unasked = set(covered).difference(asked, fetched.failures)
         changed = self._keep(fetched, begun, unasked)
-        self._unsaved += self._timeline.look(begun, ended, self._standing, changed, self._failing)
+        self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._failing)
         self._note_seen([*fetched.offsets, *unasked], fetched.failures, begun)
-        if self._listing.complete:
-            self._forget(set(self._listing.groups), ended)
+        hidden = self._forget(set(self._listing.groups), ended) if self._listing.complete else {}
         self._save_states()
         self._changes.taken(again=fetched.failures)
+        if hidden:
+            group, why = next(iter(hidden.items()))
+            raise Refused(
+                f"positions of {and_more(sorted(hidden))} can't be captured any more: {why}",
+                meaning="They stay as they were captured last",
+                remedy=f"Grant drkit's principal DESCRIBE on group {group}, or leave it out (exclude_groups)",
+            )
         return len(self._kept)
 
     def _load(self) -> None:
@@ -182,8 +191,13 @@ class GroupCapture:
             self._failing.setdefault(group, self._looked_at or at)
         self._looked_at = at
 
-    def _forget(self, existing: set[str], at: datetime) -> None:
-        gone = sorted({group for group, _ in self._standing} - existing)
+    def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
+        """Forget groups that are no more. Returns those that a cluster only doesn't list any more, with the reason: it
+        leaves out what drkit's principal may not see, and says so where it is asked for by name."""
+        missing = {group for group, _ in self._standing} - existing
+        asked = self._source.fetch(missing) if missing else FetchedOffsets()
+        hidden = asked.failures
+        gone = sorted(group for group in missing - hidden.keys() if not asked.offsets.get(group))
         if gone:
             self._store.forget_group_positions(self._link.id, gone)
             log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
@@ -193,6 +207,7 @@ class GroupCapture:
                 del self._kept[key]
             for series in [series for series in self._standing if series[0] in names]:
                 del self._standing[series]
+        return hidden
 
     def _save_states(self) -> None:
         if self._unsaved:
@@ -225,7 +240,7 @@ class _Changes:
         self._swept_at: float | None = None
         self._all = True
 
-    def look(self) -> _Changes:
+    def refresh(self) -> _Changes:
         """Look at the coordinators' log."""
         self._looked_at = self._clock()
         self._log = self._source.offsets_log()

@@ -11,7 +11,7 @@ that names the partition, counted from a common beginning. That beginning is an 
 producer had no decision in the making, seen by the ends of all these logs (`Tracker.anchor`).
 
 Where the count is in doubt (a marker twice after a coordinator's failover, a log that can't be followed) everything
-known of the producer is dropped and it is anchored anew; what lies between is then known only as a whole: it is on the
+known of the producer is dropped and it is anchored again; what lies between is then known only as a whole: it is on the
 target once all is that stood before the new anchor.
 """
 
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import DECISIONS, CommitRecord, Status, TransactionEntry
+from drkit.model.groups.transactions import GroupTransaction
 from drkit.model.topology import TopicPartition
-from drkit.model.transactions import GroupTransaction
 
 MOST = 4_000
 """So many commits of a link are kept: no more than the ring of `drkit.store.transactions` surely holds."""

@@ -1,4 +1,4 @@
-"""Watching groups that commit their offsets in transactions, so that a failover places them by what reached the target.
+"""Watches groups that commit offsets in transactions, so that a failover places them by what reached the target.
 
 What a look costs where there are none: one request a broker every few seconds (who writes transactions to the
 coordinators' log). Where there are some, the logs that matter are followed as they grow: the coordinators' parts with
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.transactions import TransactionAdmin
 from drkit.kafka.client.log_tail import LogTail
@@ -39,7 +39,7 @@ _SAVE_AGAIN_SECONDS = 5.0
 
 
 class TransactionWatch:
-    """Watches one link's source. `look` is called by one thread.
+    """Watches one link's source. `check` is called by one thread.
 
     Args:
         link: which groups and topics.
@@ -63,7 +63,7 @@ class TransactionWatch:
         self._counts: dict[str, int] = {}
         self._refused: str | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Find new transactional producers, anchor what isn't.
 
         Raises:
@@ -110,7 +110,7 @@ class TransactionWatch:
         try:
             return self._admin.groups_beside_transactions(groups)
         except (Refused, AuthenticationError):
-            return set()  # `look` says what to grant
+            return set()  # `check` says what to grant
 
     def close(self) -> None:
         """Keep what was seen, give up the connections."""
@@ -210,7 +210,7 @@ class _Following:
 
     @property
     def failed(self) -> str | None:
-        """Why it can't go on."""
+        """Why it can't continue."""
         return self._gone or (None if self.tail.failure is None else str(self.tail.failure))
 
     def begin(self, places: dict[TopicPartition, int]) -> None:

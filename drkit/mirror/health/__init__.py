@@ -1,1 +1,1 @@
-"""What keeps a partition from moving, or its target from being whole: noticed, told, cleared."""
+"""Detects partitions that don't progress and targets that lost records; records and clears these problems."""

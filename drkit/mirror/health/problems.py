@@ -1,4 +1,4 @@
-"""Problems of a link: kept in the store before anything goes on, and what stands still because of them."""
+"""Problems of a link, durable in the store before anything continues, and the partitions that they halt."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ else every ten seconds, all such partitions in a few requests.
 | it doesn't | `target_purged` names the stretch: it counts as not mirrored, no position in it is exact |
 | an operator cleared that problem | what it named is accepted: only what goes beyond its end is told |
 
-The partition goes on: what comes next has its place, and only an operator can decide about what is gone.
+The partition continues: what comes next has its place, and only an operator can decide about what is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
-from drkit.mapping.target_start import Told, accepted_until, missing_until, purge_problem
+from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until, purge_problem
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.link_state import TARGET_PURGED
@@ -83,14 +83,14 @@ class PurgeWatch:
         """Judge partitions that are to be started: their rows may have been set right.
 
         Raises:
-            Unreachable: as `look`.
+            Unreachable: as `check`.
         """
         with self._lock:
             for mark in marks:
                 self._known.pop(mark.tp, None)
-        self.look(marks)
+        self.check(marks)
 
-    def look(self, marks: Iterable[Watermark]) -> None:
+    def check(self, marks: Iterable[Watermark]) -> None:
         """Judge partitions whose log starts were just seen.
 
         Raises:
@@ -159,7 +159,7 @@ class PurgeWatch:
 
     def _tell(self, mark: Watermark, missing: OffsetRange, note: str | None) -> None:
         tp, link = mark.tp, self._link.id
-        told = Told.parse(note)
+        told = ReportedPurge.parse(note)
         recorded = self._problems.has(TARGET_PURGED, tp)
         accepted = accepted_until(told, mark.epoch, recorded=recorded)
         begin, end = max(missing.begin, accepted), missing.end
@@ -176,6 +176,6 @@ class PurgeWatch:
             halted=False,
             unsure=(begin, end),
         )
-        fresh = str(Told(mark.epoch, accepted, end))
+        fresh = str(ReportedPurge(mark.epoch, accepted, end))
         if fresh != note:  # after the problem: one that was only noted would count as accepted
             self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

@@ -1,4 +1,4 @@
-"""Partitions that don't move though they are tried again and again: each becomes a problem, and clears by itself.
+"""Partitions that make no progress although they are retried: each becomes a problem, and clears by itself.
 
 A try fails for whatever reason: an append that the target refuses, a read that the source refuses, a partition that
 can't be aligned, offsets that nobody tells. One failure means nothing; where one after the other fails and the
@@ -103,9 +103,9 @@ class Stalls:
         with self._lock:
             self._stalls[tp] = _Stall(at, at, 0, "", "", position, told=reason)
 
-    def look(
+    def check(
         self,
-        sights: Iterable[PartitionObservation],
+        observations: Iterable[PartitionObservation],
         positions: Mapping[TopicPartition, tuple[int, int]],
         *,
         healthy: bool,
@@ -113,14 +113,14 @@ class Stalls:
         """Tell of partitions that don't move, and settle what is told of those that do.
 
         Args:
-            sights: this worker's partitions.
+            observations: this worker's partitions.
             positions: where each is, on the source and on the target.
             healthy: whether both clusters and the store answer, and this worker may write.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
-        seen = {sight.tp: sight for sight in sights}
+        seen = {observation.tp: observation for observation in observations}
         self._find_silent(seen, healthy=healthy)
         for kind in RETRIED:
             for tp in self._problems.with_kind(kind):
@@ -135,7 +135,7 @@ class Stalls:
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
             elif healthy and self._is_due(stall):
                 self._tell(tp, stall)
-            elif not healthy and stall.told is None:  # an outage is told elsewhere: the tries begin anew after it
+            elif not healthy and stall.told is None:  # an outage is told elsewhere: the tries begin again after it
                 with self._lock:
                     self._stalls.pop(tp, None)
 
@@ -151,7 +151,7 @@ class Stalls:
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
 
     def _find_silent(self, seen: Mapping[TopicPartition, PartitionObservation], *, healthy: bool) -> None:
-        for stuck in self._silent.look(seen.values(), healthy=healthy):
+        for stuck in self._silent.check(seen.values(), healthy=healthy):
             at = self._clock()
             with self._lock:
                 if stuck.tp not in self._stalls:
@@ -165,7 +165,9 @@ class Stalls:
         with self._lock:
             self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
 
-    def _is_over(self, stall: _Stall, sight: PartitionObservation | None, position: tuple[int, int] | None) -> bool:
+    def _is_over(
+        self, stall: _Stall, observation: PartitionObservation | None, position: tuple[int, int] | None
+    ) -> bool:
         if position is not None:
             if stall.position is None:
                 stall.position = position
@@ -173,8 +175,8 @@ class Stalls:
                 return True
         if self._clock() - stall.last < CALM_SECONDS:
             return False
-        gone = sight is None and position is None  # nobody tries it any more
-        return gone or (sight is not None and sight.source_end <= sight.mirrored_through)
+        gone = observation is None and position is None  # nobody tries it any more
+        return gone or (observation is not None and observation.source_end <= observation.mirrored_through)
 
     def _is_due(self, stall: _Stall) -> bool:
         if not stall.reason:
@@ -182,7 +184,7 @@ class Stalls:
         return stall.tries == 0 or (stall.tries >= TRIES and self._clock() - stall.since >= SECONDS)
 
     def _tell(self, tp: TopicPartition, stall: _Stall) -> None:
-        tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # told anew only where they have doubled
+        tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # told again only where they have doubled
         how = f"{max(TRIES, tries)} tries or more failed, the last one: " if stall.tries else ""
         told = f"{tp} does not move: {how}{stall.reason}"
         if told != stall.told or not self._problems.has(NOT_MOVING, tp):

@@ -7,7 +7,7 @@ A partition waits while
 - both clusters and the store answer, and this worker has the right to write.
 
 Anything else is an outage or an order: it is told elsewhere, a restart would not help, and the clock
-begins anew. When one has waited for too long, its engine (or a client in it) is taken to be stuck, and
+begins again. When one has waited for too long, its engine (or a client in it) is taken to be stuck, and
 the process is to be replaced by a new one.
 """
 
@@ -22,7 +22,7 @@ from drkit.model.topology import LinkId, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionObservation:
-    """One look at one partition.
+    """One observation of one partition.
 
     Args:
         tp: which.
@@ -78,11 +78,11 @@ class Watchdog:
         self._clock = clock
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}
 
-    def look(self, sights: Iterable[PartitionObservation], *, healthy: bool) -> list[Stuck]:
-        """Take one look; returns the stuck partitions, the longest first.
+    def check(self, observations: Iterable[PartitionObservation], *, healthy: bool) -> list[Stuck]:
+        """Take one round of observations; returns the stuck partitions, the longest first.
 
         Args:
-            sights: all partitions of this worker.
+            observations: all partitions of this worker.
             healthy: whether both clusters and the store answer, and this worker may write.
         """
         at = self._clock()
@@ -91,13 +91,13 @@ class Watchdog:
             return []
         waiting: dict[TopicPartition, tuple[int, float]] = {}
         stuck: list[Stuck] = []
-        for sight in sights:
-            if not sight.waits:
+        for observation in observations:
+            if not observation.waits:
                 continue
-            before = self._waiting.get(sight.tp)
-            since = at if before is None or before[0] != sight.mirrored_through else before[1]
-            waiting[sight.tp] = (sight.mirrored_through, since)
+            before = self._waiting.get(observation.tp)
+            since = at if before is None or before[0] != observation.mirrored_through else before[1]
+            waiting[observation.tp] = (observation.mirrored_through, since)
             if at - since >= self._patience:
-                stuck.append(Stuck(sight.tp, sight.mirrored_through, sight.source_end, at - since))
+                stuck.append(Stuck(observation.tp, observation.mirrored_through, observation.source_end, at - since))
         self._waiting = waiting
         return sorted(stuck, key=lambda each: (-each.seconds, each.tp))

@@ -1,1 +1,1 @@
-"""Where a partition continues after it stopped, shown by both logs."""
+"""Where a partition continues after it stopped, proven by both logs."""

@@ -1,4 +1,4 @@
-"""Looking for records of the mirror's own that landed below their place, before anything is written behind them.
+"""Finds records of the mirror's own that landed below their place, before anything is written behind them.
 
 A target that lost its tail and then took an append ends where it should, or anywhere: its end alone says nothing. So
 where a partition has nothing beyond its watermark that is verified anyway, the last record below its end is compared
@@ -75,7 +75,9 @@ class MisplacedRecords:
         for seen in looked_at:
             row = self._store.last_valid_mapping(self._link, seen.tp, seen.topic.state.epoch, seen.target_end - 1)
             if row is None:
-                doubted.add(seen.tp)
+                # Below the first row stands what was there before this epoch: it says nothing while its end is there.
+                if seen.watermark is None or seen.target_end < seen.watermark.target_end:
+                    doubted.add(seen.tp)
                 continue
             target = TopicPartition(seen.topic.state.target_topic, seen.tp.partition)
             lowest = max(seen.target_start, row.target_offset, seen.target_end - _LAST)
@@ -83,9 +85,9 @@ class MisplacedRecords:
                 if offset - row.delta >= seen.source_start:
                     meant[LogPosition(target, offset)] = seen, LogPosition(seen.tp, offset - row.delta)
         seconds = max(_PEEK_SECONDS, len(meant) * _PEEK_SECONDS_A_PLACE)
-        there = self._target.peek(meant, seconds=seconds) if meant else {}
+        there = self._target.probe_records(meant, seconds=seconds) if meant else {}
         held = {place for place, peeked in there.items() if peeked.offset == place.offset}
-        here = self._source.peek([meant[place][1] for place in held], seconds=seconds) if held else {}
+        here = self._source.probe_records([meant[place][1] for place in held], seconds=seconds) if held else {}
         for place, (seen, source) in meant.items():
             unread = there[place].reason is not None
             if unread or (place in held and not _same(there[place], here[source], source, seen)):

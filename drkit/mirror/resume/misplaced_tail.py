@@ -4,7 +4,7 @@
     landed    … 968 969 | 1000 … 1029                  at target offsets 970 to 999
 
 They can't be removed from a log's tail, and what was lost can't be put below them. So they stay where they are, a
-second copy that no mapping row points at, and all from the first lost record on is copied anew behind them:
+second copy that no mapping row points at, and all from the first lost record on is copied again behind them:
 
     row       970 -> 1000                              target 1000 … 1029: 970 … 999, then 1030 …: 1000 …
 

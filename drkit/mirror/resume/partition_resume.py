@@ -1,4 +1,4 @@
-"""Exact resume: what both logs and the store say about a partition, and so where its mirror goes on.
+"""Exact resume: what both logs and the store say about a partition, and so where its mirror continues.
 
 `drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
 it, in the order that makes a crash at any moment repeatable:
@@ -22,9 +22,9 @@ What is out of the ordinary:
 | `source_truncated` | the source lost what was mirrored (`divergence`) | stands still until an operator decides |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
 | (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
-| `records_misplaced` | the mirror's own records stand below their place | a new row, copied anew behind them |
+| `records_misplaced` | the mirror's own records stand below their place | a new row, copied again behind them |
 | `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
-| `retention_gap` | the source's log starts above the next offset | the lost offsets are named; goes on from the start |
+| `retention_gap` | the source's log starts above the next offset | the lost offsets are named; continues at the start |
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _LeaderMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a partition goes on, and the watermark that was kept for it."""
+    """Where a partition continues, and the watermark that was kept for it."""
 
     start: PartitionStart
     watermark: Watermark
@@ -86,7 +86,7 @@ class Halt:
 
 
 class Resumer:
-    """Finds where partitions go on, and repairs what the store says. Used by one thread.
+    """Finds where partitions continue, and repairs what the store says. Used by one thread.
 
     Args:
         link: the link.
@@ -120,10 +120,11 @@ class Resumer:
         self._verifier = verifier
         self._producer = producer
         self._committed = committed
+        self._notes = whole
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
         self.denied: dict[TopicPartition, DrkitError] = {}
-        """Of the last call of `resume`: partitions that a cluster denied looking at; the others went on."""
+        """Of the last call of `resume`: partitions that a cluster denied looking at; the others continued."""
         self.replaced: set[TopicPartition] = set()
         """Of the last call, too: partitions whose topic is another one than the known one on some side."""
 
@@ -133,7 +134,7 @@ class Resumer:
         stop: threading.Event,
         doubted: Collection[TopicPartition] = (),
     ) -> list[Resumed]:
-        """Where these partitions go on. Those that stand still have a problem; those that have neither
+        """Where these partitions continue. Those that stand still have a problem; those that have neither
         couldn't be observed completely now and are to be asked for again. `doubted`: records of these landed
         elsewhere than expected.
 
@@ -325,7 +326,7 @@ class Resumer:
         )
 
     def _shifted(self, seen: Observed, what: str) -> Resumed | None:
-        """Where it goes on, if the tail is the mirror's own and only its offsets differ (`shifted_tail`).
+        """Where it continues, if the tail is the mirror's own and only its offsets differ (`shifted_tail`).
 
         The watermark comes last: until it is there, this is found and done again.
         """
@@ -352,18 +353,18 @@ class Resumer:
         return Resumed(self._start(kept, seen, last, None), kept)
 
     def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt:
-        """Where both sides part, whose records stand there? The mirror's own are told, and copied anew behind."""
+        """Where both sides part, whose records stand there? The mirror's own are told, and copied again behind."""
         found = self._misplaced.difference(seen)
         if found is None:
             mirrored = None if seen.watermark is None else seen.watermark.source_through
             return self._repair(seen, point) if mismatch is None else self._foreign(seen, mismatch, mirrored)
         difference, misplaced = found
         if isinstance(misplaced, Misplaced):
-            return self._go_on_behind(seen, misplaced)
+            return self._copy_behind(seen, misplaced)
         return self._foreign(seen, mismatch or difference.what, misplaced)
 
-    def _go_on_behind(self, seen: Observed, misplaced: Misplaced) -> Resumed:
-        """Copy anew behind records that landed below their place.
+    def _copy_behind(self, seen: Observed, misplaced: Misplaced) -> Resumed:
+        """Copy records again, behind those that landed below their place.
 
         The watermark goes back first: until the last step is done, the stretch is verified, found and done again.
         """
@@ -379,7 +380,7 @@ class Resumer:
             f"{end} on",
             f"A consumer that starts below target offset {end} reads those {end - begin} records twice, out of order: "
             f"records can't be removed from there. Where they are the oldest, `kafka-delete-records` up to {end} "
-            f"removes them. For a copy without them, delete the topic on {self._link.target} and start it anew: "
+            f"removes them. For a copy without them, delete the topic on {self._link.target} and start it again: "
             f"`drkit link resume '{self._link}' --topic {tp.topic} --accept-recreated`. Find out why "
             f"{self._link.target} lost its records",
             halted=False,
@@ -403,7 +404,7 @@ class Resumer:
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
             f"write: {what}",
             "Stop whoever writes to the standby and deny it by ACL (where nobody does, "
-            f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic anew: "
+            f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic again: "
             f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
             0 if unsure_from is None else unsure_from,
         )
@@ -462,7 +463,7 @@ class Resumer:
         return self._conditional(start, seen)
 
     def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
-        """With what makes each append conditional on the one before it."""
+        """The start with producer id and sequence, which make each append conditional on the one before it."""
         sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
         return replace(start, producer_id=self._producer.id(), sequence=sequence)
 
@@ -501,7 +502,7 @@ class Resumer:
         return replace(fresh, behind_since=since)
 
     def _epoch_below(self, seen: Observed, source_offset: int) -> int | None:
-        """The leader epoch of the source's batch below the offset where a partition goes on; None: it isn't known.
+        """The leader epoch of the source's batch below the offset where a partition continues; None: it isn't known.
 
         Where the watermark doesn't tell it, it is read; one of a later leader than was seen at first is of a log that
         may have lost since what was compared.

@@ -1,43 +1,53 @@
-"""Where a link goes on whose target partitions have other writers too (active-active under one name).
+"""Where a link continues whose target partitions have other writers too (active-active under one name).
 
 There is no mapping to go by: the target's end says nothing of this link. But each record that the link
-wrote names the record that it was read as (`drkit.kafka.alteration.provenance`), and they landed in order. So the
-target is read from the last acknowledged record on; the link goes on after the newest one of its own
+wrote names the record that it was read as (`drkit.kafka.transform.provenance`), and they landed in order. So the
+target is read from the last acknowledged record on; the link continues after the newest one of its own
 that it finds there: none is missing, and none is there twice.
 
 Where nothing is known of a partition (it is new to the link, or the store was lost) the whole of it is
-read once.
+read once. So it is where the target has lost what was acknowledged. Others may have written since, so that its end
+tells nothing; but the newest record of the link's stands at a known place (`drkit.store.shared_targets`), where no
+other can stand unless the log was cut. That is looked at whenever a partition is taken up; and it is taken up again
+whenever another leader's time begins on the target, before anything more is appended (`drkit.mirror.engine.sender`,
+`drkit.mirror.health.target_end_watch`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from confluent_kafka import Message
 
-from drkit.kafka.alteration.alteration import Alteration
-from drkit.kafka.alteration.provenance import last_hop
+from drkit.kafka.admin.source_divergence import KIND, remedy_of
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.kafka.transform.provenance import last_hop, read_hop
+from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
 from drkit.mirror.resume.partition_resume import Halt, Resumed, Resumer
-from drkit.mirror.resume.tail_verification import TailVerifier
+from drkit.mirror.resume.tail_verification import TailVerifier, difference_of
+from drkit.mirror.resume.transformed_tail import altered
+from drkit.model.errors import Unreachable
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
+from drkit.store.shared_targets import NewestOwn, newest_own, put_newest_own
 
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 1.0
+_PEEK_SECONDS = 10.0
 
 
 class ProvenanceReader(TailVerifier):
     """Finds what a link wrote among what others wrote."""
 
-    def newest(self, seen: Observed, source_id: str, begin: int, end: int) -> int | None:
-        """The greatest source offset that the target's records in [begin, end) were mirrored from.
+    def newest(self, seen: Observed, source_id: str, begin: int, end: int) -> tuple[int, int] | None:
+        """The greatest source offset that the target's records in [begin, end) were mirrored from, and where it stands.
 
         None where none of them was mirrored from this partition.
 
@@ -48,8 +58,8 @@ class ProvenanceReader(TailVerifier):
         target = seen.topic.state.target_topic
         for record in self._read(self._target, target, seen.tp.partition, begin, end, "read_uncommitted"):
             hop = last_hop(record.headers() or [])  # type: ignore[arg-type]  # bytes, as they were consumed
-            if hop is not None and hop[:3] == (source_id, *seen.tp) and (newest is None or hop.offset > newest):
-                newest = hop.offset
+            if hop is not None and hop[:3] == (source_id, *seen.tp) and (newest is None or hop.offset > newest[0]):
+                newest = hop.offset, int(record.offset() or 0)
         return newest
 
     def oldest(self, there: TopicPartition, tp: TopicPartition, source_id: str, begin: int, end: int) -> int | None:
@@ -59,11 +69,27 @@ class ProvenanceReader(TailVerifier):
         Raises:
             Unreachable: the target doesn't answer.
         """
-        for record in self._read(self._target, *there, begin, end, "read_uncommitted"):
+        for record in self.of_target(there, begin, end):
             hop = last_hop(record.headers() or [])  # type: ignore[arg-type]  # bytes, as they were consumed
             if hop is not None and hop[:3] == (source_id, *tp):
                 return hop.offset
         return None
+
+    def of_target(self, there: TopicPartition, begin: int, end: int) -> Iterator[Message]:
+        """All records of the target's partition `there` in [begin, end).
+
+        Raises:
+            Unreachable: the target doesn't answer.
+        """
+        return self._read(self._target, *there, begin, end, "read_uncommitted")
+
+    def of_source(self, tp: TopicPartition, begin: int, end: int) -> Iterator[Message]:
+        """All records of the source's partition `tp` in [begin, end), as the link's isolation has it.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        return self._read(self._source, *tp, begin, end, self._isolation)
 
     def first(self, tp: TopicPartition, begin: int, end: int, wanted: Callable[[Message], bool]) -> int | None:
         """The offset of the source's first record in [begin, end) that is wanted; None: there is none.
@@ -71,7 +97,7 @@ class ProvenanceReader(TailVerifier):
         Raises:
             Unreachable: the source doesn't answer.
         """
-        records = self._read(self._source, *tp, begin, end, self._isolation)
+        records = self.of_source(tp, begin, end)
         return next((int(record.offset() or 0) for record in records if wanted(record)), None)
 
 
@@ -79,9 +105,12 @@ class SharedResumer(Resumer):
     """As `Resumer`, by provenance alone; `use` first."""
 
     def use(self, reader: ProvenanceReader, alteration: Alteration) -> SharedResumer:
-        """Say who reads the target, and who knows the source's id."""
+        """Set what reads the target, and what knows the source's id."""
         self._reader = reader
         self._alteration = alteration
+        self._places: dict[TopicPartition, int | None] = {}
+        self._lost: set[TopicPartition] = set()
+        self._leader_epochs: dict[TopicPartition, int] = {}
         return self
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
@@ -89,27 +118,72 @@ class SharedResumer(Resumer):
 
         Others move them, so that two reads need not agree.
         """
-        return {} if stop.wait(_SETTLE_SECONDS) else self._target.log_ends(tps, partial=True)
+        self._leader_epochs = self._target.leader_epochs(tps)  # before all that is read there
+        if stop.wait(_SETTLE_SECONDS):
+            return {}
+        return self._target.log_ends([tp for tp in tps if tp in self._leader_epochs], partial=True)
 
-    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:  # noqa: ARG002 - as the base's
-        """None: other writers' records lie between."""
+    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
+        """None by their ends, for other writers' records lie between; which have lost the link's newest record is kept
+        for `_decide`.
+
+        Raises:
+            Unreachable: the target or the store doesn't answer.
+        """
+        notes = newest_own(self._notes, self._link)
+        self._places, self._lost = {}, set()
+        wanted: dict[LogPosition, Observed] = {}
+        for seen in observations:
+            if seen.watermark is None:
+                continue
+            note = notes.get(seen.tp)
+            place = self._places[seen.tp] = None if note is None else note.now(seen.watermark)
+            if place is not None and seen.target_start <= place < seen.target_end:
+                wanted[LogPosition(_target_of(seen), place)] = seen
+        found = self._target.probe_records(wanted, seconds=_PEEK_SECONDS, bodies=True) if wanted else {}
+        for position, seen in wanted.items():
+            if not self._stands(position, found[position], seen):
+                self._lost.add(seen.tp)
         return set()
 
+    def _stands(self, position: LogPosition, found: ProbedRecord, seen: Observed) -> bool:
+        """Whether the link's newest record is where it was, or compaction or retention may have taken it since."""
+        if found.outside:
+            return True  # removed meanwhile from the log's start
+        if found.reason is not None:
+            raise Unreachable(f"{position.tp} on {self._link.target} can't be read back: {found.reason}")
+        if found.offset is None:
+            high = self._target.end_offsets([position.tp], committed=False, partial=True).get(position.tp, 0)
+            if high <= position.offset:
+                raise Unreachable(f"{position.tp} on {self._link.target} isn't replicated again yet")
+            return seen.topic.compacted
+        if found.offset != position.offset:
+            return seen.topic.compacted
+        hop = read_hop(found.body or b"")
+        through = 0 if seen.watermark is None else seen.watermark.source_through
+        return hop is not None and hop[:3] == (self._alteration.source_id, *seen.tp) and hop.offset < through
+
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:  # noqa: ARG002 - as the base's
-        known, mark = seen.source_start, seen.watermark
-        if mark is not None and seen.target_end < mark.target_end:
-            landed = self._landed(replace(seen, watermark=None))  # whose records went is not known: look at all of it
-            source_offset = known if landed is None else max(known, landed + 1)
-            if source_offset < mark.source_through:
-                self._note_loss(seen, mark, source_offset)
+        mark, place = seen.watermark, self._places.get(seen.tp)
+        lost = mark is not None and (seen.target_end < mark.target_end or seen.tp in self._lost)
+        if mark is None or lost or place is None:
+            landed = self._landed(replace(seen, watermark=None))  # what is left isn't known: look at all of it
+            known, place = seen.source_start, -1
         else:
-            known = known if mark is None else mark.source_through
             landed = self._landed(seen)
-            source_offset = known if landed is None else max(known, landed + 1)
+            known = mark.source_through
+        replaced = None if landed is None else self._replaced(seen, *landed)
+        if replaced is not None:
+            return self._truncated(seen, known, replaced)
+        source_offset = known if landed is None else max(known, landed[0] + 1)
+        if mark is not None and lost and source_offset < mark.source_through:
+            self._note_loss(seen, mark, source_offset)
         end = seen.target_end
         if source_offset < seen.source_start:
             self._note_gap(seen, source_offset)
             source_offset = seen.source_start
+        newest = NewestOwn(seen.topic.state.epoch, end, place if landed is None else landed[1])
+        put_newest_own(self._notes, self._link, {seen.tp: newest})  # first: an older watermark ends below its `log_end`
         watermark = self._watermark(seen, source_offset, end)
         self._store.put_watermarks(self._link, [watermark])
         start = PartitionStart(
@@ -124,16 +198,45 @@ class SharedResumer(Resumer):
             max_message_bytes=seen.topic.max_message_bytes,
             shared=True,
             leader_epoch=UNKNOWN_EPOCH if watermark.leader_epoch is None else watermark.leader_epoch,
+            target_leader_epoch=self._leader_epochs.get(_target_of(seen), UNKNOWN_EPOCH),
         )
         return Resumed(self._conditional(start, seen), watermark)
+
+    def _replaced(self, seen: Observed, source_offset: int, place: int) -> str | None:
+        """In what the link's newest record on the target differs from what the source holds at its offset now; None: in
+        nothing that can be seen. No watermark tells of it yet, so no leader epoch does."""
+        if source_offset >= seen.source_end:
+            return f"there is none: it ends at {seen.source_end}"
+        ours = next(self._reader.of_target(_target_of(seen), place, place + 1), None)
+        try:
+            theirs = next(
+                altered(self._reader.of_source(seen.tp, source_offset, source_offset + 1), self._alteration), None
+            )
+        except AlterationFailed as error:
+            return f"what was made of it can't be checked: {error}"
+        if ours is None or theirs is None:  # retention or the cleaner took it; else a record is never taken back
+            gone = source_offset < seen.source_start or seen.topic.compacted or ours is None
+            return None if gone else "there is none that is mirrored"
+        difference = difference_of(ours, theirs)
+        return None if difference is None else f"its {difference} is another"
+
+    def _truncated(self, seen: Observed, known: int, what: str) -> Halt:
+        source, target = self._link.source, self._link.target
+        return Halt(
+            KIND,
+            f"{seen.tp} on {source} lost records from offset {known} or above after they were mirrored: {target} holds "
+            f"one that was mirrored from there, and of the record at its offset on {source} {what}",
+            f"{remedy_of(self._link, seen.tp.topic)}, behind what others and this link wrote",
+            known,
+        )
 
     def _note_loss(self, seen: Observed, mark: Watermark, source_offset: int) -> None:
         self._problems.put(
             "target_lost_data",
             seen.tp.topic,
             seen.tp.partition,
-            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} ends at {seen.target_end}, "
-            f"and held records up to {mark.target_end}: of what was mirrored, nothing above source offset "
+            f"{_target_of(seen)} on {self._link.target} ends at {seen.target_end}, and had held records up to "
+            f"{mark.target_end} before it lost its end: of what was mirrored, nothing above source offset "
             f"{source_offset - 1} is left",
             f"From source offset {source_offset} on, records are copied again. Find out why {self._link.target} lost "
             "them (an unclean leader election?)",
@@ -141,9 +244,13 @@ class SharedResumer(Resumer):
             adds=True,
         )
 
-    def _landed(self, seen: Observed) -> int | None:
-        """The newest source offset that is on the target above the last acknowledged record; None: none is."""
+    def _landed(self, seen: Observed) -> tuple[int, int] | None:
+        """The newest source offset that is on the target above the last acknowledged record, and where it stands."""
         begin = seen.target_start if seen.watermark is None else max(seen.target_start, seen.watermark.target_end)
         if seen.target_end > begin:
             log.info("%s: looking for own records among %d of %s", self._link, seen.target_end - begin, seen.tp)
         return self._reader.newest(seen, self._alteration.source_id, begin, seen.target_end)
+
+
+def _target_of(seen: Observed) -> TopicPartition:
+    return TopicPartition(seen.topic.state.target_topic, seen.tp.partition)

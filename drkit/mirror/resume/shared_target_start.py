@@ -1,45 +1,36 @@
 """What a target that has other writers too has lost of a link's records where its log begins.
 
 There are no mapping rows to go by. But each record that the link wrote names the record that it was read as
-(`drkit.kafka.alteration.provenance`), and they landed in order: what was mirrored and lies below the first one that is
+(`drkit.kafka.transform.provenance`), and they landed in order: what was mirrored and lies below the first one that is
 left is gone. Of these source offsets only those count that the link carries: a source holds what came from the target,
 too. Both logs are read only where the target's log begins further on than when it was last judged.
 
-A topic that is compacted isn't judged: there a record that is gone at the log's start may have been replaced.
+In a compacted topic a record may be gone because a newer one of its key replaced it, whoever wrote that. So there keys
+decide where retention explains nothing: what the link carries and whose key the target holds no longer is missing, for
+compaction never removes the newest record of a key. A tombstone counts, too: whether its time was over isn't known.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from hashlib import blake2b
 
 from confluent_kafka import Message
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.alteration.alteration import Alteration, AlterationFailed, as_record
 from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.unexpired_records import Missing, unexpired
+from drkit.kafka.transform.record_transform import Alteration, AlterationFailed, as_record
 from drkit.mirror.resume.shared_target import ProvenanceReader
+from drkit.model.clock import now
 from drkit.model.offsets import Watermark
+from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
+from drkit.store.shared_targets import JudgedStart, judged_start, put_judged_start
 
-_KIND = "shared_target_start"
 _NOTHING = OffsetRange(0, 0)
-
-
-class _Judged(NamedTuple):
-    """What was found of a partition of this epoch whose target's log begins there. Kept as a note, by partition."""
-
-    epoch: int
-    target_start: int
-    begin: int
-    until: int
-
-    @classmethod
-    def parse(cls, note: str | None) -> _Judged | None:
-        return None if note is None else cls(*map(int, note.split(":")))
-
-    def __str__(self) -> str:
-        return ":".join(map(str, self))
+_MOST_KEYS = 200_000
+"""40 MB of digests; where more keys are in question, all of the stretch counts."""
 
 
 class SharedTargetStart:
@@ -47,16 +38,23 @@ class SharedTargetStart:
 
     Args:
         link: the link.
-        target: the target.
+        source, target: the clusters.
         store: where it is kept what was found.
         reader: reads both sides; of this object alone.
         alteration: says which records the link carries.
     """
 
     def __init__(
-        self, link: Link, target: ClusterAdmin, store: LinkStore, reader: ProvenanceReader, alteration: Alteration
+        self,
+        link: Link,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        store: LinkStore,
+        reader: ProvenanceReader,
+        alteration: Alteration,
     ) -> None:
         self._link = link
+        self._source = source
         self._target = target
         self._store = store
         self._reader = reader
@@ -71,25 +69,67 @@ class SharedTargetStart:
         """
         if mark.target_start == 0:
             return _NOTHING
-        known = _Judged.parse(self._store.notes(self._link.id, _KIND).get(str(mark.tp)))
+        known = judged_start(self._store, self._link.id, mark.tp)
         if known is None or (known.epoch, known.target_start) != (mark.epoch, mark.target_start):
             found = self._look(mark)
-            known = _Judged(mark.epoch, mark.target_start, found.begin, found.end)
-            self._store.put_notes(self._link.id, _KIND, {str(mark.tp): str(known)})
+            known = JudgedStart(mark.epoch, mark.target_start, found.begin, found.end)
+            put_judged_start(self._store, self._link.id, mark.tp, known)
         return OffsetRange(known.begin, known.until)
 
     def _look(self, mark: Watermark) -> OffsetRange:
         there = TopicPartition(self._link.target_topic(mark.topic), mark.partition)
-        key = "cleanup.policy"
-        if "compact" in self._target.topic_configs([there.topic], keys=(key,)).get(there.topic, {}).get(key, ""):
-            return _NOTHING
         left = self._reader.oldest(there, mark.tp, self._alteration.source_id, mark.target_start, mark.target_end)
         until = mark.source_through if left is None else min(left, mark.source_through)
         begin = self._reader.first(mark.tp, mark.source_start, until, self._carries)
-        return _NOTHING if begin is None else OffsetRange(begin, until)
+        if begin is None:
+            return _NOTHING
+        if not self._is_compacted(mark.topic, there.topic):
+            return OffsetRange(begin, until)
+        # first: this costs a few requests, and a retention strikes often
+        missing = {mark.tp: Missing(OffsetRange(begin, until), there, emptied=left is None)}
+        at_ms = int(now().timestamp() * 1000)
+        stretch = unexpired(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms).get(mark.tp)
+        return _NOTHING if stretch is None else self._not_replaced(mark, there, stretch)
+
+    def _is_compacted(self, topic: str, there: str) -> bool:
+        """Whether either side is: whoever purges a compacted topic has to give it another policy for a while."""
+        key = "cleanup.policy"
+        sides = self._source.topic_configs([topic], keys=(key,)), self._target.topic_configs([there], keys=(key,))
+        return any("compact" in settings.get(key, "") for side in sides for settings in side.values())
+
+    def _not_replaced(self, mark: Watermark, there: TopicPartition, stretch: OffsetRange) -> OffsetRange:
+        """From the first to the last record of a stretch of the source that the link carries and whose key the target
+        holds no longer, and that the source doesn't hold a later one of, either, that the link carries."""
+        newest: dict[bytes, int] = {}
+        for message in self._reader.of_source(mark.tp, stretch.begin, mark.source_end):
+            record = self._carried(message)
+            if record is None:
+                continue
+            if record.offset < stretch.end:
+                newest[_digest(record)] = record.offset
+            else:
+                newest.pop(_digest(record), None)
+            if len(newest) > _MOST_KEYS:
+                return stretch
+        end = self._target.end_offsets([there], committed=False).get(there, mark.target_end)
+        for message in self._reader.of_target(there, mark.target_start, end):
+            newest.pop(_digest(as_record(message)), None)
+        return OffsetRange(min(newest.values()), max(newest.values()) + 1) if newest else _NOTHING
 
     def _carries(self, message: Message) -> bool:
+        return self._carried(message) is not None
+
+    def _carried(self, message: Message) -> Record | None:
+        """What a record of the source is on the target; None: the link doesn't carry it."""
+        record = as_record(message)
         try:
-            return self._alteration.apply(as_record(message)) is not None
+            return self._alteration.apply(record)
         except AlterationFailed:
-            return True  # unknown is not "left out"
+            return record  # unknown is not "left out"
+
+
+def _digest(record: Record) -> bytes:
+    """128 bits of a record's key; one without a key replaces none, nor is it replaced."""
+    if record.key is None:
+        return b"%d" % record.offset
+    return blake2b(record.key, digest_size=16).digest()

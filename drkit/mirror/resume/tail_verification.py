@@ -1,7 +1,7 @@
 """Verifying the tail: what landed on the target after the last recorded acknowledgement is what was meant.
 
 A worker that died may have had records in flight. They are on the target, or not; the log's end
-says how many. Before going on from there, each of them is read and compared with the source record
+says how many. Before continuing from there, each of them is read and compared with the source record
 that the mapping assigns to its place. A difference means that somebody else wrote there, or that records of the
 mirror's own aren't where they were meant to be (`drkit.mirror.resume.offset_alignment.shifted_tail`,
 `drkit.mirror.resume.misplaced_tail`).
@@ -20,9 +20,8 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from drkit.config.schema import ClusterConfig
-from drkit.kafka.config.client_config import confluent_config
-from drkit.kafka.config.librdkafka_log import client_log
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.config.client_config import client_log, confluent_config
 from drkit.mirror.resume.misplaced_tail import CopiedRun, find_run
 from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned, realign
 from drkit.model.errors import Refused, Unreachable
@@ -215,7 +214,7 @@ def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Me
             return Difference(
                 offset, f"target offset {offset} stands for source offset {wanted}, where there is no record"
             )
-        difference = _difference(record, source)
+        difference = difference_of(record, source)
         if difference is not None:
             return Difference(offset, f"target offset {offset} differs from source offset {wanted} in its {difference}")
         source = next(theirs, None)
@@ -229,7 +228,7 @@ def _in_step(
 ) -> Iterator[tuple[Message | None, Message | None, bool]]:
     for record in ours:
         source = next(theirs, None)
-        yield record, source, source is not None and _difference(record, source) is None
+        yield record, source, source is not None and difference_of(record, source) is None
     yield None, next(theirs, None), True
 
 
@@ -243,7 +242,8 @@ def _digest(record: Message) -> bytes:
     return blake2b(repr(content).encode(), digest_size=16).digest()
 
 
-def _difference(record: Message, source: Message) -> str | None:
+def difference_of(record: Message, source: Message) -> str | None:
+    """In what a record of the target differs from that of the source which it was mirrored from; None: in nothing."""
     if record.key() != source.key():
         return "key"
     if record.value() != source.value():

@@ -1,10 +1,10 @@
-"""A record a second sent through the link by drkit itself, and how long each takes to reach a reader.
+"""The canary: drkit sends one record a second through the link, and measures how long each takes to a reader.
 
 The topic (`Link.canary_topic`) is small, of one partition, on the source; the mirror carries it as any
 other. One thread sends to the source and reads from the target, so both moments are of one clock, and the
 clocks of machines don't matter. Only records that this run sent are measured: their value names it.
 
-When anything of it fails, the mirror goes on; the reason is said once, and it is tried again.
+When anything of it fails, the mirror continues; the reason is said once, and it is tried again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.config.client_config import confluent_config
-from drkit.kafka.config.librdkafka_log import client_log
+from drkit.kafka.config.client_config import client_log, confluent_config
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.statistics import Latency, quantile
@@ -151,14 +150,14 @@ class Canary:
         while not self._stop.is_set():
             try:
                 if self._runs():
-                    self._fly()
+                    self._send_and_measure()
             except (DrkitError, KafkaException) as error:
                 if self._trouble is None and not self._stop.is_set():
                     self._trouble = str(error)
                     log.warning("%s: no latency is measured for now: %s", self._link.id, error)
             self._stop.wait(_AGAIN_SECONDS)
 
-    def _fly(self) -> None:
+    def _send_and_measure(self) -> None:
         """Send and read until told to stop, or something fails."""
         if self._topic not in self._admin.topics([self._topic]):
             self._admin.create_topic(
@@ -224,7 +223,7 @@ class Canary:
         error = message.error()
         if error is not None:
             if error.code() in _NOT_YET or error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's name
-                raise KafkaException(error)  # the topic was made anew: begin again at its end
+                raise KafkaException(error)  # the topic was recreated: begin again at its end
             return
         try:
             body = json.loads(message.value() or b"")

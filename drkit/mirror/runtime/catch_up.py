@@ -1,4 +1,4 @@
-"""When a run that is to catch up has done so: its goals, its own partitions' progress, and the other workers'."""
+"""Whether a run that is to catch up has done so: its goals, its own partitions' progress, and the other workers'."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drkit.store.api import Store
 class CatchUp:
     """What is to be reached: all that each source partition of the link held at the first look. Shared by threads.
 
-    `halted`: problems because of which something stands still at other workers, as of the last `look`.
+    `halted`: problems because of which something stands still at other workers, as of the last `refresh`.
 
     Args:
         link: the link.
@@ -70,7 +70,7 @@ class CatchUp:
             ends = self._source.end_offsets(wanted, committed=self._committed)
             self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Ask the store what other workers have reached.
 
         Raises:
@@ -102,7 +102,7 @@ class CatchUp:
 
         Raises:
             Unreachable: as it says.
-            NotLetIn: at once, where one of them isn't let in: waiting doesn't help.
+            AuthenticationError: at once, where a cluster refuses the connection: waiting doesn't help.
         """
         threads = tuple(threads)
         for thread in threads:

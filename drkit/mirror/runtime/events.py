@@ -1,4 +1,4 @@
-"""What a running mirror tells whoever listens: progress about once a second, problems as they arise."""
+"""Events of a running mirror: progress about once a second, problems as they arise, the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drkit.model.topology import LinkId
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """Where a link's mirror stands. `state`: mirroring, degraded, paused or waiting, `reason` why.
+    """The progress of a link's mirror. `state`: mirroring, degraded, paused or waiting, `reason` why.
 
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
     `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine

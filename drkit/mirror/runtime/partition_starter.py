@@ -1,4 +1,4 @@
-"""From an incident to the next start: partitions that stand still, and where those go on that are to run.
+"""From an incident to the next start: settles halted partitions, and finds where those that may run continue.
 
 Everything here happens on the thread `resume`; a partition is started on the data thread.
 """
@@ -40,13 +40,13 @@ class PartitionStarter:
     Args:
         link: the link.
         rebalance: knows which partitions are this worker's, and claims them.
-        resumer: finds where a partition goes on.
+        resumer: finds where a partition continues.
         problems, stalls: told of what stands still.
         purges: told of partitions that begin.
         positions: the engine's.
         keep_progress: saves positions.
         check_topics: has the topics looked at soon.
-        start: starts partitions on the data thread, unless they were taken up anew since that take.
+        start: starts partitions on the data thread, unless they were taken up again since that take.
         ending: set when the run ends.
     """
 

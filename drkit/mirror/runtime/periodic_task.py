@@ -1,4 +1,4 @@
-"""A piece of work done again and again on a thread of its own, whose failures are seen and said once."""
+"""A periodic task on a thread of its own, whose failures are logged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one link does besides carrying records as they are: how a session gets its parts for that.
+"""Builds the parts of a session that depend on what its link does to records and topics.
 
 A link that alters records (filter, transform, provenance) is verified by what it makes of them; one
 whose target has other writers too is resumed by provenance; any link is refused where its records would
@@ -13,21 +13,21 @@ from dataclasses import replace
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
-from drkit.kafka.alteration.alteration import Alteration
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.transform.record_transform import Alteration
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.engine.throttle import Throttle
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.resume.altered_tail import AlteredTailVerifier
 from drkit.mirror.resume.offset_alignment.returned_filler import ReturnedFiller
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.shared_target import ProvenanceReader, SharedResumer
 from drkit.mirror.resume.shared_target_start import SharedTargetStart
 from drkit.mirror.resume.tail_verification import TailVerifier
+from drkit.mirror.resume.transformed_tail import AlteredTailVerifier
 from drkit.mirror.topics.topology_check import TopologyGuard
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link
@@ -79,7 +79,7 @@ class PipelineFactory:
         )
 
     def resumer(self, mappings: MappingStore, problems: Problems, whole: Store) -> Resumer:
-        """Who finds where partitions go on; `whole` keeps the link's producer id and alignments, the others are
+        """What finds where partitions continue; `whole` keeps the link's producer id and alignments, the others are
         `Resumer`'s.
         """
         link, alteration = self._link, self._alteration
@@ -99,7 +99,7 @@ class PipelineFactory:
         return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
 
     def returned_filler(self, store: Store, problems: Problems) -> ReturnedFiller:
-        """Who removes filler that has come back."""
+        """What removes filler that is visible again."""
         return ReturnedFiller(self._link.id, self._admins[1], store, problems, self._trimmer.trim)
 
     def gone(self, store: Store) -> Callable[[Watermark], OffsetRange] | None:
@@ -107,7 +107,7 @@ class PipelineFactory:
         if self._alteration is None or not self._link.shares_target:
             return None
         reader = ProvenanceReader(*self._configs, committed=self._link.committed)
-        return SharedTargetStart(self._link, self._admins[1], store, reader, self._alteration).missing
+        return SharedTargetStart(self._link, *self._admins, store, reader, self._alteration).missing
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.

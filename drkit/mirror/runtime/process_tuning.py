@@ -1,4 +1,4 @@
-"""How the process treats the data path: its large blocks of memory, and whose turn it is among threads.
+"""Tunes the process for the data path: malloc, the interpreter's switch interval, garbage collection.
 
 **Memory.** Requests of a megabyte, and some of them in a row on their way to the socket, are allocated and freed many
 times a second on one thread while others allocate a little each. By itself glibc gives each thread a heap of its own

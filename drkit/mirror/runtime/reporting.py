@@ -1,7 +1,7 @@
-"""What a run shows of itself: its report, its numbers in the store, the canary; and the watchdog over it.
+"""What a run reports: progress events, statistics in the store, the canary's latency; and the watchdog.
 
 Nothing here moves records or decides about them: what fails here is told and tried again, and the mirror
-goes on.
+continues.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Engine
 from drkit.mirror.health.problems import Problems
@@ -23,11 +24,10 @@ from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.runtime.canary import Canary
 from drkit.mirror.runtime.events import OnEvent, ProgressEvent
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.runtime.statistics import Rates
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
-from drkit.model.statistics import WorkerStatistics
+from drkit.model.statistics import EngineStatistics, WorkerStatistics
 from drkit.model.topology import Link, is_canary
 from drkit.store.api import LinkStore
 from drkit.store.worker_statistics import forget_worker_statistics, put_worker_statistics
@@ -42,7 +42,7 @@ _HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store d
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What is looked at of a run. All of it may be called from any thread.
+    """What reporting reads of a run. All of it may be called from any thread.
 
     Args:
         state: how the run stands, in the words of a progress event, and why.
@@ -150,18 +150,18 @@ class Reporting:
         )
         self._newest = report.numbers()
         self._tell(report)
-        sights = self._sights(watermarks)
+        observations = self._observations(watermarks)
         healthy = state in _HEALTHY
-        run.stalls.look(
-            sights, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
+        run.stalls.check(
+            observations, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
         )
         if self._watchdog is not None and self.stuck is None:
-            stuck = self._watchdog.look(sights, healthy=healthy)
+            stuck = self._watchdog.check(observations, healthy=healthy)
             if stuck:
                 first = stuck[0]
                 self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
-    def _sights(self, watermarks: Iterable[Watermark]) -> list[PartitionObservation]:
+    def _observations(self, watermarks: Iterable[Watermark]) -> list[PartitionObservation]:
         run, at = self._run, now()
         return [
             PartitionObservation(
@@ -177,3 +177,30 @@ class Reporting:
     def _save(self) -> None:
         if self._newest is not None:
             put_worker_statistics(self._store, self._run.link.id, self._newest)
+
+
+WINDOW_SECONDS = 5.0
+
+
+class Rates:
+    """Records and bytes per second over the last few seconds. Used by one thread.
+
+    Args:
+        clock: monotonic seconds.
+        window_seconds: how far back; a single look longer ago than that still counts.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_seconds: float = WINDOW_SECONDS) -> None:
+        self._clock = clock
+        self._window = window_seconds
+        self._seen: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
+
+    def note(self, statistics: EngineStatistics) -> tuple[float, float]:
+        """Take the newest counters; returns (records, bytes) per second."""
+        at = self._clock()
+        self._seen.append((at, statistics.records, statistics.bytes))
+        while len(self._seen) > 2 and self._seen[1][0] <= at - self._window:  # noqa: PLR2004 - two make a rate
+            self._seen.popleft()
+        then, records, size = self._seen[0]
+        seconds = max(at - then, 0.001)
+        return (statistics.records - records) / seconds, (statistics.bytes - size) / seconds

@@ -3,12 +3,12 @@
     data thread (the caller's)   engine rounds; everything that touches the engine
     orders, worker               the link's control; this worker among the others (`drkit.mirror.workers.rebalance`)
     topics                       topic sync: which partitions may run
-    resume                       where partitions go on, and why not (`drkit.mirror.runtime.partition_starter`)
+    resume                       where partitions continue, and why not (`drkit.mirror.runtime.partition_starter`)
     observe, save                log ends; watermarks
     target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
-    source                       what the source loses of what stands still (`drkit.mirror.health.source_cut_watch`)
-    groups, transactions         positions of consumer groups; what they commit in transactions
-    report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
+    source                       what the source loses of what stands still
+    (`drkit.mirror.health.source_truncation_watch`) groups, transactions         positions of consumer groups; what they
+    commit in transactions report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
 The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
 slow partition or an observation that hangs holds nobody else up.
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from drkit.config import Config
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import Orders, check_not_held, read_orders
@@ -35,7 +35,7 @@ from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_S
 from drkit.mirror.groups.transaction_watch import TransactionWatch
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
-from drkit.mirror.health.source_cut_watch import SourceCutWatch
+from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.progress import MirrorProgress
@@ -52,13 +52,15 @@ from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
-from drkit.mirror.workers.worker import BEAT_SECONDS
+from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
+from drkit.state_topic.other_store import check_one_store, worker_client_id
 from drkit.store.api import Store
+from drkit.store.source_cluster import keep_source_cluster
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +134,7 @@ class Session:
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._pipeline = PipelineFactory(config, link, self._source, self._target)
         self._check_may_begin = partial(check_may_begin, link, store, self._target, target)
+        self._check_one_store = partial(check_one_store, target, link, store, config.store.plain_url)
 
         # threads that others wake
         self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, ending)
@@ -143,7 +146,15 @@ class Session:
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
         book = partial(Assignment, self._problems.awaits_operator)
         self._rebalance = Rebalance(
-            target, link, store, lease, book, forget=self._forget_soon, wake=self._resume.wake, ending=ending
+            target,
+            link,
+            store,
+            lease,
+            book,
+            forget=self._forget_soon,
+            wake=self._resume.wake,
+            client_id=worker_client_id(link, config.store.plain_url, lease.owner),
+            ending=ending,
         )
         self._assignment, self._worker = self._rebalance.assignment, self._rebalance.worker
         self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
@@ -169,7 +180,7 @@ class Session:
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
-        self._source_cuts = SourceCutWatch(link.id, self._source, store, self._problems)
+        self._source_cuts = SourceTruncationWatch(link.id, self._source, store, self._problems)
         self._starter = PartitionStarter(
             link.id,
             self._rebalance,
@@ -197,11 +208,11 @@ class Session:
         # consumer groups
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
         self._capture = GroupCapture(link, self._group_admin, store, suspected=self._transactions.suspected)
-        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.look, ending)
+        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 
         self._threads = [
             Periodic("orders", 0.5, self._read_orders, ending),
-            Periodic("worker", BEAT_SECONDS, self._rebalance.beat, ending),
+            Periodic("worker", HEARTBEAT_SECONDS, self._rebalance.heartbeat, ending),
             self._topics,
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, ending),
@@ -311,8 +322,8 @@ class Session:
 
     def _round(self) -> list[Incident]:
         try:
-            return self._engine.round(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
-        except Fenced:  # what else was in hand is not known: everything is taken up anew
+            return self._engine.poll(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
+        except Fenced:  # what else was in hand is not known: everything is taken up again
             self._rebalance.restart()
             return []
 
@@ -326,8 +337,9 @@ class Session:
         self._engine.release(go)
 
     def _start(self, resumed: Sequence[Resumed], take: int) -> None:
-        """Begin with partitions that were resumed, unless they were taken up anew since that take."""
+        """Begin with partitions that were resumed, unless they were taken up again since that take."""
         going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
+        self._target_ends.begin([each.start for each in going])
         self._engine.start([each.start for each in going])
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
 
@@ -368,6 +380,8 @@ class Session:
         if not self._remembered:
             try:
                 self._check_may_begin()
+                self._check_one_store()
+                keep_source_cluster(self._store, self._link.id, self._source.cluster_id())
             except Refused as error:
                 self._forgotten = error
                 return
@@ -377,7 +391,7 @@ class Session:
         for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
             self._assignment.hurry(problem.topic)
-        ready = self._sync.look() if leads else self._sync.follow()
+        ready = self._sync.sync() if leads else self._sync.follow()
         if not self._pipeline.may_run(ready):
             return
         gone = self._rebalance.topics(ready)
@@ -419,20 +433,20 @@ class Session:
         if self._worker.valid():
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
-            self._catch_up.look()
+            self._catch_up.refresh()
 
     def _watch_target(self) -> None:
         if not self._worker.valid():
             return
-        for incident in self._target_ends.look(self._engine.positions(), self._assignment.running()):
+        for incident in self._target_ends.check(self._engine.positions(), self._assignment.running()):
             self._report(incident)
         marks = self._progress.current()
-        self._returned_filler.look(marks)
-        self._purges.look(marks)
+        self._returned_filler.check(marks)
+        self._purges.check(marks)
 
     def _watch_source(self) -> None:
         if self._worker.valid() and self._worker.leads():
-            self._source_cuts.look()
+            self._source_cuts.check()
 
     def _capture_groups(self) -> None:
         if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first
@@ -477,7 +491,7 @@ class Session:
     def _finish(self, *, caught_up: bool = False) -> None:
         """Settle what is in flight and keep it, while this worker still holds it."""
         if not self._worker.valid():
-            self._engine.cut()
+            self._engine.abort_unsent()
         if not self._engine.drain(_DRAIN_SECONDS):
             log.warning(
                 "%s: some records in flight were not acknowledged; the next start looks for them", self._link.id
@@ -488,7 +502,7 @@ class Session:
             if self._worker.valid():
                 self._keep_last_progress()
                 positions = self._engine.positions()
-                self._stalls.look((), positions, healthy=False)
+                self._stalls.check((), positions, healthy=False)
                 if caught_up:
                     self._stalls.settle(positions)
                 if self._options.until_caught_up and self._worker.leads():

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from drkit.model.acls import Acl, AclRole
-from drkit.model.patterns import plain_name, prefix_of
 from drkit.model.topic_policy import AclMode
+from drkit.model.topics.acls import Acl, AclRole
+from drkit.model.topics.name_patterns import plain_name, prefix_of
 from drkit.model.topology import Link, TopicPolicy
 
 READS = frozenset({"read", "describe", "describe_configs"})

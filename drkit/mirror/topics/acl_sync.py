@@ -16,9 +16,9 @@ from dataclasses import replace
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
-from drkit.model.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topic_policy import AclMode
+from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
@@ -73,7 +73,7 @@ class AclSync:
         own = (source.principal, target.principal)
         self._own = {name for name in own if name is not None and name != _ANONYMOUS}
 
-    def look(self, topics: Collection[str]) -> None:
+    def sync(self, topics: Collection[str]) -> None:
         """Bring the target's rules in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
 
         Args:

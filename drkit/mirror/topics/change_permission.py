@@ -1,4 +1,4 @@
-"""What a mirror's worker needs to change the target beside producing: to create topics, set configurations, delete.
+"""The permission that a worker needs to change the target besides producing: to create, configure or delete topics.
 
 A worker can be stopped at any point (SIGSTOP, a hung virtual machine) and wake up after a failover: the link is sealed,
 and the target now belongs to the applications. So right before each request that changes something it must have read
@@ -30,7 +30,7 @@ class ChangePermission:
         link: the link.
         store: its state.
         valid: whether this worker's note or lease still holds.
-        clock: monotonic seconds; it must go on while the process is stopped.
+        clock: monotonic seconds; it must continue while the process is stopped.
     """
 
     def __init__(

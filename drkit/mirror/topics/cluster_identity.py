@@ -19,7 +19,9 @@ _NO_ID = "A" * 22
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What one alias shows of its cluster. `topics`: ids by name; None from a broker that knows no topic ids."""
+    """What identifies the cluster behind an alias. `topics`: ids by name; None from a broker that knows no topic
+    ids.
+    """
 
     cluster_id: str
     addresses: frozenset[tuple[str, int]]

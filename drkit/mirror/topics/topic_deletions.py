@@ -24,7 +24,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
-from drkit.model.standby import SOURCE_SETTINGS
+from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.store.api import Store
 
@@ -108,7 +108,7 @@ class TopicDeletions:
         self._book = _Book()
         problems.on_cleared(self._named)
 
-    def look(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
+    def sync(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
         """Delete what is to be deleted of the topics that the source no longer lists.
 
         Returns those that stay for good because they aren't drkit's to delete.

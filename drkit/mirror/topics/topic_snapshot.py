@@ -1,4 +1,4 @@
-"""One look at the topics of a link: what both sides have, and what comes of it."""
+"""A snapshot of a link's topics on both sides, and what topic sync decides from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class ReadyTopic:
 
 @dataclass(slots=True)
 class TopicSnapshot:
-    """What one look found, and what it decides. Dictionaries by source topic, but for the target's, by its own.
+    """The topics as they were seen, and what is decided about them. Dictionaries by source topic, but for the target's,
+    by its own.
 
     `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
     `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);

@@ -22,17 +22,17 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.source_divergence import topic_recreated
 from drkit.lag.problems_now import target_recreated
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.resume.offset_alignment.aligned_topics import Aligning
+from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
+from drkit.mirror.topics.standby_settings import READ
 from drkit.mirror.topics.topic_deletions import TopicDeletions
-from drkit.mirror.topics.topic_settings import READ
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
 from drkit.model.clock import now
 from drkit.model.link_state import SOURCE_TOPIC_DENIED, TARGET_RECREATED, TOPIC_RECREATED, Problem, TopicState
-from drkit.model.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topic_policy import AclMode
+from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topology import Link, LinkId, OffsetMode
 from drkit.store.api import Store
 
@@ -105,9 +105,9 @@ class TopicSync:
             else None
         )
         self._writer = TopicWriter(link, target, problems)
-        self._aligning = Aligning(link, source, target, store)
+        self._aligning = AlignedTopics(link, source, target, store)
 
-    def look(self) -> dict[str, ReadyTopic]:
+    def sync(self) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
 
         Raises:
@@ -136,7 +136,7 @@ class TopicSync:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
         self._last = look.ready
         if self._acls is not None:
-            self._acls.look(list(look.source))
+            self._acls.sync(list(look.source))
         return dict(look.ready)
 
     def follow(self) -> dict[str, ReadyTopic]:
@@ -300,7 +300,7 @@ class TopicSync:
             elif self._link.mirrors_topic(topic) and not self._may_be_there(look, "source", topic):
                 gone.append(topic)
         if self._deletions is not None:
-            gone = self._deletions.look(look, gone)
+            gone = self._deletions.sync(look, gone)
         for topic in gone:
             self._problems.put(
                 "source_topic_deleted",

@@ -1,7 +1,7 @@
 """What topic sync does to the target: create topics, add partitions, set settings.
 
 Everything is done for all topics at once, and what the target refuses is a problem of its topic: the
-others go on. Settings that the link overrides must not keep a topic from being made or from following:
+others continue. Settings that the link overrides must not keep a topic from being made or from following:
 where the target refuses one, the topic is made and set without, and the refusal is shown.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.topic_settings import READ, SettingChanges, standby_settings
+from drkit.mirror.topics.standby_settings import READ, SettingChanges, standby_settings
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
 from drkit.model.topology import Link
@@ -163,7 +163,7 @@ class TopicWriter:
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
         held_up = {name: s.followed for name, s in wanted.items() if name in failures and s.overridden and s.followed}
         refused = {name: settings.all for name, settings in wanted.items()}
-        if held_up:  # what follows goes on without the overrides
+        if held_up:  # what follows continues without the overrides
             again = self._target.set_many_topic_configs(held_up)
             refused.update({name: wanted[name].overridden for name in held_up if name not in again})
         for topic, ready in look.ready.items():

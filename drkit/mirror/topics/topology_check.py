@@ -1,6 +1,6 @@
-"""What a running mirror knows of the links around it: no cycle, no second writer, also behind other aliases.
+"""Checks the links around a running one by real topics and cluster ids: no cycle, no second writer.
 
-The configuration is checked when it is read (`drkit.config.schema`), by aliases and addresses, with
+The configuration is checked when it is read (`drkit.config.schema.config`), by aliases and addresses, with
 example names. Here Kafka's cluster ids and the topics that there are tell what it couldn't know.
 """
 
@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.topics.cluster_identity import ClusterIdentity, same_cluster
-from drkit.model.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """From fetched batches to what is to be appended, on a link that alters records: every batch is rebuilt. Pure.
 
-Each record that is due is given to the link's alteration (`drkit.kafka.alteration.alteration`); one that is left out is
-a hole, like one that compaction removed. Records keep their source's codec; those of small batches in a row go
+Each record that is due is given to the link's alteration (`drkit.kafka.transform.record_transform`); one that is left
+out is a hole, like one that compaction removed. Records keep their source's codec; those of small batches in a row go
 together.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from drkit.kafka.alteration.alteration import AlterationFailed
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found
 from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
 from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
+from drkit.kafka.transform.record_transform import AlterationFailed
 from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, RecordRun, Rules, old_codec, stretches
 
 Alter = Callable[[Iterable[RawRecord]], Iterator[RawRecord]]

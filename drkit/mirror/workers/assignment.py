@@ -95,7 +95,7 @@ class Assignment:
 
     def started(self, tp: TopicPartition, epoch: int, take: int) -> bool:
         """A partition is about to be started; false where it no longer may, not in this epoch, or was
-        taken up anew since `take`.
+        taken up again since `take`.
         """
         with self._lock:
             if self._resuming.get(tp) != take:
@@ -103,7 +103,7 @@ class Assignment:
             del self._resuming[tp]
             ready = (self._ready or {}).get(tp)
             if ready is None or ready.state.epoch != epoch:
-                return False  # the next look at the topics wants it anew, if at all
+                return False  # the next look at the topics wants it again, if at all
             self._running[tp] = epoch
             return True
 

@@ -1,7 +1,7 @@
 """How the workers of a link share its partitions: Kafka's own group membership, on the target cluster.
 
 Each worker is a member of the group `drkit.mirror.<source>-<target>`, subscribed to the link's topics on
-the target, with the cooperative protocol: what doesn't move goes on. Membership is all that the group is
+the target, with the cooperative protocol: what doesn't move continues. Membership is all that the group is
 used for: every partition is paused as it is assigned, nothing is fetched, nothing committed. The target
 is asked because it outlives the source.
 
@@ -20,24 +20,18 @@ from collections.abc import Callable, Collection
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from drkit.config.schema import ClusterConfig
-from drkit.kafka.config.client_config import confluent_config
-from drkit.kafka.config.librdkafka_log import client_log
-from drkit.model.topology import OWN_GROUPS, LinkId, TopicPartition
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.config.client_config import client_log, confluent_config
+from drkit.model.topology import LinkId, TopicPartition, worker_group
+from drkit.state_topic.other_store import SESSION_SECONDS
 
 log = logging.getLogger(__name__)
 
-SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
 _REFRESH_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 5.0
 _AWAITED = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - librdkafka's own event names begin with an underscore
-
-
-def group_of(link: LinkId) -> str:
-    """The group in which the workers of a link meet."""
-    return f"{OWN_GROUPS}mirror.{link.source}-{link.target}"
 
 
 class Membership:
@@ -46,6 +40,7 @@ class Membership:
     Args:
         cluster: the target.
         link: the link.
+        client_id: what tells this worker from others in the group (`drkit.state_topic.other_store`).
         changed: partitions were assigned (look with `assigned`).
         released: these partitions go to another worker: returns when this one has let them go.
         lost: these were taken while this worker was silent: somebody else may have them already.
@@ -56,6 +51,7 @@ class Membership:
         cluster: ClusterConfig,
         link: LinkId,
         *,
+        client_id: str,
         changed: Callable[[], None],
         released: Callable[[], None],
         lost: Callable[[Collection[TopicPartition]], None],
@@ -67,7 +63,8 @@ class Membership:
         self._lost = lost
         self._config = confluent_config(
             cluster,
-            group_id=group_of(link),
+            group_id=worker_group(link),
+            client_id=client_id,
             partition_assignment_strategy="cooperative-sticky",
             session_timeout_ms=int(SESSION_SECONDS * 1000),
             heartbeat_interval_ms=int(_HEARTBEAT_SECONDS * 1000),
@@ -141,8 +138,8 @@ class Membership:
                 if doubted and not doubts:
                     self._changed()
                 doubted = doubts
-        except Exception as error:  # the group is not the data path: who mirrors alone goes on
-            log.exception("%s: the membership of group %s ended", self._link, group_of(self._link))
+        except Exception as error:  # the group is not the data path: who mirrors alone continues
+            log.exception("%s: the membership of group %s ended", self._link, worker_group(self._link))
             self.trouble = str(error)
         finally:
             try:
@@ -154,8 +151,8 @@ class Membership:
         if error.code() in _AWAITED:
             return  # a topic that was just created
         if self.trouble is None:
-            log.warning("%s: group %s: %s", self._link, group_of(self._link), error.str())
-        self.trouble = f"group {group_of(self._link)}: {error.str()}"
+            log.warning("%s: group %s: %s", self._link, worker_group(self._link), error.str())
+        self.trouble = f"group {worker_group(self._link)}: {error.str()}"
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         # an offset is given so that none is looked up; paused, it is never read from

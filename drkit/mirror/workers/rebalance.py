@@ -2,12 +2,12 @@
 
     takes up    hold it by the group's word (or everything, alone) ─▶ claim a new generation ─▶ resume as
                 after a crash ─▶ read
-    lets go     read no more ─▶ let what is in flight be acknowledged ─▶ forget ─▶ keep the watermark ─▶
+    releases    read no more ─▶ let what is in flight be acknowledged ─▶ forget ─▶ keep the watermark ─▶
                 drop the claim ─▶ only now the group gives it to the next
     loses       forget at once and drop the claim: another worker may have it already; its claim makes
                 whatever this one still writes of it ineffective
 
-The rest of the partitions goes on meanwhile.
+The rest of the partitions continues meanwhile.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.mirror.engine.interface import Engine, PartitionProgress
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
 from drkit.mirror.workers.leader_lease import LeaderLease
 from drkit.mirror.workers.membership import Membership
+from drkit.mirror.workers.partition_claims import ClaimedMappings, PartitionClaims
 from drkit.mirror.workers.worker import Worker
 from drkit.model.errors import DrkitError, Fenced, Unreachable
 from drkit.model.offsets import Watermark
@@ -63,6 +63,7 @@ class Rebalance:
         assignment: makes the book of which partitions run, given which are this worker's.
         forget: has the data thread mirror partitions no more, after what it was told before.
         wake: has wanted partitions resumed soon.
+        client_id: this worker's in the group.
         ending: set when the run ends.
     """
 
@@ -76,6 +77,7 @@ class Rebalance:
         *,
         forget: Callable[[Collection[TopicPartition]], None],
         wake: Callable[[], None],
+        client_id: str,
         ending: threading.Event,
     ) -> None:
         self._link = link
@@ -83,7 +85,14 @@ class Rebalance:
         self._wake = wake
         self._ending = ending
         self._holdings = PartitionClaims(link.id, store)
-        self._membership = Membership(target, link.id, changed=self.rebalance, released=self._released, lost=self._lost)
+        self._membership = Membership(
+            target,
+            link.id,
+            client_id=client_id,
+            changed=self.rebalance,
+            released=self._released,
+            lost=self._lost,
+        )
         self.mappings = ClaimedMappings(store, self._holdings)
         self.assignment = assignment(self.holds)
         self.worker = Worker(
@@ -143,13 +152,13 @@ class Rebalance:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Renew this worker's note, look at the others, follow what changed.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
-        if self.worker.beat():
+        if self.worker.heartbeat():
             self.rebalance()
 
     def rebalance(self) -> None:
@@ -173,7 +182,7 @@ class Rebalance:
             self._drop(taken)
 
     def restart(self) -> None:
-        """Take up everything anew, after an interruption in which this worker may have lost anything."""
+        """Take up everything again, after an interruption in which this worker may have lost anything."""
         self._drop(self.assignment.engaged())
 
     def serve(self, engine: Engine, progress: MirrorProgress) -> None:
@@ -229,7 +238,7 @@ class Rebalance:
         """The group takes partitions away: another worker is there."""
         if self.worker.everything:
             try:
-                self.worker.beat()
+                self.worker.heartbeat()
             except DrkitError as error:
                 log.warning("%s: %s", self._link.id, error)
         self.rebalance()

@@ -1,6 +1,6 @@
 """This worker among the workers of its link: may it produce, does it lead, does it mirror everything?
 
-A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `BEAT_SECONDS`.
+A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `HEARTBEAT_SECONDS`.
 **It may produce** while its note is valid and it hasn't been asleep. What counts is this process's
 monotonic clock, which runs on while the process is stopped: a thread ticks all the time, and a tick that
 is missed for `SLEEP_SECONDS` (less than the group's session) is noticed by whoever looks first.
@@ -10,8 +10,8 @@ When it dies another takes the lease: at once where it is known to be dead, else
 
 **Everything or the group's share.** The leader, as long as it is the only worker, mirrors every
 partition, whatever the group says: a lone worker waits for nobody. When another worker appears it holds
-to what the group assigns, and only when it has let go of the rest does it say so in its note; until then
-the others wait. Each side writes its own note before it reads the others', so at most one goes on:
+to what the group assigns, and says so in its note only once it has released the rest; until then
+the others wait. Each side writes its own note before it reads the others', so at most one continues:
 
     leader   note(everything) ── read notes: nobody else? ── begin
     other    note ── read notes: does somebody mirror everything? ── wait, or begin
@@ -26,16 +26,16 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, LeaderLease, known_dead
-from drkit.mirror.workers.membership import SESSION_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
+from drkit.state_topic.other_store import SESSION_SECONDS
 from drkit.store.api import Store
 from drkit.store.workers import WorkerNote, forget_workers, put_worker, read_workers
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 SLEEP_SECONDS = 0.7 * SESSION_SECONDS
 _RENEW_SECONDS = 2.0
 _TICK_SECONDS = 0.25
@@ -43,7 +43,7 @@ _STALE = timedelta(seconds=60)
 
 
 class Worker:
-    """See the module docstring. Shared by threads; `beat` by those that hold no lock of the caller's.
+    """See the module docstring. Shared by threads; `heartbeat` by those that hold no lock of the caller's.
 
     Args:
         store: where workers announce themselves.
@@ -122,9 +122,9 @@ class Worker:
         self._ticked = time.monotonic()
         if self._ticker.ident is None:
             self._ticker.start()
-        self.beat()
+        self.heartbeat()
 
-    def beat(self) -> bool:
+    def heartbeat(self) -> bool:
         """Renew, look at the others, decide; whether something changed for this worker's partitions.
 
         Raises:
@@ -143,7 +143,7 @@ class Worker:
             return before != (self.everything, self._waits_for)
 
     def settled(self) -> None:
-        """What isn't this worker's share any more has been let go of: the others may begin.
+        """What isn't this worker's share any more is released: the others may begin.
 
         Raises:
             Unreachable: the store doesn't answer; it is said with the next beat.

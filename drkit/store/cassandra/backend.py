@@ -1,4 +1,4 @@
-"""The distributed home of the store: Cassandra, spanning sites, for several mirrors and no single host to lose.
+"""The distributed backend of the store: Cassandra, spanning sites, for several mirrors and no single host to lose.
 
 Ordinary rows are written at `consistency` (a quorum of the data centre named in the URL), in unlogged
 batches of one partition. What must be decided (link control, leases, journal) goes through Cassandra's
@@ -26,9 +26,9 @@ from typing import Any
 from drkit.model.clock import from_millis
 from drkit.model.deadline import Deadline
 from drkit.model.errors import Fenced, Unreachable
-from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims

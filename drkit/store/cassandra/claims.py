@@ -1,4 +1,4 @@
-"""Who holds a partition of the mapping in the Cassandra home, and writes that hold only for the holder.
+"""Who holds a partition of the mapping in the Cassandra backend, and writes that hold only for the holder.
 
 **Rows.** The generation that holds a partition is a static column of it. Rows change in one conditional
 batch (`IF generation = …`) with it, so claim and write are decided by one Paxos instance: a late writer

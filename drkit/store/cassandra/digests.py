@@ -1,4 +1,4 @@
-"""The Cassandra home of range digests.
+"""The Cassandra backend of range digests.
 
 They are dated as watermarks are (see `cassandra_claims`): by their writer's generation, so that the row of a newer
 holder stays whatever an older one writes later at its place. What a late writer keeps elsewhere carries its

@@ -1,4 +1,4 @@
-"""The prepared statements of the Cassandra home, by what they do."""
+"""The prepared statements of the Cassandra backend, by what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Cassandra home of the timeline: every state has a time to live, so nothing need be removed."""
+"""The Cassandra backend of the timeline: every state has a time to live, so nothing need be removed."""
 # ruff: noqa: D102  # the protocol in timeline.py documents every method
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 from cassandra.query import PreparedStatement
 
 from drkit.model.clock import now
-from drkit.model.timeline import GroupState, StatesAround
+from drkit.model.groups.group_history import GroupState, StatesAround
 from drkit.model.topology import LinkId
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.codec import to_micros

@@ -1,7 +1,7 @@
-"""The embedded home of the store: one SQLite file, for a laptop, a lab or a single mirror host.
+"""The embedded backend of the store: one SQLite file, for a laptop, a lab or a single mirror host.
 
 Every call is one transaction (`BEGIN IMMEDIATE` for writes), so compare-and-set and leases are
-linearizable over all processes that have the file open. WAL lets readers go on beside the writer;
+linearizable over all processes that have the file open. WAL lets readers continue beside the writer;
 synchronous=FULL makes a commit survive a power cut.
 """
 # ruff: noqa: D102  # the protocol in api.py documents every method
@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from drkit.model.errors import Fenced
-from drkit.model.journal import JournalEntry, RunSummary
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims

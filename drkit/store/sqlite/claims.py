@@ -1,4 +1,4 @@
-"""Who holds a partition of the mapping in the SQLite home: claims are checked in the transaction that writes."""
+"""Who holds a partition of the mapping in the SQLite backend: claims are checked in the transaction that writes."""
 
 from __future__ import annotations
 

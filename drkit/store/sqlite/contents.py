@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from drkit.model.timeline import GroupState
+from drkit.model.groups.group_history import GroupState
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.sqlite.connection import SqliteConnection
 from drkit.store.timeline import read_state

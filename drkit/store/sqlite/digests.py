@@ -1,4 +1,4 @@
-"""The SQLite home of range digests."""
+"""The SQLite backend of range digests."""
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SQLite home of the timeline; expired states are removed in small bites."""
+"""The SQLite backend of the timeline; expired states are removed in small bites."""
 # ruff: noqa: D102  # the protocol in timeline.py documents every method
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from drkit.model.timeline import GroupState, StatesAround
+from drkit.model.groups.group_history import GroupState, StatesAround
 from drkit.model.topology import LinkId
 from drkit.store.codec import to_micros
 from drkit.store.sqlite.connection import SqliteConnection

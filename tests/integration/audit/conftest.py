@@ -11,7 +11,7 @@ from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, stop_session
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
-from drkit.model.audit import AuditRequest, AuditResult, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
 from tests.support.damage import Bench
 
 Audit = Callable[..., AuditResult]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.audit.salvage.salvage import salvage
-from drkit.model.audit import AuditRequest, TopicChoice, Verdict
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice, Verdict
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.record import Record as Given
 from drkit.model.topology import Link

@@ -10,7 +10,7 @@ import pytest
 
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
-from drkit.model.audit import AuditRequest, AuditResult, Counts, PlacementBasis, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, PlacementBasis, TopicChoice
 from drkit.model.topology import TopicPartition
 from tests.support.damage import RETAINED, STAMP, Bench, Expected, Record, Stored, dense, records, seeded
 from tests.support.wait import wait_until

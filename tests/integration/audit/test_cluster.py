@@ -16,10 +16,10 @@ from drkit.audit.read.log_source import reached, read_records
 from drkit.audit.read.offset_ranges import Span
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, spark_session, stop_session
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
-from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ExitCode
 from drkit.model.topology import TopicPartition
 from tests.support.damage import damaged, dense, records, seeded
@@ -123,7 +123,7 @@ def test_a_cluster_is_sent_the_callables_of_a_link_that_alters(lab, bench, clust
 def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     bench, cluster, toolchain, unique_name, tmp_path, monkeypatch
 ):
-    """While both sides are read Spark itself runs the tasks again; what was kept for the findings is made anew."""
+    """While both sides are read Spark itself runs the tasks again; what was kept for the findings is recreated."""
     monkeypatch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)  # all that differs stays with the executors
     master, _ = cluster
     settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1"}
@@ -151,7 +151,7 @@ def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     finally:
         stop_session()
 
-    assert any("starting anew" in step for step in said)
+    assert any("starting again" in step for step in said)
     damage.explains((each.kind.value, each.source_offset, each.target_offset) for each in result.findings)
 
 

@@ -12,7 +12,7 @@ import pytest
 from drkit.audit.compare.scope import Scope, observe_scope
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
-from drkit.model.audit import AuditRequest, AuditResult, Counts, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, TopicChoice
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
@@ -213,7 +213,7 @@ def test_what_applications_wrote_after_a_failover_takes_older_values_away_and_is
 def test_what_came_after_the_audit_began_takes_older_values_away_and_is_no_loss(
     bench, audit, unique_name, monkeypatch, side
 ):
-    """The cleaner comes by between the audit's look at the logs and its reading: of a target whose mirror is at work,
+    """The cleaner comes by between the audit's look at the logs and its reading: of a target whose mirror is running,
     or of a source whose producers are."""
     other = {"dr": "primary", "primary": "dr"}[side]
     bench.create(unique_name, on=[other], config=LATER)
@@ -250,3 +250,36 @@ def test_what_came_after_the_audit_began_takes_older_values_away_and_is_no_loss(
     retired = result.counts.target_retired if side == "dr" else result.counts.source_retired
     assert retired == 60 - result.counts.matched - 1
     assert retired > 0
+
+
+@pytest.mark.parametrize("side", ["dr", pytest.param("primary", marks=pytest.mark.long)])
+def test_what_had_no_key_goes_once_a_topic_is_compacted_and_each_partition_is_judged_by_its_own_keys(
+    bench, audit, unique_name, side
+):
+    """Brokers refuse records without a key to a compacted topic; the cleaner drops those that it held before."""
+    bench.create(unique_name, partitions=2)
+    keyed = [Record(b"k%d" % (n % 6), b"v%d" % n, STAMP + n) for n in range(30)]
+    written = [each for n, record in enumerate(keyed) for each in (record, Record(None, b"%d" % n, STAMP + n))]
+    dropped = len(written) - 2  # the newest of its key in partition 0; partition 1 has a newer one
+    written += [Record(b"last-%d" % n, b"v", STAMP + 50) for n in range(5)]
+    newer = [Record(each.key, b"newer", STAMP + 100) for each in keyed[-6:]]
+    for alias in ("primary", "dr"):
+        short = [each for offset, each in enumerate(written) if alias == "primary" or offset != dropped]
+        bench.produce(alias, unique_name, 0, short)
+        bench.produce(alias, unique_name, 1, newer)
+    with bench.admin(side) as admin:
+        admin.set_topic_configs(unique_name, COMPACT)
+    cleaning = Cleaning(bench)
+    cleaning.expect(side, unique_name, 6 + 5)
+    left = [each for each in cleaning.finish()[unique_name] if not is_tail(each)]
+    places = {0: {offset: offset for offset in range(len(written))}, 1: {offset: offset for offset in range(6)}}
+    bench.remember(unique_name, places, target_end={0: len(written) - 1})
+
+    result = audit(unique_name)
+
+    tails = "foreign" if side == "dr" else "unseen"
+    found = {(each.kind.value, each.partition, each.source_offset) for each in result.findings if each.kind != tails}
+    assert found == {("lost", 0, dropped)}
+    retired = result.counts.target_retired if side == "dr" else result.counts.source_retired
+    assert retired == len(written) - len(left) - (side == "dr")
+    assert result.counts.matched == 6 + len(left) - (side == "primary")

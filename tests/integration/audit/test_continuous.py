@@ -24,11 +24,11 @@ from drkit.audit.spark.session import SparkRuntime
 from drkit.cli.wiring.alert_notifier import PROBLEM
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+from drkit.model.audit.continuous_audit import Reconciled, Sample
 from drkit.model.clock import now
-from drkit.model.continuous import Reconciled, Sample
 from drkit.model.errors import Refused
-from drkit.model.journal import verify_chain
 from drkit.model.offsets import Watermark
+from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import TopicPartition
 from tests.support.damage import Bench, records, seeded
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
@@ -164,7 +164,7 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         with here(own, spark, again) as (audit, told):
             wait_until(lambda: len(told) == 2, timeout=60, what="the first ranges")
             assert ranges(told) == {(0, 0): "equal", (1, 10): "equal"}
-            with pytest.raises(Refused, match="another continuous audit is at work"), here(own, spark, again):
+            with pytest.raises(Refused, match="another continuous audit is running"), here(own, spark, again):
                 pass
             drop_one(own, Bench(lab, own.store), topic, 20)
             wait_until(lambda: len(told) == 3, timeout=60, what="the alert")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drkit.audit.spark.session import spark_session
-from drkit.model.audit import AuditResult, Counts, PlacementBasis, Verdict
+from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis, Verdict
 from tests.support.damage import (
     STAMP,
     Damaged,
@@ -182,7 +182,7 @@ def test_records_out_of_order_at_their_place_are_named_by_tasks_where_they_are_m
     bench.remember(topic, {0: {number: number for number in range(250)}})
 
     on_driver = audit(topic)
-    monkeypatch.setattr("drkit.audit.classify.classification._MOST_ASIDE", 0)
+    monkeypatch.setattr("drkit.audit.classify.run_classification._MOST_ASIDE", 0)
     in_tasks = audit(topic)
 
     middle = [("reordered", number, number) for number in range(100, 150)]

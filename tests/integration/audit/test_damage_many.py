@@ -12,7 +12,7 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.model.audit import AuditResult
+from drkit.model.audit.audit_result import AuditResult
 from tests.support.damage import Damaged, Expected, damaged, dense, records, seeded
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark, pytest.mark.long]

@@ -1,6 +1,6 @@
 """Every kind of damage, by every way of comparing: the findings that follow from what was done, row for row.
 
-Each topic was mirrored, so that digests are kept of it; then its target is made anew with one kind of damage. The
+Each topic was mirrored, so that digests are kept of it; then its target is recreated with one kind of damage. The
 default, `--full`, `--from-digests` and partitions that stay in tasks must find the same rows, and the continuous audit
 the same numbers.
 """
@@ -22,7 +22,7 @@ from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousR
 from drkit.kafka.protocol.record_batch import CRC_FROM
 from drkit.mirror.engine import range_digests
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.audit import DEVIATIONS, AuditResult
+from drkit.model.audit.audit_result import DEVIATIONS, AuditResult
 from drkit.store import open_store
 from tests.support.damage import STAMP, Bench, Expected, Record
 from tests.support.log_surgery import flip

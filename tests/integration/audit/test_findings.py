@@ -13,7 +13,7 @@ from drkit.audit.findings.findings_files import SCHEMA
 from drkit.audit.findings.findings_table import append_findings, check_table
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, quietly, spark_session, stop_session
-from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import Refused
 from tests.support.damage import records, seeded
 

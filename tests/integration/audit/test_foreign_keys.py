@@ -7,8 +7,8 @@ import json
 import pytest
 
 from drkit.audit.run import run_audit
-from drkit.config.foreign_key_schema import ForeignKeyConfig
-from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.config.schema.foreign_keys import ForeignKeyConfig
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError
 from tests.support.damage import STAMP, Record
 

@@ -15,7 +15,7 @@ from drkit.kafka.protocol.records import build, read
 from drkit.lab import Lab
 from drkit.mirror.engine import range_digests
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.audit import Verdict
+from drkit.model.audit.audit_result import Verdict
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
 from tests.integration.audit.test_verbs import document, drkit

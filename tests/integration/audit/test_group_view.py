@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from drkit.audit import run
 from drkit.audit.findings import group_view
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import parse_moment
 from drkit.failover.positions.positions import Selection

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,12 +25,117 @@ pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[3]
 STEPS = ("starting Spark", "reading both sides", "writing findings")
+CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+WORDS = {signal.SIGINT: "interrupted by the keyboard", signal.SIGTERM: "ended by SIGTERM"}
 
 
 @pytest.fixture(scope="module")
 def master(toolchain, tmp_path_factory):
     with spark_cluster(toolchain, tmp_path_factory.mktemp("cluster"), workers=1) as url:
         yield url
+
+
+@pytest.fixture
+def topic(bench, unique_name):
+    """A topic that lost two records and has two moved."""
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(300, rng=seeded(1)))
+    source = bench.read("primary", topic, 0)
+    bench.produce("dr", topic, 0, damaged(source, {"lost": 2, "moved": 2}, seeded(2)).target)
+    bench.remember(topic, {0: dense(source)})
+    return topic
+
+
+@dataclass
+class Audit:
+    """An audit in a process of its own, with folders that are nobody else's."""
+
+    process: subprocess.Popen
+    folder: Path
+    out: Path
+
+    def said(self) -> str:
+        """What is on its stderr."""
+        return (self.folder / "errors").read_text()
+
+    def wait_for(self, step: str) -> None:
+        """Wait until it says that it begins a step."""
+
+        def told() -> bool:
+            assert self.process.poll() is None, self.said()
+            return step in self.said()
+
+        wait_until(told, timeout=120, what=f"the step {step!r}")
+
+    def wait_until_heard(self) -> None:
+        """Wait until Python has handlers for the signals; before, they are the kernel's."""
+        mask = sum(1 << (number - 1) for number in CODES)
+
+        def caught() -> bool:
+            lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+            return any(line.startswith("SigCgt") and int(line.split()[1], 16) & mask == mask for line in lines)
+
+        wait_until(caught, what="its handlers")
+
+    def hold(self) -> bool:
+        """Stop it where it is; whether it was still there: a zombie whose threads still end is not."""
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: self._state() != "runs", what="the process to stop or to end")
+        return self._state() == "stopped"
+
+    def _state(self) -> str:
+        if self.process.poll() is not None:
+            return "ended"
+        states = {psutil.STATUS_STOPPED: "stopped", psutil.STATUS_ZOMBIE: "ended"}
+        return states.get(psutil.Process(self.process.pid).status(), "runs")
+
+    def end(self, number: int) -> None:
+        """Send a signal, and see that it ends as it should."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        assert self.process.wait(60) == CODES[number], self.said()
+        written, document = self.said(), json.loads((self.folder / "answer").read_text())
+        for word in ("Traceback", "py4j", "Exception", "ignored"):
+            assert word not in written
+        kept = "error" not in document or "Nothing" not in document["error"]["meaning"]
+        if "error" in document:
+            assert document["error"]["what"] == WORDS[number]
+            assert document["error"]["exit_code"] == CODES[number]
+        assert self.out.exists() == kept, written
+        self.leaves_nothing()
+        wait_until(lambda: not any(each.is_running() for each in family), what="what it started to end")
+
+    def leaves_nothing(self) -> None:
+        """No temporary folder is left."""
+        assert list((self.folder / "temporary").iterdir()) == []
+
+
+@contextmanager
+def audit(lab, topic, folder, master=None):
+    """An audit that runs; ended with the block."""
+    (folder / "temporary").mkdir(parents=True)
+    command = [sys.executable, "-m", "drkit", "audit", "--topic", topic, "--config", str(lab.config_path)]
+    command += ["--output", "json", "--out", str(folder / "out")]
+    if master is not None:
+        command += ["--master", master]
+        for each in ("executor.memory=512m", "driver.host=127.0.0.1"):
+            command += ["--spark-conf", f"spark.{each}"]
+    environment = os.environ | {
+        "TMPDIR": str(folder / "temporary"),
+        "XDG_STATE_HOME": str(folder),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(ROOT),
+    }
+    with (
+        (folder / "answer").open("w") as answer,
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(command, stdout=answer, stderr=errors, text=True, cwd=folder, env=environment) as process,
+    ):
+        try:
+            yield Audit(process, folder, folder / "out")
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(
@@ -44,50 +153,39 @@ def master(toolchain, tmp_path_factory):
         ),
     ],
 )
-def test_an_interrupted_audit_leaves_nothing_behind(
-    lab, bench, request, unique_name, tmp_path: Path, number, on_cluster, step
-):
-    topic = bench.create(unique_name)
-    bench.produce("primary", topic, 0, records(300, rng=seeded(1)))
-    source = bench.read("primary", topic, 0)
-    bench.produce("dr", topic, 0, damaged(source, {"lost": 2, "moved": 2}, seeded(2)).target)
-    bench.remember(topic, {0: dense(source)})
-    temporary, out = tmp_path / "temporary", tmp_path / "out"
-    temporary.mkdir()
-    command = [sys.executable, "-m", "drkit", "audit", "--topic", topic, "--config", str(lab.config_path)]
-    command += ["--output", "json", "--out", str(out)]
-    if on_cluster:
-        command += ["--master", request.getfixturevalue("master")]
-        for each in ("executor.memory=512m", "driver.host=127.0.0.1"):
-            command += ["--spark-conf", f"spark.{each}"]
-    environment = os.environ | {
-        "TMPDIR": str(temporary),
-        "XDG_STATE_HOME": str(tmp_path),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with (
-        (tmp_path / "errors").open("w+") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=environment) as audit,
-    ):
+def test_an_interrupted_audit_leaves_nothing_behind(lab, topic, request, tmp_path: Path, number, on_cluster, step):
+    with audit(lab, topic, tmp_path, request.getfixturevalue("master") if on_cluster else None) as running:
+        running.wait_for(step)
+        running.end(number)
 
-        def told() -> str:
-            assert audit.poll() is None, (tmp_path / "errors").read_text()
-            return (tmp_path / "errors").read_text()
 
-        wait_until(lambda: step in told(), timeout=120, what=f"the step {step!r}")
-        family = psutil.Process(audit.pid).children(recursive=True)
-        audit.send_signal(number)
-        document, _ = audit.communicate(timeout=60)
-
-    written = (tmp_path / "errors").read_text()
-    expected = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
-    assert audit.returncode == expected, written
-    error = json.loads(document)["error"]
-    assert error["what"] == ("interrupted by the keyboard" if number == signal.SIGINT else "ended by SIGTERM")
-    assert "Nothing is kept" in error["meaning"]
-    assert "Traceback" not in written
-    assert "py4j" not in written
-    assert "Exception" not in written
-    assert list(temporary.iterdir()) == []
-    assert not out.exists()
-    wait_until(lambda: not any(each.is_running() for each in family), what="what it started to end")
+@pytest.mark.long
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_at_any_moment_of_an_audit(lab, topic, request, tmp_path: Path, number, on_cluster):
+    """Moments drawn from a seed: half of them anywhere, half between the last step and the end."""
+    master = request.getfixturevalue("master") if on_cluster else None
+    with audit(lab, topic, tmp_path / "whole", master) as running:
+        running.wait_until_heard()
+        began = time.monotonic()
+        running.wait_for(STEPS[-1])
+        last = time.monotonic()
+        assert running.process.wait(60) == ExitCode.DEVIATION
+        ended = time.monotonic()
+        running.leaves_nothing()
+    drawn = random.Random(f"{number} {on_cluster}")  # noqa: S311 - no secret
+    moments = [(None, 0.0)]
+    moments += [(None, drawn.uniform(0, last - began)) for _ in range(int(os.environ.get("TEST_MOMENTS", "6")))]
+    moments += [(STEPS[-1], drawn.uniform(0, ended - last)) for _ in range(len(moments))]
+    for place, (step, seconds) in enumerate(moments):
+        with audit(lab, topic, tmp_path / str(place), master) as running:
+            running.wait_until_heard()
+            if step is not None:
+                running.wait_for(step)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(seconds)  # the moment itself
+            if running.hold():
+                running.end(number)
+            else:  # it was faster than the one that was measured
+                assert running.process.wait(60) == ExitCode.DEVIATION
+                running.leaves_nothing()

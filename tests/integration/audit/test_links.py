@@ -10,7 +10,7 @@ import pytest
 
 from drkit.audit.classify import ordering
 from drkit.audit.run import run_audit
-from drkit.model.audit import AuditRequest, Counts, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, Counts, TopicChoice
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl

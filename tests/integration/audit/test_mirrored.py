@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.audit import Counts, PlacementBasis, Verdict
+from drkit.model.audit.audit_result import Counts, PlacementBasis, Verdict
 from drkit.model.topology import TopicPartition
 from tests.support.damage import records, seeded
 

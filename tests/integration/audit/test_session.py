@@ -11,7 +11,7 @@ import pytest
 from drkit.audit.run import run_audit
 from drkit.audit.spark import session
 from drkit.audit.spark.session import session_starting, spark_session, stop_session
-from drkit.model.audit import AuditRequest, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.damage import records, seeded
 from tests.support.wait import wait_until

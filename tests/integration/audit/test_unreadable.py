@@ -12,7 +12,7 @@ import pytest
 from drkit.audit.salvage.replay import replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, parse
-from drkit.model.audit import AuditRequest, SalvageClass, SalvageKind, TopicChoice, Verdict
+from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice, Verdict
 from drkit.model.errors import Refused
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched

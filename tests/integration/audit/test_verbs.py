@@ -23,7 +23,7 @@ from drkit.audit.salvage.replay import PROVENANCE, replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.audit.spark.session import spark_session
 from drkit.kafka.config.client_config import confluent_config
-from drkit.model.audit import AuditRequest, SalvageClass, SalvageKind, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
@@ -335,7 +335,7 @@ def test_only_the_topics_named_are_replayed(lab, bench, spark, unique_name, tmp_
     assert {name.split("/")[1] for name in names} == {topics[1]}
 
 
-@pytest.mark.parametrize("why", ["deleted", "made anew", "cut"])
+@pytest.mark.parametrize("why", ["deleted", "recreated", "cut"])
 def test_salvage_keeps_what_the_target_held_and_holds_no_more(bench, spark, unique_name, tmp_path, why):
     """Whatever took it away there: the mirror's own record of it is no copy."""
     topic = bench.create(unique_name)
@@ -345,14 +345,14 @@ def test_salvage_keeps_what_the_target_held_and_holds_no_more(bench, spark, uniq
     bench.remember(topic, {0: {n: n for n in range(20)}})
     sealed(bench)
     with bench.admin("dr") as admin:
-        if why in {"deleted", "made anew"}:
+        if why in {"deleted", "recreated"}:
             admin.delete_topics([topic])
-        if why == "made anew":
+        if why == "recreated":
             bench.create(topic, on=["dr"])
             bench.produce("dr", topic, 0, [Record(b"k3", b"a new life", STAMP)])
         if why == "cut":
             admin.delete_records({TopicPartition(topic, 0): 12})
-    wanted = {"deleted": range(20), "made anew": range(20), "cut": range(12)}[why]
+    wanted = {"deleted": range(20), "recreated": range(20), "cut": range(12)}[why]
     request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
 
     result = salvage(request, bench.store, bench.config, spark)
@@ -360,7 +360,7 @@ def test_salvage_keeps_what_the_target_held_and_holds_no_more(bench, spark, uniq
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
     assert [row["offset"] for row in rows] == list(wanted)
     assert result.by_topic == {topic: len(wanted)}
-    if why == "made anew":
+    if why == "recreated":
         standings = {row["offset"]: row["standing"] for row in rows}
         assert {offset for offset, standing in standings.items() if standing == "conflicting"} == {3, 13}
 

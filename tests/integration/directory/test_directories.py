@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.config import ClusterConfig, Config, LinkConfig
-from drkit.config.directory_schema import DirectoryConfig
+from drkit.config.schema.directory import DirectoryConfig
 from drkit.directory import Entry, open_directories
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import LinkId

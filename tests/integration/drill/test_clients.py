@@ -6,9 +6,9 @@ import time
 import pytest
 
 from drkit.config import load_config
-from drkit.drill.clients import Clients
-from drkit.drill.experiment import Workload
-from drkit.drill.history import AttemptOutcome, HistoryPart
+from drkit.drill.environment.clients import Clients
+from drkit.drill.experiment.experiment import Workload
+from drkit.drill.judge.history import AttemptOutcome, HistoryPart
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
 from drkit.lab import Lab

@@ -12,14 +12,14 @@ from jsonschema import Draft202012Validator
 from drkit.directory import Entry, open_directories
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import Kind, StageOutcome, State
-from drkit.failover.run.run_record import load_run
+from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from tests.support.directories import consul_like, free_ports
 from tests.support.estates import mirror, open_link, own_link, texts
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 
 pytestmark = pytest.mark.lab
 

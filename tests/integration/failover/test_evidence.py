@@ -97,7 +97,7 @@ def is_refused_although_signed_again(out: Path, copy: Path, signer: Signer, run:
     lost = problems_of(out, copy, signer, lambda folder: (folder / "runs.jsonl").write_text(""))
     assert any("missing from the list of runs: the store lost it" in sentence for sentence in lost)
     cut = problems_of(out, copy, signer, lambda folder: cut_journal(folder, run))
-    assert any("was cut or written anew" in sentence for sentence in cut)
+    assert any("was cut or written again" in sentence for sentence in cut)
     gap = problems_of(out, copy, signer, lambda folder: drop_entry(folder, run))
     assert any("is broken at entry 2" in sentence for sentence in gap)
 

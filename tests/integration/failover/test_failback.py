@@ -12,19 +12,19 @@ from drkit.directory import open_directories
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
-from drkit.failover.run.machine import StageOutcome, State
-from drkit.failover.run.ports import AuditVerdict
+from drkit.failover.run.interfaces import AuditVerdict
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.kafka.client.filler import FillerTrimmer
-from drkit.mirror.control import go_on
+from drkit.mirror.control import resume_link
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.link_state import Direction
-from drkit.model.standby import ALIGNING, OWN_SETTINGS
+from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -258,7 +258,7 @@ def test_a_reseed_that_can_not_be_aligned_stops_and_says_why_and_what_it_would_h
     back = own.link.reversed()
     with own.estate() as estate:
         estate.admin("primary").delete_records({TopicPartition(topic, 0): 3})  # whose they were has them elsewhere
-        go_on(own.store, back, topic)
+        resume_link(own.store, back, topic)
         resumed = resume_run(estate, result.run, reading_ports(own, tmp_path / "salvage"))
     assert resumed.error is None
     assert own.records("primary", topic) == own.records("dr", topic), "by offset"
@@ -479,13 +479,13 @@ def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
     ports = reading_ports(own, tmp_path / "salvage")
 
     class WritesAfterwards:
-        """Somebody goes on writing to the old primary while the first salvage is made."""
+        """Somebody continues writing to the old primary while the first salvage is made."""
 
         def check(self, path):
             ports.salvager.check(path)
 
-        def salvage(self, link, topics, positions, out):
-            kept = ports.salvager.salvage(link, topics, positions, out)
+        def salvage(self, link, topics, positions, out, say):
+            kept = ports.salvager.salvage(link, topics, positions, out, say)
             if not wrote:
                 wrote.append(True)
                 own.produce("primary", topic, texts("late", 3))
@@ -497,7 +497,7 @@ def test_late_writes_to_the_old_primary_are_salvaged_too(own, away, tmp_path):
         meddled = replace(ports, salvager=WritesAfterwards())
         first = run_failback(estate, plan, meddled, cluster_id=cluster_id(own, "primary"), accept_unfenced=True)
         assert isinstance(first.error, Refused)
-        assert "primary is still written" in first.error.what
+        assert "clients still write to primary" in first.error.what
         assert first.machine.state is State.CANCELLED
         second = run_failback(
             estate,
@@ -515,10 +515,10 @@ def test_a_live_cluster_that_is_still_written_leaves_the_move_to_be_resumed(own,
     ports = reading_ports(own, tmp_path / "salvage")
 
     class Writes:
-        """Producers on dr go on while the audit runs, and for some time after."""
+        """Producers on dr continue while the audit runs, and for some time after."""
 
-        def audit(self, link):
-            verdict = ports.auditor.audit(link)
+        def audit(self, link, say):
+            verdict = ports.auditor.audit(link, say)
             own.produce("dr", topic, texts("during-the-audit", 5))
             return verdict
 
@@ -541,8 +541,8 @@ def test_producers_that_go_on_stop_the_move_which_resume_completes(own, away, tm
             wrote.set()
 
     class StartsWriting:
-        def audit(self, link):
-            verdict = ports.auditor.audit(link)
+        def audit(self, link, say):
+            verdict = ports.auditor.audit(link, say)
             writer.start()
             assert wrote.wait(TIMEOUT)
             return verdict
@@ -555,7 +555,7 @@ def test_producers_that_go_on_stop_the_move_which_resume_completes(own, away, tm
         writer.join()
     assert isinstance(result.error, PartlyDone)
     assert result.error.exit_code is ExitCode.PARTLY_DONE
-    assert "dr is still written" in result.error.what
+    assert "clients still write to dr" in result.error.what
     assert result.machine.state is State.AUDITED
     with own.estate() as estate:
         resumed = resume_run(estate, result.run, ports)
@@ -569,7 +569,7 @@ def test_an_audit_that_deviates_stops_the_move_and_resume_goes_on(own, away, tmp
     ports = reading_ports(own, tmp_path / "salvage")
 
     class Deviates:
-        def audit(self, link):
+        def audit(self, link, _say):
             assert link.id == own.link.id.reversed()
             return AuditVerdict("deviated", "2 lost", "findings.parquet")
 

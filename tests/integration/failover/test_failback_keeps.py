@@ -12,14 +12,14 @@ from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import Selection
-from drkit.failover.run.journal import INTENT, OUTCOME
-from drkit.failover.run.machine import Kind, State
+from drkit.failover.run.journal.journal import INTENT, OUTCOME
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.estates import mirror, texts
+from tests.support.failback_ports import reading_ports
 from tests.support.killing import boundaries, killed
-from tests.support.rooms import reading_ports
 
 pytestmark = pytest.mark.lab
 

@@ -23,28 +23,28 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from drkit.config.fence_schema import FenceConfig
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
+from drkit.config.schema.fence import FenceConfig
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.fencing.cluster_fence import ClusterFence, gate_record
-from drkit.failover.fencing.deny_rules import closing
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
+from drkit.failover.fencing.deny_rules import closing_rules
 from drkit.failover.fencing.fence_context import CommandFenceContext
-from drkit.failover.fencing.unfenced_topics import made_since
+from drkit.failover.fencing.unfenced_topics import topics_outside_fence
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import PATHS, Kind, Mode, State
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
+from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.lab import Lab
-from drkit.model.acls import Acl, fence_rules_kind
 from drkit.model.errors import PartlyDone, Refused
-from drkit.model.fence import GateState
-from drkit.model.journal import verify_chain
 from drkit.model.link_state import Direction
+from drkit.model.runs.fence import FenceState
+from drkit.model.runs.journal import verify_chain
+from drkit.model.topics.acls import Acl, fence_rules_kind
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
@@ -196,7 +196,7 @@ def test_what_cannot_be_shown_or_drained_is_rolled_back(own: OwnLink) -> None:
     assert "no mirror runs" in result.error.what
     assert result.machine.state is State.CANCELLED
     assert denials(own, "primary") == {theirs}
-    assert gate_record(own.store, own.link.id, "primary").state is GateState.OPEN
+    assert fence_record(own.store, own.link.id, "primary").state is FenceState.OPEN
     assert mirror(own) == 6
 
 
@@ -214,9 +214,9 @@ def test_a_primary_that_hung_is_fenced_when_it_answers_again(own: OwnLink, secur
             secure_lab.resume("primary")
         assert result.error is None
         assert result.evidence.fenced is False
-        assert gate_record(own.store, own.link.id, "primary").state is GateState.PENDING
+        assert fence_record(own.store, own.link.id, "primary").state is FenceState.PENDING
     with own.estate() as estate:
-        assert any("was to be fenced and isn't" in said for said in make_failback_plan(estate, "primary").warnings)
+        assert any("isn't proven (" in said for said in make_failback_plan(estate, "primary").warnings)
     assert verb(own, "fence", "--link", "dr->primary", code=2)["error"]["kind"] == "ConfigError"
     (closed,) = verb(own, "fence", "--wait", "60", schema="fence")["links"]
     assert (closed["cluster"], closed["fenced"]) == ("primary", True)
@@ -237,9 +237,9 @@ def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: La
         result = resume_run(estate, own.store.runs()[0].run, None)
     assert result.error is None
     verified = next(stage.reason for stage in result.stages if stage.name == "verify")
-    assert f"made after the fence, and closed since: {during} (1 offset" in verified
+    assert f"created after the fence, and fenced since: {during} (1 offset" in verified
     assert result.evidence.fenced is True
-    assert result.machine.facts.fence_epoch == gate_record(own.store, own.link.id, "primary").epoch
+    assert result.machine.facts.fence_epoch == fence_record(own.store, own.link.id, "primary").epoch
     assert write(secure_lab, "primary", during) == "TOPIC_AUTHORIZATION_FAILED"
     assert outside_the_fence(own) == set()
 
@@ -257,19 +257,19 @@ def test_a_topic_that_was_closed_already_is_within_the_fence(own: OwnLink, secur
     topic, closed = own.create("primary", "t"), own.create("primary", "closed")
     for each in (topic, closed):
         own.produce("primary", each, texts("x", 5))
-    (theirs,) = closing([closed], [])
+    (theirs,) = closing_rules([closed], [])
     put(own, "primary", theirs)
     mirror(own)
     with own.estate() as estate:
         result = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False)
         assert result.error is None
-        assert not any("made after the fence" in stage.reason for stage in result.stages)
-        assert made_since(estate, own.link, "primary") == ()
+        assert not any("created after the fence" in stage.reason for stage in result.stages)
+        assert topics_outside_fence(estate, own.link, "primary") == ()
         assert outside_the_fence(own) == set()
         with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
             assert admin.delete_acls([theirs]) == {}
             wait_until(lambda: theirs not in admin.acls(), what="the rule to be gone")
-        assert made_since(estate, own.link, "primary") == (closed,), "the operator has opened it"
+        assert topics_outside_fence(estate, own.link, "primary") == (closed,), "the operator has opened it"
     verb(own, "fence", schema="fence")
     assert write(secure_lab, "primary", closed) == "TOPIC_AUTHORIZATION_FAILED"
 
@@ -505,7 +505,7 @@ def test_rules_that_a_cluster_denies_are_not_said_to_be_there(own: OwnLink, secu
         proof = gate.close()
         assert not proof.proven
         assert proof.reason.startswith("no rule of drkit's is on primary, so its clients may write: ")
-        assert gate_record(own.store, own.link.id, "primary").state is GateState.OPEN
+        assert fence_record(own.store, own.link.id, "primary").state is FenceState.OPEN
         assert own.store.notes(own.link.id, fence_rules_kind("primary")) == {}
         assert gate.open() == "", "nothing was removed that never was there"
     assert denials(own, "primary") == set()

@@ -12,15 +12,15 @@ from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.fence_context import CommandFenceContext
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.machine import Mode
 from drkit.failover.run.service import run_failback, run_failover
+from drkit.failover.run.state_machine import Mode
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.lab import Lab
-from drkit.model.acls import Acl
+from drkit.model.topics.acls import Acl
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
+from tests.support.failback_ports import reading_ports
 from tests.support.guard import Guard
-from tests.support.rooms import reading_ports
 
 pytestmark = pytest.mark.lab
 
@@ -60,7 +60,7 @@ def test_a_planned_move_and_back_where_no_rule_means_everybody(open_lab: Lab, tm
             moved = run_failover(estate, make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED)), accept_unfenced=False)
         assert moved.error is None
         assert moved.machine.facts.fenced is True
-        assert "2 log ends stood still" in (moved.machine.facts.fence_reason or "")
+        assert "2 log ends did not move" in (moved.machine.facts.fence_reason or "")
         assert not own.store.problems(own.link.id), "the mirror was shut out"
         assert (writable(own, "primary", topic), writable(own, "dr", topic)) == (False, True)
         assert len(own.values("primary", topic)) == 2, "it can be read: only writing is denied"

@@ -18,7 +18,7 @@ from tests.support.tls import Pem
 pytestmark = pytest.mark.lab
 
 ENDLESS = 100.0
-"""A command that isn't bounded goes on for ten minutes and more."""
+"""A command that isn't bounded continues for ten minutes and more."""
 
 
 def ended(own: OwnLink, *words: str) -> tuple[int, dict[str, Any]]:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.run.anchors import anchor_file, read_anchors, store_identity
-from drkit.model.journal import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
+from drkit.failover.run.journal.anchors import anchor_file, read_anchors
+from drkit.model.runs.journal import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
 from drkit.store import codec
+from drkit.store.identity import store_identity
 from tests.support.estates import OwnLink, mirror, texts
-from tests.support.secured import verb
+from tests.support.secured import killed_at, verb
 
 pytestmark = pytest.mark.lab
 
@@ -108,3 +109,36 @@ def test_without_the_cluster_that_has_the_anchors_it_cannot_be_told(own):
     listed = verb(own, "runs", schema="runs")
     assert (listed["runs"], listed["missing"]) == ([], [run])
     assert verb(own, "runs", run, code=1, schema="runs")["chain"]["state"] == "cut"
+
+
+def test_a_run_is_not_resumed_on_the_word_of_a_journal_that_was_written_anew(own):
+    topic = own.create("primary", "orders")
+    own.produce("primary", topic, texts("x", 5))
+    own.commit("primary", "g1", topic, {0: 3})
+    mirror(own)
+    killed_at(own, "failover", ("translate", "outcome", "after"))
+    (summary,) = own.store.runs()
+    run, entries = summary.run, own.store.entries(summary.run)
+    for written in (forged(entries, 2), entries[:2]):
+        rewrite(own, run, written)
+        assert verify_chain(own.store.entries(run)) is None, "by itself it holds"
+        for words in (("resume", run, "--yes"), ("resume", run, "--cancel", "--yes")):
+            told = verb(own, *words, code=1)["error"]
+            assert f"the journal of run {run} is not what was written" in told["what"]
+            assert f"drkit abandon {run}" in told["remedy"]
+        assert own.store.entries(run) == written, "nothing was added to it"
+        assert own.committed("dr", f"{own.name}.g1") == {}
+    rewrite(own, run, entries)
+    assert verb(own, "resume", run, "--yes", "--accept-unfenced", schema="failover")["state"] == "closed"
+
+
+def test_a_run_whose_journal_was_written_anew_can_be_abandoned(own):
+    topic = own.create("primary", "orders")
+    own.produce("primary", topic, texts("x", 5))
+    mirror(own)
+    killed_at(own, "failover", ("translate", "outcome", "after"))
+    (summary,) = own.store.runs()
+    rewrite(own, summary.run, own.store.entries(summary.run)[:2])
+    done = verb(own, "abandon", summary.run, schema="abandon")
+    assert "anchored head not in the chain" in done["journal_problem"]
+    assert done["serves"] == "dr", "how far it had come is not known: what the link says counts"

@@ -10,17 +10,17 @@ import pytest
 
 from drkit.directory import open_directories
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal import INTENT, OUTCOME
-from drkit.failover.run.machine import PATHS, Kind, StageOutcome, State
-from drkit.failover.run.run_record import load_run, run_to_resume
+from drkit.failover.run.journal.journal import INTENT, OUTCOME
+from drkit.failover.run.journal.run_record import load_run, run_to_resume
 from drkit.failover.run.service import resume_run, run_failover
+from drkit.failover.run.state_machine import PATHS, Kind, StageOutcome, State
 from drkit.failover.stages.hooks import When
-from drkit.model.journal import verify_chain
 from drkit.model.link_state import Direction
+from drkit.model.runs.journal import verify_chain
 from drkit.state_topic.records import state_topic
 from tests.support.estates import mirror, open_link, own_link, texts
+from tests.support.failback_ports import reading_ports
 from tests.support.killing import BOUNDARIES, boundaries, killed
-from tests.support.rooms import reading_ports
 
 pytestmark = pytest.mark.lab
 

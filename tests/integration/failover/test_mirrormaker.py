@@ -8,10 +8,10 @@ from bench.clusters import Cluster
 from bench.peers.base import Job
 from bench.peers.mirrormaker import MirrorMaker
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.positions.mirrormaker_positions import look_at_mirrormaker
+from drkit.failover.positions.mirrormaker_positions import read_mirrormaker
 from drkit.failover.positions.positions import Strategy
-from drkit.failover.run.machine import State
 from drkit.failover.run.service import run_failover
+from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
@@ -41,7 +41,7 @@ def mirrored(own, tmp_path):
         with own.estate() as estate:
             if checkpoints_topic("primary") not in estate.admin("dr").topics():
                 return False
-            found = look_at_mirrormaker(estate, own.link, "").checkpoints
+            found = read_mirrormaker(estate, own.link, "").checkpoints
         mine = {(each.group, each.tp.partition): each for each in found if each.group in names}
         level = mine.get((names[1], 0))
         return len(mine) >= 3 and level is not None and level.upstream == RECORDS

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import Mode, State
 from drkit.failover.run.service import run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Mode, State
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
 from tests.support.estates import mirror, mirroring, texts, without_primary
@@ -60,7 +60,7 @@ def test_a_primary_that_is_still_written_stops_it_before_anything_is_changed(own
             stop.set()
             writer.join()
     assert isinstance(result.error, Refused)
-    assert "primary is still written" in result.error.what
+    assert "clients still write to primary" in result.error.what
     assert result.machine.state is State.CANCELLED
     control = own.store.link_control(own.link.id)
     assert control is None or control.direction is Direction.ACTIVE
@@ -114,7 +114,7 @@ def test_a_topic_that_left_the_link_holds_nothing_up(own):
     link = own.config.links[0].model_copy(update={"exclude_topics": (gone,)})
     with own.estate(own.config.model_copy(update={"links": (link,)})) as estate:
         plan = make_plan(estate, PLANNED)
-        assert f"no group is moved on {gone}: mirrored once" in plan.warnings[0]
+        assert f"no group is moved on {gone}: mirrored before" in plan.warnings[0]
         result = run_failover(estate, plan, accept_unfenced=True)
     assert result.error is None
     assert own.committed("dr", group) == {(kept, 0): 5, (kept, 1): 1}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from drkit.failover.recovery.way_out import Component, Condition
-from drkit.failover.run.machine import Kind, Mode, State
+from drkit.failover.run.state_machine import Kind, Mode, State
 from tests.support.cell_player import Verdict, play_all
 from tests.support.guard import Guard
 from tests.support.prepared_runs import Site
@@ -25,6 +25,8 @@ from tests.support.recovery_cells import Cell, Fault, RunState, by_fault, cells
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 SEED = int(os.environ.get("TEST_CELLS_SEED", "15"))
+FROZEN = Fault(Component.MACHINE, Condition.FROZEN)
+"""Its runs are recreated: a process that stands still is in no snapshot."""
 SAMPLED = 3
 """States of one fault that run always, beside the live cluster that is gone after the audit."""
 NEED_ROOT = {
@@ -56,9 +58,10 @@ class Sweep:
         self._keep = keep
         self._verdicts: dict[Cell, Verdict] = {}
         self._site = Site(folder)
-        if keep or len(chosen) > FEW:
+        kept = [cell for cell in chosen if cell.fault != FROZEN]
+        if keep or len(kept) > FEW:
             try:
-                self._site.take_snapshot(list(dict.fromkeys(cell.at for cell in (cells() if keep else chosen))))
+                self._site.take_snapshot(list(dict.fromkeys(cell.at for cell in (cells() if keep else kept))))
             except BaseException:
                 self.close()
                 raise
@@ -67,8 +70,7 @@ class Sweep:
         """What came of a cell."""
         if cell not in self._verdicts:
             together = self._chosen[cell.fault]
-            frozen = cell.fault == Fault(Component.MACHINE, Condition.FROZEN)
-            runs = self._site.runs([each.at for each in together], freeze=frozen)
+            runs = self._site.runs([each.at for each in together], freeze=cell.fault == FROZEN)
             verdicts = play_all(self._site, together, {run.at: run for run in runs})
             self._verdicts |= dict(zip(together, verdicts, strict=True))
             _log(verdicts)

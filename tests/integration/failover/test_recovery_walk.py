@@ -7,7 +7,7 @@ drkit counts what was kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -16,8 +16,9 @@ import pytest
 from drkit.drill.workload.reading import group_positions, log_ends
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
+from tests.support.cell_faults import format_anew
 from tests.support.guard import Guard
 from tests.support.lab import USERS
 from tests.support.operator_site import PARTITIONS, OperatorSite
@@ -87,19 +88,27 @@ def traffic(site: OperatorSite, alias: str, count: int = 200) -> None:
     )
 
 
-def captured(site: OperatorSite) -> None:
-    """Until the mirror has brought something over from every partition, and has seen where the group stands."""
+def captured(site: OperatorSite, beyond: Mapping[TopicPartition, int] | None = None) -> None:
+    """Until the mirror has brought something over from every partition (more than that), and has seen where the group
+    stands."""
 
     def seen() -> bool:
         try:
             with closing(open_store(f"sqlite:///{site.store_path}", create=False)) as store:
-                marks = store.watermarks(link).values()
-                return len(store.group_positions(link)) == PARTITIONS and all(mark.source_through for mark in marks)
+                marks = store.watermarks(link)
+                more = [mark.source_through > (beyond or {}).get(tp, 0) for tp, mark in marks.items()]
+                return len(store.group_positions(link)) == PARTITIONS == len(more) and all(more)
         except DrkitError as error:  # the mirror is about to make it
             raise AssertionError(str(error)) from error
 
     link = LinkId("primary", "dr")
-    wait_until(seen, 60, what="the group's positions")
+    wait_until(seen, 60, what="the mirror, and the group's positions")
+
+
+def brought(site: OperatorSite) -> dict[TopicPartition, int]:
+    """How far the mirror has come."""
+    with closing(open_store(f"sqlite:///{site.store_path}", create=False)) as store:
+        return {tp: mark.source_through for tp, mark in store.watermarks(LinkId("primary", "dr")).items()}
 
 
 def stop_clients(site: OperatorSite, alias: str) -> None:
@@ -134,7 +143,7 @@ def walk_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pe
 
 @pytest.fixture
 def walker(walk_lab: Lab, tmp_path: Path, unique_name: str, pem: Pem) -> Iterator[Walker]:
-    """Clients are at work on the primary, a mirror follows."""
+    """Clients are running on the primary, a mirror follows."""
     if stopped := [node.name for node in walk_lab.status() if node.state != "up"]:
         walk_lab.restart(*stopped)
     made = Walker(begin(walk_lab, tmp_path / "site", unique_name, pem))
@@ -178,3 +187,54 @@ def test_a_frozen_primary_that_wakes_up(walker: Walker) -> None:
     only_there = site.acknowledged() - site.held("dr")
     assert only_there <= site.held("primary")
     assert not (site.held("dr") & site.acknowledged()) - site.read_by_group()
+
+
+def gone_to_dr(walker: Walker) -> None:
+    """The primary dies at work, groups are moved, clients work on dr."""
+    site = walker.site
+    with site.mirror():
+        traffic(site, "primary")
+        captured(site)
+        site.lab.kill("primary")
+        site.shop.stop(site.shop.running())
+        walker.play("gone")
+    clients_on(site, "dr")
+
+
+@pytest.mark.long
+def test_a_primary_that_dies_again_behind_the_fence_of_dr(walker: Walker) -> None:
+    site = walker.site
+    gone_to_dr(walker)
+    site.lab.restart("primary-1")
+    walker.play("again-fence")
+    site.shop.stop(site.shop.running("producer"))
+    walker.play("again", when=lambda: site.write("dr") == DENIED, then=lambda: site.lab.kill("primary"))
+    wait_until(lambda: site.write("dr") == "written", what="dr to be open again")
+    walker.play("again-abandon")
+    clients_on(site, "dr")
+    site.lab.restart("primary-1")
+    walker.play("again-plan")
+    assert "isn't shown to be" not in (site.folder / "walk.txt").read_text(), "the primary is closed to all but drkit"
+    assert site.acknowledged("dr") <= site.held("dr")
+
+
+@pytest.mark.long
+def test_a_primary_that_comes_back_as_a_new_empty_cluster(walker: Walker) -> None:
+    site = walker.site
+    gone_to_dr(walker)
+    format_anew(site.lab.dir / "nodes" / "primary-1" / "data")
+    site.lab.restart("primary-1")
+    walker.play("anew-look")
+    site.admit("primary")
+    walker.play("anew-failback")
+    stop_clients(site, "dr")
+    walker.play("anew-resume")
+    assert site.held("dr") <= site.held("primary")
+    before = brought(site)
+    with site.mirror("back.log"):
+        clients_on(site, "primary")
+        captured(site, before)
+        walker.play("anew-end")
+    stop_clients(site, "primary")
+    assert site.acknowledged("dr") <= site.held("primary")
+    assert not (site.held("primary") & site.acknowledged()) - site.read_by_group()

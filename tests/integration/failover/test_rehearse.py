@@ -10,13 +10,13 @@ import pytest
 
 from drkit.directory import Entry, open_directories
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import StageOutcome, State
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS, clean_up, find_rehearsal, rehearse
 from drkit.failover.run.service import run_failover
+from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.journal import verify_chain
+from drkit.model.runs.journal import verify_chain
 from tests.integration.failover.test_verbs import document
 from tests.support.estates import mirror, open_link, own_link, texts
 

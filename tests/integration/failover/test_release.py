@@ -16,7 +16,7 @@ from drkit.failover.stages.promote_topics import activate, release
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.acls import Acl
+from drkit.model.topics.acls import Acl
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.lab import USERS
 from tests.support.wait import wait_until

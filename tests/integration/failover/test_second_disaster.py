@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,17 @@ from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.machine import Mode, State
+from drkit.failover.run.interfaces import PATIENCE_SECONDS, CaughtUp
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Mode, State
+from drkit.failover.stages.failback_stages import FENCED_PATIENCE_SECONDS
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
+from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
@@ -153,7 +158,7 @@ def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
         finally:
             reader.close()
         assert isinstance(failed.error, PartlyDone)
-        assert "Clients go on with dr" in failed.error.meaning
+        assert "Clients still use dr" in failed.error.meaning
         assert failed.machine.state is State.AUDITED
         assert denials(own, "dr") == set()
         assert write(secure_lab, "dr", topic) == "written"
@@ -286,3 +291,78 @@ def test_the_old_primary_comes_back_as_a_new_empty_cluster(
         own.produce("primary", own.create("primary", "theirs"), texts("x", 1))
     finally:
         own.store.close()
+
+
+def test_what_a_failover_lost_is_not_counted_on_another_cluster_nor_on_logs_that_are_gone(
+    lab: Lab, secure_lab: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    """The primary was dead when the failover was planned, so only the mirror knew which cluster it was."""
+    own = own_link(lab, tmp_path, unique_name)
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    with own.estate(without_primary(own)) as estate:
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
+        assert result.error is None
+    run = str(result.run)
+    old, new = lab.bootstrap("primary"), secure_lab.bootstrap("primary")
+    text = own.config_path.read_text()
+    own.config_path.write_text(text.replace(old, new))
+    told = verb(own, "runs", run, "--audit", code=3)["error"]
+    assert "is another cluster now" in told["what"]
+    replaced = open_link(own.config_path, own.name)
+    with closing(replaced.store), replaced.estate() as estate:
+        assert any("is another cluster" in said for said in make_failback_plan(estate, "primary").warnings)
+    own.config_path.write_text(text)
+    with own.estate() as estate:
+        estate.admin("primary").delete_topics([topic])
+    own.create("primary", "t")
+    told = verb(own, "runs", run, "--audit", code=3)["error"]
+    assert f"what run {run} lost can't be counted on primary" in told["what"]
+    assert f"{topic} is another topic than the one mirrored" in told["what"]
+    shown = verb(own, "runs", run, schema="runs")["result"]["evidence"]
+    assert (shown["rpo_basis"], shown["rpo_lower_bound"]) == ("observed", True)
+    own.store.close()
+
+
+def test_behind_the_fence_a_primary_that_hangs_is_waited_for_no_longer_than_clients_can_be_kept_out(
+    own: OwnLink, away: tuple[str, str], secure_lab: Lab, tmp_path: Path
+) -> None:
+    """It is frozen as the draining begins, with records left to bring over."""
+    topic, _group = away
+    ports = reading_ports(own, tmp_path / "salvage")
+    asked: list[float] = []
+
+    class Freezes:
+        def catch_up(
+            self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
+        ) -> CaughtUp:
+            asked.append(patience_seconds)
+            if denials(own, "dr"):
+                secure_lab.pause("primary")
+            return ports.mirror.catch_up(link, say, patience_seconds=patience_seconds)
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        try:
+            result = run_failback(
+                estate,
+                plan,
+                replace(ports, mirror=Freezes()),
+                cluster_id=plan.target.cluster_id or "",
+                accept_unfenced=True,
+                before_fence=lambda: own.produce("dr", topic, texts("late", 2)),
+            )
+            assert write(secure_lab, "dr", topic) == "written", "it is open again while the primary hangs"
+        finally:
+            secure_lab.resume("primary")
+    assert asked == [PATIENCE_SECONDS, FENCED_PATIENCE_SECONDS]
+    assert result.error is not None
+    assert "can't catch up" in result.error.what
+    assert result.machine.state is State.AUDITED
+    assert denials(own, "dr") == set()
+    with own.estate() as estate:
+        done = resume_run(estate, result.run, ports)
+    assert done.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)

@@ -10,11 +10,11 @@ from confluent_kafka import ShareConsumer
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
-from drkit.failover.run.document import plan_document
+from drkit.failover.run.run_document import plan_document
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
-from drkit.observe.check import CheckOutcome
-from drkit.observe.readiness import readiness
+from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.readiness import readiness
 from drkit.observe.status import observing
 from tests.support.estates import mirror, texts, without_primary
 from tests.support.wait import wait_until

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import State
 from drkit.failover.run.service import resume_run, run_failover
+from drkit.failover.run.state_machine import State
 from drkit.model.errors import DrkitError, PartlyDone, Unreachable
 from tests.support.estates import mirror, texts
 

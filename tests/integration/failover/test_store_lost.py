@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
 from drkit.failover.run.service import run_failback, standing_obstacles
@@ -28,7 +29,7 @@ from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
 from tests.support.estates import TIMEOUT, OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
-from tests.support.rooms import reading_ports
+from tests.support.failback_ports import reading_ports
 from tests.support.secured import killed_at
 from tests.support.wait import wait_until
 
@@ -145,7 +146,7 @@ def test_a_mirror_does_not_begin_anew_where_the_store_has_forgotten_the_link(mir
 
     (link,) = run(own, "store", "recover", "--from", "dr")["links"]  # an empty store is filled
     assert link["next"]["commands"] == [f"drkit mirror --link '{own.link.id}'"]
-    assert mirror(own) == 0  # and goes on exactly where it was
+    assert mirror(own) == 0  # and continues exactly where it was
     assert own.store.problems(own.link.id) == []
 
 
@@ -265,7 +266,9 @@ def test_burned_after_a_failover_the_link_stays_sealed_and_groups_can_be_moved_a
     burn(own)
     (link,) = run(own, "store", "recover", "--from", "dr")["links"]
     assert (link["direction"], link["run"]) == ("sealed", first["run"])
-    assert link["next"]["commands"][0].startswith("drkit failover --to dr")
+    typed = shlex.split(link["next"]["commands"][0])
+    assert typed[:4] == ["drkit", "failover", "--to", "dr"]
+    assert typed[-2:] == ["--group", group]
     assert "journal is lost" in link["next"]["costs"]
     listed = run(own, "runs", schema="runs")
     assert listed["missing"] == [first["run"]]
@@ -273,7 +276,7 @@ def test_burned_after_a_failover_the_link_stays_sealed_and_groups_can_be_moved_a
     reopened(own)
     with pytest.raises(Refused, match="is sealed"):
         mirror(own)
-    moved = run(own, *FAIL_OVER, "--group", group, schema="failover")
+    moved = run(own, *typed[1:], "--yes", schema="failover")
     assert {(p["partition"], p["target_offset"]) for p in moved["groups"]} == {(0, 30), (1, 12)}
     assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
 
@@ -367,12 +370,29 @@ def test_burned_in_the_middle_of_a_failover_the_next_one_ends_it(mirrored, place
     assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
 
 
-def test_a_recovery_that_was_killed_is_run_again_and_no_mirror_begins_before(mirrored, monkeypatch):
+@pytest.mark.parametrize("last", ["append_mappings", "put_watermarks"])
+def test_a_recovery_that_was_killed_is_run_again_and_nothing_is_said_to_be_exact_before(mirrored, monkeypatch, last):
     own, topic, group = mirrored
     burn(own, primary=False)
+    real = getattr(SqliteStore, last)
+
+    def killed(*given: Any) -> None:
+        real(*given)
+        raise DrkitError("the machine went away")
+
     with monkeypatch.context() as patched:
-        patched.setattr(SqliteStore, "put_watermarks", _killed)
+        patched.setattr(SqliteStore, last, killed)
         run(own, "store", "recover", "--from", "dr", code=1)
+    (seen,) = run(own, "status", schema="status")["links"]
+    assert (seen["state"], seen["recovery_point"]["records"]) == ("degraded", None)
+    assert "was interrupted" in seen["reason"]
+    assert "drkit store recover --from dr" in seen["reason"]
+    assert all(each["lag_records"] is None and each["mirrored_through"] is None for each in seen["partitions"])
+    assert len(seen["groups"]) == {"append_mappings": 0, "put_watermarks": 2}[last]
+    assert {each["translation"] for each in seen["groups"]} <= {"unavailable"}
+    for words in (("--group", group), ("--topic", topic, "--partition", "0", "--offset", "3")):
+        told = run(own, "translate", *words, code=3)["error"]
+        assert "was interrupted" in told["what"]
     refused = run(own, *FAIL_OVER, code=3)["error"]
     assert "was interrupted" in refused["what"]
     assert "drkit store recover --from dr" in refused["remedy"]
@@ -384,10 +404,6 @@ def test_a_recovery_that_was_killed_is_run_again_and_no_mirror_begins_before(mir
     assert (link["partitions"], link["positions"]) == (2, 2)
     run(own, *FAIL_OVER, schema="failover")
     assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
-
-
-def _killed(*_: object) -> None:
-    raise DrkitError("the machine went away")
 
 
 # -- a copy, or a store, that is not what it seems ----------------------------------------------------
@@ -487,7 +503,7 @@ def test_what_makes_no_sense_in_a_copy_is_left_out_and_said(mirrored):
 
 
 def test_no_second_store_is_filled_beside_the_one_that_a_mirror_uses(mirrored, tmp_path):
-    """The operator's configuration names another store: after a failover the mirror would go on with its own."""
+    """The operator's configuration names another store: after a failover the mirror would continue with its own."""
     own, topic, _ = mirrored
     other = tmp_path / "other"
     other.mkdir()
@@ -500,7 +516,7 @@ def test_no_second_store_is_filled_beside_the_one_that_a_mirror_uses(mirrored, t
             lambda: all(m.source_through >= 35 for m in own.store.watermarks(own.link.id).values()), what="it runs"
         )
         refused = run(elsewhere, "store", "recover", "--from", "dr", code=3)["error"]
-    assert "is at work" in refused["what"]
+    assert "is running" in refused["what"]
     assert store_files(elsewhere) == []
     run(elsewhere, "store", "recover", "--from", "dr")
 

@@ -1,9 +1,10 @@
 """Exactly-once applications keep that promise over a failover, or the plan says by how much they can't.
 
 A real consume-transform-produce loop runs on the primary while the mirror runs; both are cut off in the middle of it;
-the same loop goes on on dr. An independent reader counts the results.
+the same loop continues on dr. An independent reader counts the results.
 """
 
+import struct
 import subprocess
 import sys
 import threading
@@ -14,8 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import State
 from drkit.failover.run.service import run_failover
+from drkit.failover.run.state_machine import State
+from drkit.lab.toolchain import ensure
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
@@ -36,6 +38,9 @@ class App:
         command += ["--group", own.topic("app"), "--input", topic, "--id", own.topic("app"), *options]
         for output in outputs:
             command += ["--output", output]
+        self._start(command)
+
+    def _start(self, command):
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -58,6 +63,37 @@ class App:
         self._reader.join(10)
         self.process.stdout.close()
         self.process.stderr.close()
+
+
+class JavaApp(App):
+    """Kafka's own one, for its system tests: it copies each record to the same partition of its output. Its producer
+    speaks version 2 of transactions (KIP-890): each has an epoch of its own."""
+
+    def __init__(self, own, alias, topic, output, size=1):
+        self.committed = 0
+        tools = ensure("mirrormaker")
+        command = [str(tools.java), "-Xmx128m", "-cp", tools.classpath("mirrormaker")]
+        command += ["org.apache.kafka.tools.TransactionalMessageCopier", "--group-mode", "--use-group-metadata"]
+        command += ["--broker-list", own.client(alias)["bootstrap.servers"], "--transaction-size", str(size)]
+        command += ["--consumer-group", own.topic("app"), "--transactional-id", own.topic("app")]
+        command += ["--input-topic", topic, "--input-partition", "0", "--output-topic", output, "--max-messages", "-1"]
+        self._start(command)
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.committed += "ProcessLoop" in line
+
+
+def epochs(lab, topic):
+    """The producers' epochs in a topic's logs on the primary's disk, as they stand there."""
+    found = set()
+    for log in (lab.dir / "nodes" / "primary-1" / "data").glob(f"{topic}-*/*.log"):
+        data, at = log.read_bytes(), 0
+        while at + 61 <= len(data):
+            length, (epoch,) = int.from_bytes(data[at + 8 : at + 12], "big"), struct.unpack_from(">h", data, at + 51)
+            found.add(epoch)
+            at += 12 + length
+    return found
 
 
 @contextmanager
@@ -142,6 +178,34 @@ def test_what_was_processed_before_a_disaster_is_processed_once(lab, own, protoc
     else:
         assert twice == sum(again) == len(there) - placed, told(positions)
         assert all((p.translation is Certainty.EXACT) == (p.transactions_again == 0) for p in positions)
+
+
+def test_transactions_of_version_2_are_followed_as_those_of_version_1(lab, own):
+    """A Java producer's epoch goes up with each transaction, in its records and markers."""
+    topic, output = own.create("primary", "in"), own.create("primary", "out")
+    own.produce("primary", topic, texts("i", 2000))
+    with mirroring(own):
+        app = JavaApp(own, "primary", topic, output)
+        wait_until(lambda: app.committed >= 40, 60, "transactions")
+        wait_until(lambda: known(own) > captured(own) + 3, 60, "transactions known beyond what was captured")
+        with frozen(lab):
+            app.kill()
+            assert len(epochs(lab, output)) >= 40, "the producer spoke version 1"
+            positions = failed_over(own)
+            before, there = captured(own), results(own, output)[0]
+            JavaApp(own, "dr", topic, output, size=200).finish()
+    (counts,) = results(own, output)
+    assert set(counts) == {value for values in own.values("dr", topic).values() for value in values}
+    twice = sum(count - 1 for count in counts.values())
+    again = [position.transactions_again for position in positions]
+    placed = sum(position.source_offset for position in positions)
+    sys.stdout.write(f"{told(positions)}, captured {before}, twice {twice}\n")
+    assert all(position.transactional for position in positions)
+    assert placed >= before
+    if None in again:  # as above
+        assert all("mirrored further" in p.reason for p in positions if p.transactions_again is None), told(positions)
+    else:
+        assert twice == sum(again) == len(there) - placed, told(positions)
 
 
 def test_a_group_that_the_mirror_had_no_time_to_follow_is_not_exact(lab, own):

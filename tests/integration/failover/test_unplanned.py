@@ -20,9 +20,9 @@ from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.positions.positions import Selection, Strategy
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
-from drkit.failover.run.machine import Mode, StageOutcome, State
-from drkit.failover.run.run_record import load_run
+from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Mode, StageOutcome, State
 from drkit.failover.stages.fence_stages import Fence
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan

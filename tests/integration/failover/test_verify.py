@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.machine import PlacesSeen, State
 from drkit.failover.run.service import plan_again, resume_run, run_failover
+from drkit.failover.run.state_machine import PlacesSeen, State
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from drkit.model.topology import TopicPartition
@@ -37,7 +37,7 @@ def test_another_record_at_a_place_fails_the_verification_until_the_group_was_mo
         wait_until(lambda: topic not in own.topic_names("dr"), what="the topic to be gone")
         own.create("dr", "t")
         own.produce("dr", topic, {0: texts("y", 6)[0], 1: texts("x", 6)[1]}, stamp=stamp)
-        with pytest.raises(StalePlan, match=f"{group} on {topic}:0 would now go to None"):  # a topic made anew
+        with pytest.raises(StalePlan, match=f"{group} on {topic}:0 would now go to None"):  # a topic recreated
             plan_again(estate, plan)
         # the store takes it for the old topic: what else there is, the records themselves must show
         (state,) = own.store.topic_states(own.link.id).values()
@@ -67,7 +67,7 @@ def test_a_peek_steps_over_markers_and_says_what_is_outside_the_log(own):
         admin.delete_records({first: 2})
         places = [LogPosition(first, at) for at in (1, 2, 4, 5, 6)]
         places += [LogPosition(second, 0), LogPosition(TopicPartition("nowhere", 0), 0)]
-        found = admin.peek(places, seconds=10.0)
+        found = admin.probe_records(places, seconds=10.0)
     assert set(found) == set(places)
     assert [found[LogPosition(first, at)].offset for at in (2, 4, 5)] == [2, 4, None]
     assert found[LogPosition(first, 4)].timestamp == 9000

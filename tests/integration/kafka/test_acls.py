@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError, Producer
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.model.acls import Acl
 from drkit.model.errors import Refused
+from drkit.model.topics.acls import Acl
 from tests.support.lab import USERS
 from tests.support.wait import wait_until
 

@@ -92,13 +92,13 @@ def test_coordinators_are_looked_up_once(groups: GroupAdmin, topic: str, monkeyp
     for name in names:
         groups.commit(name, {TopicPartition(topic, 0): (1, "")})
     sent: list[str] = []
-    send = groups._wire.send
+    send = groups._connection.send
 
     async def counting(request, *args, **kwargs):
         sent.append(type(request).__name__)
         return await send(request, *args, **kwargs)
 
-    monkeypatch.setattr(groups._wire, "send", counting)
+    monkeypatch.setattr(groups._connection, "send", counting)
     assert len(groups.fetch(names).offsets) == 20
     assert len(groups.fetch(names).offsets) == 20
     assert [name for name in sent if name.startswith("FindCoordinator")] == ["FindCoordinatorRequest"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.service import run_failover
+from drkit.failover.stages.failover_stages import Verify
+from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mapping import Translator
-from drkit.mirror.control import accept_recreated, go_on
+from drkit.mirror.control import accept_recreated, resume_link
 from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
@@ -194,8 +200,57 @@ def test_a_failover_removes_what_a_dead_alignment_left(mirrored: Mirrored, monke
     told = mirrored.drkit("failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced")
     assert told.returncode in {0, 6}, told.stderr + told.stdout
     assert mirrored.target.read(topic, committed=False) == []
-    assert alignments(mirrored.store, mirrored.link.id) == {}
+    assert alignments(mirrored.store, mirrored.link.id)[place].end == 500_000, "what comes behind it is clients'"
     assert _setting(mirrored.target, topic, "cleanup.policy") == "compact"
+
+
+def test_filler_that_comes_back_when_no_mirror_runs_any_more(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of dr is killed while a failover ends: that removes it again; and once more later, when nobody does."""
+    topic, place = mirrored.name("served"), TopicPartition(mirrored.name("served"), 0)
+    mirrored.source.create(topic)
+    _begin_at(mirrored, topic, 50)
+    _write(mirrored.source, topic, 10)
+    assert mirrored.catch_up().caught_up
+    kept = mirrored.target.read(topic)
+
+    def forgets() -> None:
+        with stopped(mirrored.lab, "dr-1", cleanly=False) as disk:
+            disk.forget_start(topic, 0)
+
+    verify = Verify.execute
+
+    def verified(stage: Verify, context: StageContext) -> StageReport:
+        report = verify(stage, context)
+        forgets()
+        return report
+
+    with monkeypatch.context() as patched, ClusterContext(mirrored.config, mirrored.store) as estate:
+        patched.setattr(Verify, "execute", verified)
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
+    assert result.error is None
+    assert mirrored.target.read(topic) == kept
+    assert result.stages[-1].name == "close"
+    assert f"filler of {topic}:0 was removed: it is removed again" in result.stages[-1].reason
+
+    _write(mirrored.target, topic, 3, b"a client's")
+    served = mirrored.target.read(topic)
+    forgets()
+    assert len(mirrored.target.read(topic)) == len(served) + 50
+    said = json.loads(mirrored.drkit("status", "--output", "json").stdout)
+    (problem,) = (each for each in said["links"][0]["problems"] if each["kind"] == "filler_visible")
+    assert (problem["topic"], problem["partition"]) == (topic, 0)
+    assert f"{place} on dr begins at 0 again: up to 50 empty records" in problem["reason"]
+    assert "drkit link trim 'primary->dr'" in problem["remedy"]
+    assert "filler_visible" in mirrored.drkit("doctor").stdout
+    for removed in ([f"{topic}:0"], []):
+        done = mirrored.drkit("link", "trim", str(mirrored.link.id), "--output", "json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["trimmed"] == removed
+        assert mirrored.target.read(topic) == served, "nothing else is removed"
+    said = json.loads(mirrored.drkit("status", "--output", "json").stdout)
+    assert "filler_visible" not in {each["kind"] for each in said["links"][0]["problems"]}
 
 
 def test_settings_that_an_operator_changes_meanwhile_are_waited_out(
@@ -243,7 +298,7 @@ def test_records_that_come_meanwhile_stay_and_say_so(mirrored: Mirrored, monkeyp
     with _administer(mirrored.target) as admin:
         assert admin.start_offsets([place]) == {place: 500_000}, "the filler below them is gone, they are there"
         admin.delete_records({place: end})  # an operator has read them, and nobody needs them
-    go_on(mirrored.store, mirrored.link, topic)
+    resume_link(mirrored.store, mirrored.link, topic)
     assert mirrored.catch_up().caught_up
     _offsets_are_equal(mirrored, topic)
 

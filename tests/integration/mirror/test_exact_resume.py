@@ -14,7 +14,7 @@ from datetime import datetime
 
 import pytest
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.model.clock import now
@@ -137,7 +137,7 @@ def test_a_zombies_batch_that_does_not_follow_is_refused(mirrored: Mirrored, fir
 
 
 def test_a_zombies_next_batch_takes_the_place_of_the_one_that_has_it(mirrored: Mirrored) -> None:
-    """Both are the same records: the other worker looks at the target again and goes on behind them."""
+    """Both are the same records: the other worker looks at the target again and continues behind them."""
     topic, zombie = begun(mirrored, NOW)
     with mirrored.running():
         mirrored.wait_through(topic)

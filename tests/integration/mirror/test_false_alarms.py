@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from drkit.model.offsets import Certainty
-from drkit.observe.check import Check, CheckOutcome
-from drkit.observe.readiness import readiness
+from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.readiness.readiness import readiness
 from drkit.observe.status import LinkStatus, link_statuses, observing
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,8 @@ from dataclasses import replace
 import pytest
 
 from drkit.lab import Lab
+from drkit.mirror.progress import MirrorProgress
+from drkit.model.errors import Unreachable
 from drkit.model.topology import Link
 from drkit.observe.status import LinkStatus, link_statuses
 from tests.support.mirroring import Mirrored
@@ -81,5 +84,50 @@ def test_topics_that_no_worker_knows_of_are_no_green_light(mirrored: Mirrored) -
         seen = status(mirrored, edited)
         assert seen.state == "degraded"
         assert f"{other}:0" in (seen.reason or "")
-        assert "start it anew" in (seen.reason or "")
+        assert "start it again" in (seen.reason or "")
         assert seen.recovery_point.records == 10
+
+
+def test_a_mirror_that_cannot_look_is_no_green_light(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host is cut off from a cluster that answers everybody else: made here by what its look meets then."""
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 10)
+    cut_off = threading.Event()
+    observe = MirrorProgress.observe
+
+    def observed(progress: MirrorProgress) -> None:
+        if cut_off.is_set():
+            raise Unreachable("primary does not answer this host")
+        observe(progress)
+
+    monkeypatch.setattr(MirrorProgress, "observe", observed)
+    with mirrored.running():
+        wait_until(lambda: green(mirrored), 30, "the mirror")
+        cut_off.set()
+        seen = wait_until(lambda: found if (found := status(mirrored)).state != "mirroring" else None, 30, "the state")
+        assert seen.source_reachable
+        assert (seen.state, seen.problems) == ("degraded", ())
+        assert "primary does not answer this host" in (seen.reason or "")
+        cut_off.clear()
+        wait_until(lambda: green(mirrored), 30, "the mirror again")
+
+
+def test_what_an_open_transaction_hides_is_no_green_light(mirrored: Mirrored) -> None:
+    """Acknowledged records stand behind it: a failover now would lose them."""
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 10)
+    producer = mirrored.source.producer(transactional_id=mirrored.name("open"))
+    producer.init_transactions(20)
+    with mirrored.running():
+        wait_until(lambda: green(mirrored), 30, "the mirror")
+        producer.begin_transaction()
+        producer.produce(topic, value=b"undecided", partition=0)
+        assert producer.flush(20) == 0
+        write(mirrored, topic, 20)
+        point = status(mirrored).recovery_point
+        assert (point.records, point.lower_bound) == (21, False)
+        assert "21 offsets of them stand behind open transactions" in (point.reason or "")
+        producer.abort_transaction(20)
+        wait_until(lambda: green(mirrored), 30, "all of it")

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
-from drkit.failover.positions.group_history import PastPosition, committed_at
+from drkit.failover.positions.past_positions import PastPosition, committed_at
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
-from drkit.store.unmovable import unmovable_groups
+from drkit.store.unmovable_groups import unmovable_groups
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 
@@ -145,7 +145,7 @@ def test_a_share_group_is_named_as_unavailable(
         consumer.subscribe([topic])
         wait_until(received, 60, "records of the share group")
         assert listed_type(groups, group) == "share"
-        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.unmovable_groups"):
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.unmovable_groups_capture"):
             assert mirrored.catch_up().caught_up
     finally:
         consumer.close()

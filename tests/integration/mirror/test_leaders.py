@@ -143,7 +143,7 @@ def test_a_leader_killed_under_load(wide: Mirrored, alias: str, stamp: int) -> N
             wait_moving(wide, topic)
             name = leader(wide.lab, alias, topic)
             wide.lab.kill(name)
-            wait_moving(wide, topic)  # the two that are left go on
+            wait_moving(wide, topic)  # the two that are left continue
             wide.lab.restart(name)
             load.end()
             wait_moving(wide, topic)
@@ -155,7 +155,7 @@ def test_a_leader_killed_under_load(wide: Mirrored, alias: str, stamp: int) -> N
 
 @pytest.mark.long
 def test_a_target_broker_that_stands_still_holds_up_nobody_for_long(wide: Mirrored) -> None:
-    """Stopped for longer than a request may take: all partitions go on under other leaders before it wakes."""
+    """Stopped for longer than a request may take: all partitions continue under other leaders before it wakes."""
     topic = wide.name("stopped")
     create(wide, topic)
     load = Load(wide, topic, NOW)

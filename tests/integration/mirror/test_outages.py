@@ -1,4 +1,4 @@
-"""Brokers that die and come back: the mirror waits, goes on by itself, and the store keeps what was last seen."""
+"""Brokers that die and come back: the mirror waits, continues by itself, and the store keeps what was last seen."""
 
 from __future__ import annotations
 

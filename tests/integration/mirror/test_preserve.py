@@ -7,7 +7,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.standby import ALIGNING
+from drkit.model.topics.standby import ALIGNING
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

@@ -71,9 +71,9 @@ def test_a_near_replica_is_read_and_the_leader_when_it_is_gone(racks: Lab, lab: 
         racks.kill(near.name)
         write(50)
         wait_until(lambda: engine.moved() == 150, 60, "records through the leader")
-        # until the dead replica leaves the ISR, the leader goes on naming it as the near one
+        # until the dead replica leaves the ISR, the leader continues naming it as the near one
         wait_until(lambda: near.node_id not in read_by(), 60, "reading from the leader")
-        assert engine.round(0) == []
+        assert engine.poll(0) == []
     finally:
         engine.close()
     assert len(target.read(unique_name)) == 150

@@ -11,10 +11,12 @@ import pytest
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE
-from drkit.model.acls import Acl
 from drkit.model.link_state import SOURCE_TOPIC_DENIED
+from drkit.model.topics.acls import Acl
+from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side, as_restricted
 from tests.support.wait import wait_until
 
@@ -168,3 +170,48 @@ def test_a_right_that_is_taken_on_one_topic_stops_that_topic_only_until_it_is_gi
     assert running.error is None
     for name in (topic, other):
         restricted.assert_same(name)
+
+
+def test_what_cannot_be_seen_while_no_mirror_runs_has_no_known_lag(restricted: Mirrored) -> None:
+    topic = restricted.name("hidden")
+    restricted.source.create(topic)
+    _write(restricted.source, topic, 5)
+    _put(restricted, "dr", _rule("topic", restricted.prefix, "alter_configs", "prefixed"))
+    assert restricted.catch_up().caught_up
+    _put(restricted, "primary", _rule("topic", topic, "describe", permission="deny"))
+    _write(restricted.source, topic, 5)
+    (link,) = json.loads(restricted.drkit("status", "--output", "json").stdout)["links"]
+    (partition,) = link["partitions"]
+    assert partition["lag_records"] is None
+    assert link["recovery_point"]["records"] is None
+    assert f"{topic} on primary can't be seen" in link["recovery_point"]["reason"]
+    assert [problem["kind"] for problem in link["problems"]] == [SOURCE_TOPIC_DENIED]
+
+
+def test_groups_that_a_cluster_hides_are_not_taken_for_deleted(restricted: Mirrored) -> None:
+    topic, group = restricted.name("orders"), restricted.name("billing")
+    restricted.source.create(topic)
+    _write(restricted.source, topic, 5)
+    _put(restricted, "dr", _rule("topic", restricted.prefix, "alter_configs", "prefixed"))
+    _put(restricted, "primary", _rule("topic", "__consumer_offsets", "describe"))  # so that a listing is complete
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=restricted.source.bootstrap)) as groups:
+        groups.commit(group, {TopicPartition(topic, 0): (3, "")})
+
+    def state() -> tuple[str, str]:
+        (link,) = json.loads(restricted.drkit("status", "--output", "json").stdout)["links"]
+        return link["state"], link["reason"] or ""
+
+    def positions() -> list[tuple[str, int]]:
+        return [(each.group, each.offset) for each in restricted.store.group_positions(restricted.link.id)]
+
+    denial = _rule("group", group, "describe", permission="deny")
+    with restricted.running() as running:
+        wait_until(lambda: positions() == [(group, 3)], what="the position")
+        _put(restricted, "primary", denial)
+        told = wait_until(lambda: found if (found := state())[0] == "degraded" else None, 30, "the state")
+        assert f"positions of {group} can't be captured any more: GROUP_AUTHORIZATION_FAILED" in told[1]
+        assert positions() == [(group, 3)]
+        _put(restricted, "primary", denial, remove=True)
+        wait_until(lambda: state()[0] == "mirroring", 30, "the group again")
+    assert running.error is None
+    assert positions() == [(group, 3)]

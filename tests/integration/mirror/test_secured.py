@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.model.acls import Acl
+from drkit.model.topics.acls import Acl
 from drkit.state_topic.records import state_topic
 from tests.support.mirroring import Mirrored, as_restricted
 from tests.support.wait import wait_until

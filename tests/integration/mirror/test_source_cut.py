@@ -18,9 +18,10 @@ from drkit.config import ClusterConfig
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.audit import AuditRequest
+from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.batches import batch_bytes
 from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored
@@ -66,6 +67,11 @@ def said(mirrored: Mirrored, topic: str, offset: int) -> tuple[Any, ...]:
         position["translation"],
         position["target_offset"],
     )
+
+
+def state(mirrored: Mirrored) -> tuple[str, str | None]:
+    (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    return status.state, status.reason
 
 
 def cut(mirrored: Mirrored, *topics: str, grow: bool = True) -> None:
@@ -125,7 +131,7 @@ def test_a_source_cut_and_grown_again_while_the_mirror_was_down(mirrored: Mirror
 
 
 def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirrored) -> None:
-    """It wakes with a connection that is gone and a log beyond its position; others of the same broker go on."""
+    """It wakes with a connection that is gone and a log beyond its position; others of the same broker continue."""
     topic, whole = mirrored_topic(mirrored, "slept"), mirrored.name("whole")
     mirrored.source.create(whole)
     write(mirrored, whole, named("first", 0, 20))
@@ -144,6 +150,21 @@ def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirror
         assert_stands_still(mirrored, topic)
     assert running.error is None
     mirrored.assert_same(whole)
+
+
+def test_a_source_cut_while_an_operator_holds_the_topic(mirrored: Mirrored) -> None:
+    """Nobody fetches it, so no broker compares: whoever looks does, though a mirror is running on the link."""
+    topic = mirrored_topic(mirrored, "held")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        wait_until(lambda: state(mirrored)[0] == "mirroring", what="the mirror")
+        mirrored.hold(topic)
+        told, why = state(mirrored)
+        assert (told, f"{topic} is paused" in (why or "")) == ("degraded", True)
+        cut(mirrored, topic)
+        assert said(mirrored, topic, 950) == (KEPT, GROWN - KEPT, "conservative", KEPT)
+        assert "lost offsets 900 to 999 after they were mirrored" in (state(mirrored)[1] or "")
+    assert running.error is None
 
 
 @pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])

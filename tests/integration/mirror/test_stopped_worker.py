@@ -44,7 +44,7 @@ def test_a_worker_that_wakes_up_after_the_switch_changes_nothing(mirrored: Mirro
             wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, what="the worker to stop itself")
             control = LinkControl(mirrored.link.id, Direction.SEALED, 1, now(), "failed over", "run")
             assert mirrored.store.set_link_control(control, expected_version=None)
-            link = mirrored.link.id  # a failover goes on once no worker's note holds any longer
+            link = mirrored.link.id  # a failover continues once no worker's note holds any longer
             wait_until(lambda: not live_workers(mirrored.store, link, now()), what="the worker's note to run out")
             child.send_signal(signal.SIGCONT)
             _, said = child.communicate(timeout=60)

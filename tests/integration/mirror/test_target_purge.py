@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from drkit.mapping import Translator
-from drkit.mirror.control import go_on
+from drkit.mirror.control import resume_link
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
@@ -68,7 +68,7 @@ def test_a_purge_under_a_running_mirror_is_told_counted_and_accepted(mirrored: M
 
         write(mirrored.source, topic, range(60, 70))
         mirrored.wait_through(topic, offset=70)
-        go_on(mirrored.store, mirrored.link, topic)
+        resume_link(mirrored.store, mirrored.link, topic)
         wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "accepted")
         mirrored.target.purge(topic, 40)
         told(mirrored, topic, (25, 40))
@@ -125,6 +125,6 @@ def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not
     done = mirrored.drkit("mirror", "--until-caught-up")
     assert done.returncode == 1
     assert "source offsets 0 to 19" in done.stderr
-    go_on(mirrored.store, mirrored.link)
+    resume_link(mirrored.store, mirrored.link)
     assert mirrored.catch_up().purged == (), "accepted"
     assert seen(status_of(mirrored).problems) == {}

@@ -21,7 +21,7 @@ from drkit.kafka.admin.leader_epochs import KeptEpochs
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.kafka.admin.source_divergence import divergence
 from drkit.lab import Lab
-from drkit.model.audit import AuditRequest
+from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place
 from tests.support.guard import Guard

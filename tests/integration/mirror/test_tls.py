@@ -15,8 +15,8 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import java_properties, java_properties_text
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
-from drkit.model.acls import Acl
 from drkit.model.errors import AuthenticationError, Unreachable
+from drkit.model.topics.acls import Acl
 from tests.support.lab import USERS
 from tests.support.mirroring import Mirrored
 from tests.support.oauth import CLIENT, SECRET, Issuer, token_endpoint

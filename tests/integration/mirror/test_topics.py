@@ -143,6 +143,25 @@ def test_a_recreated_source_topic_stands_still_until_accepted(mirrored: Mirrored
     assert not mirrored.problems()
 
 
+def test_an_accepted_topic_that_is_empty_yet_is_no_foreign_writer_to_the_next_mirror(mirrored: Mirrored) -> None:
+    """What stands below its first row was there before it: nothing of it is compared with the new topic."""
+    topic = mirrored.name("emptied")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, 50, text="old")
+    assert mirrored.catch_up().caught_up
+    recreate(mirrored.source, topic, 0)
+    assert mirrored.catch_up().halted
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+    for _ in range(2):
+        assert not mirrored.catch_up().halted
+    write(mirrored.source, topic, 20, text="anew")
+    assert not mirrored.catch_up().halted
+    values = [record.value for record in mirrored.target.read(topic)]
+    assert values == [b"old%d" % n for n in range(50)] + [b"anew%d" % n for n in range(20)]
+    assert not mirrored.problems()
+
+
 def test_a_source_topic_recreated_under_a_running_mirror(mirrored: Mirrored) -> None:
     topic = mirrored.name("live")
     other = mirrored.name("other")

@@ -107,7 +107,7 @@ def test_throughput_and_what_is_in_flight_are_in_the_store(mirrored: Mirrored) -
 
 
 def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine is told behind the run's back to read one partition no more: the others go on, it is stuck."""
+    """The engine is told behind the run's back to read one partition no more: the others continue, it is stuck."""
     good, bad = mirrored.name("good"), mirrored.name("bad")
     for topic in (good, bad):
         mirrored.source.create(topic)
@@ -166,7 +166,7 @@ def blocks(self):
 
 Session._round = blocks
 watchdog_exit.wait_for.__kwdefaults__["grace_seconds"] = 2.0
-from drkit.cli.main import application
+from drkit.cli.application import application
 application()()
 """
 

@@ -91,7 +91,7 @@ def wait_shares(mirrored: Mirrored, *expected: int) -> None:
 
 
 def wait_moving(mirrored: Mirrored, topic: str) -> None:
-    """Every partition goes on: what its source holds now gets recorded."""
+    """Every partition continues: what its source holds now gets recorded."""
     for partition in range(PARTITIONS):
         mirrored.wait_through(topic, partition)
 
@@ -130,7 +130,7 @@ def test_workers_share_a_link_and_a_third_stops_nothing_that_stays(mirrored: Mir
                     wait_moving(mirrored, topic)
                     after = generations(mirrored)
                     moved = {partition for partition in before if before[partition] != after[partition]}
-                    assert len(moved) == 2, "only what went to the third was taken up anew"
+                    assert len(moved) == 2, "only what went to the third was taken up again"
                 wait_shares(mirrored, 4, 4)
                 wait_moving(mirrored, topic)
             wait_until(lambda: shares(mirrored) == [PARTITIONS], 120, "everything with the first again")
@@ -237,7 +237,7 @@ def test_one_that_catches_up_beside_others_waits_for_their_share(mirrored: Mirro
 
 @pytest.mark.long
 def test_a_partition_claimed_from_under_a_worker_is_taken_up_anew(mirrored: Mirrored) -> None:
-    """As a worker that wakes up finds it; here the other one doesn't go on, so this one takes it again."""
+    """As a worker that wakes up finds it; here the other one doesn't continue, so this one takes it again."""
     topic = mirrored.name("claimed")
     mirrored.source.create(topic, PARTITIONS)
     with load(mirrored, topic), mirrored.running() as running:
@@ -246,10 +246,10 @@ def test_a_partition_claimed_from_under_a_worker_is_taken_up_anew(mirrored: Mirr
         foreign = mirrored.store.next_generation(mirrored.link.id)
         epoch = mirrored.store.topic_states(mirrored.link.id)[topic].epoch
         mirrored.store.claim(mirrored.link.id, [(TopicPartition(topic, number), epoch) for number in (1, 2)], foreign)
-        wait_until(lambda: min(generations(mirrored)[number] for number in (1, 2)) > foreign, 60, "claimed anew")
+        wait_until(lambda: min(generations(mirrored)[number] for number in (1, 2)) > foreign, 60, "claimed again")
         wait_moving(mirrored, topic)
         after = generations(mirrored)
-        assert {number for number in before if before[number] != after[number]} == {1, 2}, "the others went on"
+        assert {number for number in before if before[number] != after[number]} == {1, 2}, "the others continued"
     assert running.error is None
     assert mirrored.catch_up().caught_up
     assert_exact(mirrored, topic)

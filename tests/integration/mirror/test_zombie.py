@@ -1,4 +1,4 @@
-"""Workers that are stopped and go on (SIGSTOP, SIGCONT) under load, on clusters of three brokers each.
+"""Workers that are stopped and continue (SIGSTOP, SIGCONT) under load, on clusters of three brokers each.
 
 Replication 3, two in-sync replicas at least: what a worker that wakes up still sends meets a partition
 that another one has taken over.

@@ -101,7 +101,7 @@ def test_it_writes_what_the_mirror_would_have_written(
     finally:
         other.close()
 
-    write(mirrored, plain, 24_000, 300)  # the mirror goes on where the seed ended
+    write(mirrored, plain, 24_000, 300)  # the mirror continues where the seed ended
     assert mirrored.catch_up().records == 300
     for partition in range(PARTITIONS):
         mirrored.assert_same(plain, partition)

@@ -1,4 +1,4 @@
-"""A worker that is frozen in the middle of its work and goes on once another has taken over (SIGSTOP, SIGCONT).
+"""A worker that is frozen in the middle of its work and continues once another has taken over (SIGSTOP, SIGCONT).
 
 On links that alter records: with provenance, filtered and transformed, and active-active under one name.
 """

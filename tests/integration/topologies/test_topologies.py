@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from drkit.config import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.observe.status import link_statuses
+from drkit.store.shared_targets import judged_start, newest_own, put_newest_own
+from tests.support.log_surgery import stopped
 from tests.support.mirroring import Record
 from tests.support.topologies import Net, configuration, drkit, write
 from tests.support.wait import wait_until
@@ -154,10 +159,103 @@ def test_a_purge_of_a_target_that_has_other_writers_is_told(net: MakeNet, unique
     (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
     (partition,) = status.partitions
     assert partition.lag_records is None
-    assert "has lost target offsets 35 to 39 since the mirror last looked" in (partition.lag_reason or "")
+    assert "has lost target offsets 35 to 39 since a mirror last judged its beginning" in (partition.lag_reason or "")
     world.catch_up("a->b")
     (problem,) = world.problems("a->b")
     assert (problem.unsure_from, problem.unsure_until) == (10, 40), "seen at its next start"
+
+
+def test_a_purge_of_a_compacted_target_that_has_other_writers_is_told(net: MakeNet, unique_name: str) -> None:
+    """What newer records of their keys have replaced isn't missing, whoever wrote these; all else that is gone is."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    name, place = LinkId("a", "b"), TopicPartition(unique_name, 0)
+    for side in ("a", "b"):
+        world.sides[side].create(unique_name, cleanup_policy="compact")
+    write(world.sides["b"], unique_name, [f"b {n}" for n in range(10)])
+    world.catch_up("b->a")
+    write(world.sides["a"], unique_name, [f"a {n}" for n in range(60)])
+    world.catch_up("a->b", "b->a")
+    write(world.sides["b"], unique_name, [f"later {n}" for n in range(5)])  # the first five keys
+
+    def purge(before: int) -> None:
+        """A compacted topic lets nobody purge it."""
+        with ClusterAdmin("b", ClusterConfig(bootstrap_servers=world.sides["b"].bootstrap)) as admin:
+            admin.set_topic_configs(unique_name, {"cleanup.policy": "compact,delete"})
+            admin.delete_records({place: before})
+            admin.set_topic_configs(unique_name, {"cleanup.policy": "compact"})
+
+    def judged(start: int) -> bool:
+        found = judged_start(world.store, name, place)
+        return found is not None and found.target_start == start
+
+    def seen() -> tuple[str, list[int | None]]:
+        (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+        return status.state, [each.lag_records for each in status.partitions]
+
+    with world.running():
+        world.wait_through("b->a", unique_name)
+        purge(15)
+        wait_until(lambda: judged(15), 30, "a purge of what others replaced")
+        assert world.problems("a->b") == []
+        purge(45)
+        (problem,) = wait_until(lambda: world.problems("a->b"), 30, "a purge of what nobody replaced")
+        assert (problem.kind, problem.unsure_from, problem.unsure_until) == ("target_purged", 15, 45)
+        assert seen() == ("degraded", [30])
+    purge(50)
+    assert seen() == ("stopped", [None]), "how much of it was replaced isn't known before the mirror looks"
+    world.catch_up("a->b")
+    (problem,) = world.problems("a->b")
+    assert (problem.unsure_from, problem.unsure_until) == (15, 50)
+    assert seen() == ("stopped", [35])
+    for each in world.store.problems(name):  # a mirror that died before it told what it had found
+        world.store.clear_problem(name, each)
+    world.store.forget_notes(name, "target_purged", [str(place)])
+    assert seen() == ("stopped", [35])
+
+
+def test_a_target_with_other_writers_that_was_cut_and_grew_again_gets_the_lost_records_anew(
+    net: MakeNet, three: Lab, unique_name: str
+) -> None:
+    """Others write on at once, so no end tells: while no mirror runs, and under one that rests."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    b = world.sides["b"]
+    for side in ("a", "b"):
+        world.sides[side].create(unique_name)
+    written = [f"a {n}" for n in range(60)]
+    with world.running("a->b"):
+        for first in range(0, 60, 10):  # at least a batch each, so that the log can be cut between them
+            write(world.sides["a"], unique_name, written[first : first + 10])
+            world.wait_through("a->b", unique_name)
+
+    def cut(kept: int, count: int) -> None:
+        before = b.end(unique_name)
+        with stopped(three, "b-1") as disk:
+            disk.cut(unique_name, 0, kept)
+        write(b, unique_name, [f"b's own {n}" for n in range(count)])
+        assert b.end(unique_name) > before, "its end tells nothing"
+
+    def on_b() -> list[bytes | None]:
+        return [value for value in values(b.read(unique_name)) if value and value.startswith(b"a ")]
+
+    def told() -> list[str]:
+        return [problem.reason for problem in world.problems("a->b") if problem.kind == "target_lost_data"]
+
+    def all_there() -> bool:
+        return sorted(on_b()) == sorted(each.encode() for each in written)
+
+    cut(40, 90)
+    (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+    (partition,) = status.partitions
+    assert partition.lag_records is None
+    assert "has lost its end" in (partition.lag_reason or "")
+    with world.running("a->b"):
+        wait_until(told, 30, "the loss told")
+        wait_until(all_there, 60, "the lost records")
+        world.wait_through("a->b", unique_name)
+        cut(100, 150)
+        wait_until(lambda: len(told()[0].split("; then ")) > 1, 60, "the second loss told")
+        wait_until(all_there, 60, "the lost records")
+    assert "nothing above source offset 39 is left" in told()[0]
 
 
 def test_provenance_survives_a_lost_store(net: MakeNet, unique_name: str) -> None:
@@ -312,3 +410,36 @@ def setting(world: Net, alias: str, topic: str, name: str) -> str | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     described = world.sides[alias].admin.describe_configs([resource])[resource].result(20)
     return described[name].value
+
+
+@pytest.mark.parametrize("both_ways", [False, True], ids=["one way", "both ways"])
+def test_what_landed_unrecorded_of_a_source_that_was_cut_since_is_told(
+    net: MakeNet, three: Lab, unique_name: str, both_ways: bool
+) -> None:
+    """A mirror dies before its first watermark; its source loses what was mirrored, and grows beyond it."""
+    links = link("a", "b", unique_name, BOTH_WAYS) + (link("b", "a", unique_name, BOTH_WAYS) if both_ways else "")
+    world, link_id = net(links), LinkId("a", "b")
+    a, b = world.sides["a"], world.sides["b"]
+    a.create(unique_name)
+    if both_ways:
+        b.create(unique_name)
+    world.catch_up("a->b")
+    before = world.store.watermarks(link_id)[TopicPartition(unique_name, 0)]
+    newest = newest_own(world.store, link_id)
+    for first in range(0, 200, 50):
+        write(a, unique_name, [f"first {n}" for n in range(first, first + 50)])
+    world.catch_up("a->b")
+    world.store.put_watermarks(link_id, [replace(before, leader_epoch=None)])
+    put_newest_own(world.store, link_id, newest)
+    with stopped(three, "a-1") as disk:
+        assert disk.cut(unique_name, 0, 150) == 150
+    write(a, unique_name, [f"other {n}" for n in range(150, 260)])
+
+    (report,) = world.catch_up("a->b")
+
+    (halted,) = report.halted
+    assert halted.kind == ("source_truncated" if both_ways else "foreign_writer")
+    assert "its value" in halted.reason
+    assert [r.value for r in b.read(unique_name)] == [b"first %d" % n for n in range(200)]
+    (report,) = world.catch_up("a->b")
+    assert [each.kind for each in report.halted] == [halted.kind], "trying again doesn't accept it"

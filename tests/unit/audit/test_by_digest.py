@@ -20,7 +20,7 @@ from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.mirror.engine.range_digests import RangeDigests
-from drkit.model.audit import PlacementBasis
+from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.digests import RangeDigest, Uncovered
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition

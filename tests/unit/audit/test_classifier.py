@@ -168,7 +168,7 @@ def test_compaction_explains_what_a_later_record_of_the_key_replaced_and_no_more
 
     assert found == expected
     kind = f"{side}_retired"
-    assert sum(each.fate == kind for each in result.fates) == len(superseded)
+    assert sum(each.outcome == kind for each in result.classifications) == len(superseded)
 
 
 @pytest.mark.parametrize(("side", "since"), [("source", True), ("target", True), ("target", False)])
@@ -189,22 +189,22 @@ def test_a_later_record_of_the_key_takes_older_ones_away_whenever_it_came_and_wh
     result, found = logs.classified()
 
     assert found == left
-    assert sum(each.fate == f"{side}_retired" for each in result.fates) == len(superseded) + 1
+    assert sum(each.outcome == f"{side}_retired" for each in result.classifications) == len(superseded) + 1
     assert logs.in_a_task()[1] == found
 
 
 @pytest.mark.parametrize(
-    ("how", "fate"), [({"aborted": True}, "source_retired"), ({"altered": True}, "uncompared"), ({}, "foreign")]
+    ("how", "outcome"), [({"aborted": True}, "source_retired"), ({"altered": True}, "uncompared"), ({}, "foreign")]
 )
-def test_what_a_compacted_source_may_have_taken_is_foreign_only_where_its_key_can_tell(how, fate):
+def test_what_a_compacted_source_may_have_taken_is_foreign_only_where_its_key_can_tell(how, outcome):
     made = [Record(b"key-%d" % n, b"value %d" % n, STAMP + n) for n in range(60)]
     source = compacted(made, {10, 31}, 20)  # without a later record of their keys: as an aborted transaction goes
     logs = InMemory(source, Log.of(made, 20), identity(60), through=60, source_compacted=True, **how)
 
     result, found = logs.classified()
 
-    assert {(str(each.fate), each.t) for each in result.fates} == {(fate, 10), (fate, 31)}
-    assert found == ({("foreign", None, 10), ("foreign", None, 31)} if fate == "foreign" else set())
+    assert {(str(each.outcome), each.t) for each in result.classifications} == {(outcome, 10), (outcome, 31)}
+    assert found == ({("foreign", None, 10), ("foreign", None, 31)} if outcome == "foreign" else set())
 
 
 def test_what_is_asked_of_the_source_doesn_t_grow_with_the_damage():

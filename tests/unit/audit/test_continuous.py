@@ -25,9 +25,9 @@ from drkit.audit.continuous.continuous_audit import (
     load_progress,
 )
 from drkit.audit.continuous.watermark_stream import WatermarkReader, between, from_anywhere, position
-from drkit.model.audit import Counts, PlacementBasis
+from drkit.model.audit.audit_result import Counts, PlacementBasis
+from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.clock import now
-from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -72,7 +72,7 @@ class Marks:
 
 
 def went_on(last) -> WatermarkReader:
-    """A reader of a stream that goes on, after what Spark (4.0) asks it first; a new stream's isn't asked that."""
+    """A reader of a stream that continues, after what Spark (4.0) asks it first; a new stream's isn't asked that."""
     reader = WatermarkReader(OPTIONS)
     if last["at"]:
         assert reader.partitions(last, last) == []
@@ -232,7 +232,7 @@ class Logs:
             "describe": lambda *_: None,
             "_unknown": lambda *_: {},
             "judge": lambda scope: scope,
-            "fate_counts": lambda *_: {},
+            "outcome_counts": lambda *_: {},
             "count": self.count,
             "_first": lambda scope: defaultdict(list),  # noqa: ARG005 - as it is called
         }.items():

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from drkit.audit.findings.findings_files import SCHEMA, findings_dataset, write_rows
 from drkit.audit.findings.other_partitions import pair_findings
-from drkit.model.audit import Finding, FindingKind
+from drkit.model.audit.audit_result import Finding, FindingKind
 
 DOCS = Path(__file__).parents[3] / "docs"
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

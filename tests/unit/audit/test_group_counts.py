@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.cli.views.group_report import render_group_report, summed_up
-from drkit.model.clock import now
-from drkit.model.group_audit import (
+from drkit.model.audit.group_audit import (
     After,
     CountBasis,
     GroupAudit,
@@ -21,6 +20,7 @@ from drkit.model.group_audit import (
     Reason,
     SourceEvidence,
 )
+from drkit.model.clock import now
 from drkit.model.topology import LinkId
 
 NOTHING = GroupCounts(position=0, lost=0, unmirrored=0, corrupted=0, reread=0, duplicated=0, retired=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.model.audit import Counts, TopicChoice
+from drkit.model.audit.audit_result import Counts, TopicChoice
 
 
 def test_totals_are_sums_field_by_field():

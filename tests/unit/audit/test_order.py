@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.classify.increasing_run import heaviest_increasing
+from drkit.audit.classify.ordering import heaviest_increasing
 
 
 def heaviest_by_trying(runs: list[tuple[int, int]]) -> int:

@@ -12,9 +12,9 @@ import pytest
 from drkit.audit.salvage.replay import refuse_mirrored, replay
 from drkit.audit.salvage.salvage import _sync
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, POSITIONS, checked_manifest, is_salvage
-from drkit.cli.verbs.salvage import _manifest
+from drkit.cli.verbs.audit.salvage import _manifest
 from drkit.config import Config
-from drkit.model.audit import TopicChoice
+from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl, TopicState

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from drkit.audit.salvage.salvage import salvage
-from drkit.model.audit import AuditRequest
+from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.errors import FolderUnusable
 from drkit.model.topology import Link, LinkId
 

@@ -16,7 +16,7 @@ from drkit.audit.compare.undecoded_batches import digest, holds_any
 from drkit.audit.read.log_tasks import settle
 from drkit.audit.read.offset_ranges import Span, share_out
 from drkit.kafka.protocol.record_batch import parse
-from drkit.model.ranges import merged_ranges
+from drkit.model.offsets import merged_ranges
 from tests.support.batches import batch_bytes, retouched
 
 HEADERS: list[tuple[str, bytes | None]] = []

@@ -6,7 +6,7 @@ from bench.peers.base import Job
 from bench.peers.drkit import render as render_drkit
 from bench.peers.mirrormaker import PROPERTIES, effective_settings, untuned
 from bench.peers.mirrormaker import render as render_mirrormaker
-from drkit.config.schema import Config
+from drkit.config.schema.config import Config
 
 
 def job(topics: str = "bench-large", **changes) -> Job:

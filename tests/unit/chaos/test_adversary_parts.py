@@ -67,11 +67,17 @@ def exact(offset):
     return {"translation": "exact", "target_offset": offset}
 
 
+def at_most(end):
+    """Exact up to the end of what is mirrored, conservative beyond it."""
+    return lambda offset: exact(offset) if offset <= end else {"translation": "conservative", "target_offset": end}
+
+
 @pytest.mark.parametrize(
     ("source", "target", "options"),
     [
         ("abc", "abc", {"answers": exact}),
         ("ab.c", "ab.c", {"answers": exact}),
+        ("abc", "a", {"problems": [HALTED], "lag": 2, "answers": at_most(1)}),
         ("..bc", "a.bc", {"gone": {"a": PURGED}, "answers": exact}),
         ("abd", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "lag": 1}),
         ("abc", "ab", {"problems": [HALTED], "lag": 1}),
@@ -109,6 +115,8 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abc", "..c", {"problems": [GONE], "lag": 3, "answers": exact}, "called exact"),
         ("abc", "..c", {"given_up": frozenset({b"a", b"b"}), "answers": exact}, "called exact"),
         ("abc", "abc", {"answers": lambda offset: exact(offset + 1)}, "called exact"),
+        ("abc", "a", {"lag": 2, "answers": at_most(1)}, "called exact"),
+        ("abc", "a.c", {"problems": [HALTED], "lag": 1, "answers": lambda _: exact(3)}, "called exact"),
         ("ab", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "answers": exact}, "called exact"),
         (
             "abc",

@@ -23,10 +23,10 @@ from drkit.cli.wiring import alert_notifier
 from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode, Writer
-from drkit.model.audit import Counts
-from drkit.model.continuous import AuditProgress, ClosedRange, Reconciled, Sample
+from drkit.model.audit.audit_result import Counts
+from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.journal import JournalEntry, verify_chain
+from drkit.model.runs.journal import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
 from drkit.store import open_store

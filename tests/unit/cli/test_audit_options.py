@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
-from drkit.cli.verbs.audit import overdue_since
+from drkit.cli.application import application
+from drkit.cli.verbs.audit.audit import overdue_since
 from drkit.model.errors import ConfigError
 
 BEGAN = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

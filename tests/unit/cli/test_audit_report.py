@@ -18,11 +18,11 @@ from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_report import render_report
 from drkit.cli.views.audit_view import of_each_kind, print_audits
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
-from drkit.model.audit import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
+from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
 from drkit.model.errors import Unreachable
-from drkit.model.journal import verify_chain
+from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import LinkId
-from drkit.observe.audits import past_audits
+from drkit.observe.audit_history import past_audits
 from drkit.store import open_store
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -105,6 +105,20 @@ def test_the_page_is_whole_self_contained_and_shows_what_records_hold(tmp_path: 
     assert text.count('<p class="dim">Observed ') == 2
     assert "no longer there" in text
     assert len(re.findall(r"<title>lost: 1</title>", text)) == 2  # one in each bucket
+
+
+def test_topics_with_findings_come_first_and_what_is_no_deviation_is_said():
+    counts = {"a": Counts(3, 3, 3), "z": Counts(3, 2, 2, lost=1, source_retired=4_000)}
+    parts = tuple(
+        PartitionAudit(topic, topic, 0, PlacementBasis.MAPPING, each, 0, 3, 0, 3, 3, None)
+        for topic, each in counts.items()
+    )
+    text = render_report([result(partitions=parts, counts=Counts.total(counts.values()))], [None], [[]], "audit-1")
+
+    Page(text)
+    assert text.index('<td class="topic">z') < text.index('<td class="topic">a')
+    assert "4,000 on the target only" in text
+    assert text.count("zero") > 10  # cells that a phone leaves out
 
 
 def test_findings_are_counted_by_their_time(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import logging
 
-from drkit.cli.wiring.client_logs import set_client_logs
+from drkit.cli.wiring.context import set_client_logs
 
 CLIENTS = ("kafka", "aiokafka", "drkit.librdkafka")
 

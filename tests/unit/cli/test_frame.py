@@ -11,9 +11,9 @@ import pytest
 from typer.main import get_command
 
 from drkit import __version__
+from drkit.cli.application import VERBS, application, listing
 from drkit.cli.examples import EXAMPLES
-from drkit.cli.main import VERBS, application, listing
-from drkit.cli.verbs.lab_load import Timestamps
+from drkit.cli.verbs.lab.load import Timestamps
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
 from drkit.lab.datasets.events import Stamps
 from drkit.lab.lab import START_SECONDS
@@ -126,7 +126,10 @@ def test_a_mirror_that_cannot_start_says_so_in_one_line(tmp_path):
 
 def test_only_the_verb_that_is_called_is_loaded(tmp_path):
     loaded = (
-        "import sys; from drkit.cli.main import application_for; application_for(sys.argv[1:]); print(*sys.modules)"
+        "import sys\n"
+        "from drkit.cli.application import application_for\n"
+        "application_for(sys.argv[1:])\n"
+        "print(*sys.modules)"
     )
 
     def modules(*arguments: str) -> set[str]:
@@ -134,8 +137,8 @@ def test_only_the_verb_that_is_called_is_loaded(tmp_path):
         return set(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split())
 
     called = modules("translate", "--config", "none.toml")
-    assert "drkit.cli.verbs.translate" in called
-    assert "drkit.cli.verbs.failover" not in called
+    assert "drkit.cli.verbs.mirroring.translate" in called
+    assert "drkit.cli.verbs.failover.failover" not in called
     for arguments in ([], ["--help"], ["mirrr"]):
         assert not {each for each in modules(*arguments) if each.startswith(("drkit.cli.verbs", "kafka", "cassandra"))}
 
@@ -164,7 +167,7 @@ def test_help_of_a_verb_loads_nothing_heavy(tmp_path):
     shown = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from drkit.cli.main import VERBS, application_for\n"
+        "from drkit.cli.application import VERBS, application_for\n"
         f"heavy = {HEAVY!r}\n"
         "for verb in VERBS:\n"
         "    before = set(sys.modules)\n"

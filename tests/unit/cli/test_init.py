@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.config import load_config
 from drkit.config.template import ClusterDraft, ConfigDraft, Excluded, render
 

@@ -1,4 +1,4 @@
-"""A run moves one link: where several qualify and none is named, exit 2 says the commands, one after the other."""
+"""Verbs of one link: where several qualify and none is named, exit 2 says the commands, one after the other."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ CONFIG = "\n".join(
 @pytest.mark.parametrize(
     ("words", "commands"),
     [
-        (
-            ("failover", "--to", "dr"),
-            ["drkit failover --to dr --link 'east->dr'", "drkit failover --to dr --link 'west->dr'"],
-        ),
         (
             ("failback",),
             ["drkit failback --to east --link 'east->dr'", "drkit failback --to west --link 'west->dr'"],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drkit.config import load_config
-from drkit.config.schema import reveal
+from drkit.config.schema.config import reveal
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import LinkId
 

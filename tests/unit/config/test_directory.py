@@ -3,7 +3,7 @@
 import pytest
 
 from drkit.config import load_config
-from drkit.config.directory_schema import parse_address
+from drkit.config.schema.directory import parse_address
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from drkit.demo.claims import Claims
+from drkit.demo.assertions import Claims
 from drkit.demo.evidence import evidence_document, print_evidence
 from drkit.demo.story import Findings
 

@@ -1,4 +1,4 @@
-"""Whatever a directory waits for ends at one deadline: a server that goes on slowly, a lock, a command's child."""
+"""Whatever a directory waits for ends at one deadline: a server that continues slowly, a lock, a command's child."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.config.fence_schema import FenceConfig
+from drkit.config.schema.fence import FenceConfig
 from drkit.directory import Entry
 from drkit.directory.consul import ConsulDirectory
 from drkit.directory.file import FileDirectory
@@ -21,7 +21,7 @@ from drkit.failover.fencing.external_command import run_command
 from drkit.model.clock import now
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.fence import FenceMethod, FenceRecord, GateState
+from drkit.model.runs.fence import FenceMethod, FenceRecord, FenceState
 from drkit.model.topology import LinkId
 from tests.unit.directory.test_process import HOLDS
 
@@ -76,7 +76,7 @@ def test_a_fence_command_whose_child_lives_on_is_given_up_at_the_deadline(tmp_pa
     held = tmp_path / "child"
     command = ("sh", "-c", 'setsid sh -c "$1" "$0" & wait', str(held), HOLDS)
     fence = FenceConfig(command=command, unfence=("true",), timeout_seconds=0.5)
-    record = FenceRecord("primary", 1, "RUN1", GateState.CLOSING, FenceMethod.COMMAND, now())
+    record = FenceRecord("primary", 1, "RUN1", FenceState.CLOSING, FenceMethod.COMMAND, now())
     with pytest.raises(DrkitError, match=r"the fence command of primary: sh did not end within 0\.5 s"):
         run_command(fence, "fence", record, LinkId("primary", "dr"), lambda _: None)
     ended = held.with_suffix(".ended").exists()

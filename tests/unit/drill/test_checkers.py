@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.drill.checkers import CHECKERS, WITNESSES, judge
-from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, HistoryPart, Landed, Poll, RecordId
+from drkit.drill.judge.checkers import CHECKERS, WITNESSES, judge
+from drkit.drill.judge.history import (
+    Attempt,
+    AttemptOutcome,
+    ConfirmedPosition,
+    History,
+    HistoryPart,
+    Landed,
+    Poll,
+    RecordId,
+)
 
 DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
 
@@ -194,3 +203,24 @@ def test_all_anomalies_are_counted_and_some_are_shown(good):
     finding = judge("duplicated", replace(good, landed=good.landed + many))
     assert finding.anomalies == WITNESSES + 5
     assert len(finding.witnesses) == WITNESSES
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "reason"),
+    [
+        ("lost", "attempts", "primary acknowledged nothing"),
+        ("duplicated", "landed", "nothing is on dr"),
+        ("corrupted", "landed", "nothing is on dr"),
+        ("reordered", "landed", "nothing is on dr"),
+        ("foreign", "landed", "nothing is on dr"),
+        ("nonmonotonic_poll", "polls", "the group read nothing"),
+    ],
+)
+def test_a_check_that_looked_at_nothing_is_unknown(good, name, missing, reason):
+    finding = judge(name, replace(good, **{missing: ()}))
+    assert (finding.held, finding.reason) == (None, reason)
+
+
+def test_where_nothing_was_acknowledged_nothing_is_shown_to_be_kept(good):
+    unsure = tuple(a(n, outcome=AttemptOutcome.UNKNOWN) for n in range(5))
+    assert judge("lost", replace(good, attempts=unsure)).held is None

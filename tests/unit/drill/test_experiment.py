@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.experiment import Failover, Kill
-from drkit.drill.experiment_file import load_experiment
+from drkit.drill.experiment.experiment import Failover, Kill
+from drkit.drill.experiment.reader import load_experiment
 from drkit.model.errors import ConfigError, ExitCode
 
 GOOD = """\

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
-from drkit.drill.experiment import Objectives
-from drkit.drill.experiment_file import load_experiment
-from drkit.drill.keep import RESULT, Drills, new_run
-from drkit.drill.result import DrillHistory, DrillResult
+from drkit.drill.experiment.experiment import Objectives
+from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.judge.result import DrillHistory, DrillResult
+from drkit.drill.results.archive import RESULT, Drills, new_run
 from drkit.drill.schema import schemas, text_of
 from drkit.model.errors import ConfigError, DrkitError
 
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_the_published_schema_is_the_one_of_the_types(name):
     assert (ROOT / "docs" / "schemas" / name).read_text() == text_of(schemas()[name]), (
-        "write it anew: python -m drkit.drill.schema docs/schemas"
+        "write it again: python -m drkit.drill.schema docs/schemas"
     )
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from drkit.drill.experiment import Objectives
-from drkit.drill.history import Attempt, AttemptOutcome, History, HistoryPart, Landed, Poll, RecordId
-from drkit.drill.measure import Measured, measure
-from drkit.drill.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
-from drkit.drill.verdict import objective_results, verdict
+from drkit.drill.experiment.experiment import Objectives
+from drkit.drill.judge.history import Attempt, AttemptOutcome, History, HistoryPart, Landed, Poll, RecordId
+from drkit.drill.judge.measure import Measured, measure
+from drkit.drill.judge.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
+from drkit.drill.judge.verdict import objective_results, verdict
 
 STEADY = SteadyStateResult(reached=True, reason="as it should be", seconds=1.0)
 
@@ -119,3 +119,9 @@ def test_verdict(change, expected):
 def test_the_reasons_say_what_and_where():
     _, _, reasons = verdict(**{**GOOD, "steps": [step("failed")], "objectives": [objective("missed")]})
     assert reasons == ["kill primary (line 12) failed: because", "rpo_records is 12, the objective is 5"]
+
+
+def test_where_nothing_was_acknowledged_there_is_no_rpo(history):
+    unsure = History("primary", "dr", (sent(0, 5.0, AttemptOutcome.UNKNOWN),), history.polls, (), history.landed)
+    found = measure(unsure, disaster_at=10.0, moved=True)
+    assert (found.rpo_records, found.rpo_seconds, found.acknowledged) == (None, None, 0)

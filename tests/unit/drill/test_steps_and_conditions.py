@@ -2,10 +2,20 @@
 
 import pytest
 
-from drkit.drill.children import Finished
 from drkit.drill.conditions import _captured, _mirrored
-from drkit.drill.experiment import Failover, Kill, Load, Mirror, Mirrored, MoveClients, StopClients, Wait, Workload
-from drkit.drill.rig import document
+from drkit.drill.environment.child_processes import Finished
+from drkit.drill.environment.environment import document
+from drkit.drill.experiment.experiment import (
+    Failover,
+    Kill,
+    Load,
+    Mirror,
+    Mirrored,
+    MoveClients,
+    StopClients,
+    Wait,
+    Workload,
+)
 from drkit.drill.steps import describe, judge_failover
 
 WORKLOAD = Workload(do="workload", topic="t", partitions=2, group="g")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.drill.history import RecordId
+from drkit.drill.judge.history import RecordId
 from drkit.drill.workload.ledger import ClientLedger, LedgerReader
 from drkit.drill.workload.records import digest_of, record_of, value_of
 from drkit.drill.workload.spec import ClientSpec

@@ -8,24 +8,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
-from drkit.config.schema import EvidenceConfig
-from drkit.drill.checkers import judge
-from drkit.drill.experiment import Objectives
-from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
-from drkit.drill.keep import Drills
-from drkit.drill.measure import measure
-from drkit.drill.origin import ORIGIN, first_origin
-from drkit.drill.recording import CHAIN, read_chain, write_history
-from drkit.drill.result import DrillResult, Measurements, SteadyStateResult, StepResult
-from drkit.drill.verdict import check_result, objective_results, verdict
+from drkit.cli.application import application
+from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.experiment.experiment import Objectives
+from drkit.drill.judge.checkers import judge
+from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
+from drkit.drill.judge.measure import measure
+from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.judge.verdict import check_result, objective_results, verdict
+from drkit.drill.results.archive import Drills
+from drkit.drill.results.origin import ORIGIN, first_origin
+from drkit.drill.results.recording import CHAIN, read_chain, write_history
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import StatedFinding, Statements
 from drkit.model.errors import ConfigError, Refused
-from tests.support.bundles import ROOT, change_a_byte, document_of, problems_of
+from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
 
 BEGAN = 1000.0
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -200,7 +200,7 @@ def test_a_drill_that_is_missing_from_the_chain_is_noticed(drills, signer, tmp_p
     keep(drills, name(3), a_history(), number=3)  # a new end: the anchored one isn't it
     other = tmp_path / "other"
     write_bundle(other, gather_drill(drills, name(3), Statements()), signer)
-    assert any("was cut or written anew" in each for each in verifier.verify(other).problems)
+    assert any("was cut or written again" in each for each in verifier.verify(other).problems)
 
 
 def test_entering_a_drill_twice_changes_nothing(drills):
@@ -259,6 +259,71 @@ def test_the_verb_and_the_tool_say_the_same(drills, tmp_path, monkeypatch, capsy
     ]
     assert verifier.main([str(out)]) == 1
     assert runner.invoke(app, ["evidence", "verify", str(tmp_path / "none")]).exit_code == 2
-    mended = runner.invoke(app, export)  # of the same run: it is written anew
+    mended = runner.invoke(app, export)  # of the same run: it is written again
     assert (mended.exit_code, json.loads(mended.stdout)["changed"]) == (0, True)
     assert (ROOT / "drkit" / "evidence" / "verifier.py").resolve() == ROOT / "tools" / "verify_evidence.py"
+
+
+def test_a_chain_that_was_copied_and_cut_is_noted(drills, signer, tmp_path):
+    for number in range(3):
+        keep(drills, name(number), a_history(lose=2 * (number == 1)), number=number)
+    moved = Drills(tmp_path / "moved")
+    shutil.copytree(drills.path, moved.path)
+    rows = [json.loads(line) for line in (drills.path / CHAIN).read_text().splitlines()]
+    kept = chained([rows[0], rows[2]])
+    (moved.path / CHAIN).write_text("".join(json.dumps(row) + "\n" for row in kept))
+    write_bundle(tmp_path / "bundle", gather_drill(moved, name(2), Statements()), signer)
+    notes = verifier.verify(tmp_path / "bundle").notes
+    assert "Of the 2 drills, anchors confirm those up to 0" in notes
+    assert any("was copied from another" in each and "lacks 2 of the drills" in each for each in notes)
+
+
+def test_a_chain_that_was_restarted_is_noted(drills, signer, tmp_path, monkeypatch):
+    keep(drills, name(0), a_history(lose=2))
+    other = Drills(tmp_path / "restarted")
+    other.path.mkdir()
+    keep(other, name(1), a_history())
+    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), Statements()), signer)
+    assert any("anchored 1 other chains of drills" in each for each in verifier.verify(tmp_path / "bundle").notes)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), Statements()), signer)
+    assert "Of the 1 drills, anchors confirm none" in verifier.verify(tmp_path / "bundle").notes
+
+
+def test_anchors_from_elsewhere_confirm_the_chain_of_drills(drills, signer, tmp_path):
+    for number in range(2):
+        keep(drills, name(number), a_history(), number=number)
+    out, copy = tmp_path / "bundle", tmp_path / "copy"
+    write_bundle(out, gather_drill(drills, name(1), Statements()), signer)
+    anchors = verifier.read_anchors(tmp_path / "state" / "drkit" / "journal.anchor")
+    assert verifier.verify(out, anchors=anchors).problems == []
+
+    def restart(folder):
+        rows = chained([json.loads(line) for line in (folder / "drills.jsonl").read_text().splitlines()][1:])
+        (folder / "drills.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        kept = json.loads((folder / "anchors.json").read_text()) | {"drills": rows, "other_drills": {}}
+        (folder / "anchors.json").write_text(json.dumps(kept))
+        document = json.loads((folder / "evidence.json").read_text())
+        document["drills"] |= {"entries": 1, "head": rows[0]["hash"]}
+        (folder / "evidence.json").write_text(json.dumps(document))
+
+    assert problems_of(out, copy, signer, restart) == []
+    assert verifier.verify(copy, anchors=anchors).problems == [
+        "The anchors given have no head of the chain of drills: they don't confirm it"
+    ]
+
+
+def test_an_older_drill_or_one_of_another_experiment_closes_no_finding(drills):
+    keep(drills, name(0), a_history(), number=0)
+    keep(drills, name(1), a_history(lose=2), number=1)
+    keep(drills, name(2), a_history(), number=2)
+    other = name(3)
+    chain = drills.path / CHAIN
+    keep(drills, other, a_history(), number=3)
+    rows = [json.loads(line) for line in chain.read_text().splitlines()]
+    rows[-1]["payload_text"] = rows[-1]["payload_text"].replace("The primary is lost", "Something else")
+    chain.write_text("".join(json.dumps(row) + "\n" for row in chained(rows)))
+    for retest, status in ((name(0), "open"), (name(2), "closed"), (other, "open")):
+        stated = StatedFinding(id="check:lost", retest=retest)
+        found = gather_drill(drills, name(1), Statements(findings=(stated,))).document["findings"]
+        assert [each["status"] for each in found if each["id"] == "check:lost"] == [status], retest

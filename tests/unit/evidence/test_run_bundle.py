@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import load_config
-from drkit.config.schema import EvidenceConfig
+from drkit.config.schema.config import EvidenceConfig
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.run_evidence import gather_run
@@ -17,19 +17,19 @@ from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_js
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.run.evidence import missed_objectives
-from drkit.failover.run.journal import PLAN, Journal, StageRecord
-from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
-from drkit.failover.run.origin import origin_of
-from drkit.failover.run.run_record import begin, load_run
+from drkit.failover.run.journal.journal import PLAN, Journal, StageRecord
+from drkit.failover.run.journal.run_record import begin, load_run, origin_of
 from drkit.failover.run.runner import RunResult
+from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.journal import RunSummary
+from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.bundles import document_of
 from tests.unit.failover.test_plan import a_plan
 
+AT = now()
 FACTS = Facts(mode=Mode.UNPLANNED, unfenced_accepted=True)
 DONE = replace(
     FACTS,
@@ -37,15 +37,15 @@ DONE = replace(
     reversed=True,
     fenced=True,
     fence_reason="denied on 3 brokers",
-    fenced_at=now() - timedelta(seconds=4),
+    fenced_at=AT - timedelta(seconds=4),
     mirror_stopped=True,
     lag=0,
-    loss=Loss(records=3, seconds=0.5, observed_at=now()),
+    loss=Loss(records=3, seconds=0.5, observed_at=AT),
     placed=2,
     committed=2,
     verified=2,
     places=PlacesSeen(same=2),
-    verified_at=now(),
+    verified_at=AT,
     salvaged=1,
     cluster_confirmed="P",
     audit="clean",
@@ -94,7 +94,7 @@ def played(store, config, kind, facts=DONE, *, upto=99):
     text = plan_json(plan) if kind is Kind.FAILOVER else failback_plan_json(plan)
     journal = Journal(store, "R")
     store.put_run(RunSummary("R", kind, "closed", now(), now(), "primary->dr"))
-    begin(journal, plan, FACTS, now() - timedelta(seconds=10), text, origin_of(config, "ada@here"))
+    begin(journal, plan, FACTS, AT - timedelta(seconds=10), text, origin_of(config, "ada@here"))
     for step in PATHS[kind][:upto]:
         journal.intent(step.stage)
         journal.outcome(StageRecord(step.stage, StageOutcome.OK, "done", 0.2), facts)
@@ -185,3 +185,69 @@ def test_no_secret_is_in_the_origin(tmp_path, config):
         assert secret not in json.dumps(origin)
         digests.append(origin["configuration_digest"])
     assert digests[0] == digests[1] != origin_of(config, "ada@here")["configuration_digest"]
+
+
+def without_objectives(config, **kept):
+    """The configuration with these objectives only."""
+    wanted = {"rpo_records": None, "rpo_seconds": None, "rto_seconds": None} | kept
+    return config.model_copy(update={"objectives": config.objectives.model_copy(update=wanted)})
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Loss(records=1, seconds=0.5, observed_at=now(), reason="primary does not answer", lower_bound=True),
+        Loss(records=None, seconds=None, observed_at=None, reason="primary does not answer"),
+    ],
+)
+@pytest.mark.parametrize("kept", [{}, {"rto_seconds": 60}])
+def test_a_loss_that_is_not_counted_is_not_passed_for_want_of_an_objective(tmp_path, config, store, loss, kept):
+    config = without_objectives(config, **kept)
+    played(store, config, Kind.FAILOVER, replace(DONE, loss=loss))
+    document = bundle_of(tmp_path, config, store)
+    assert document["verdict"] == "unknown"
+    assert "primary does not answer; no RPO objective was set" in document["reasons"][0]
+    assert next(each["id"] for each in document["findings"]) == "check:loss_known"
+
+
+def test_a_loss_that_no_objective_judges_is_said(tmp_path, config, store):
+    config = without_objectives(config)
+    played(store, config, Kind.FAILOVER)
+    document = bundle_of(tmp_path, config, store)
+    assert document["verdict"] == "passed"
+    assert document["reasons"] == ["no RPO objective was set: nothing judges that records were lost, 3 of them"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"placed": 0, "committed": 0, "verified": 0, "places": PlacesSeen()}, "no position was moved"),
+        ({"places": PlacesSeen(gone=7)}, "no place was compared: of 7 the record is gone"),
+    ],
+)
+def test_positions_of_which_none_was_looked_at_are_not_unchanged(tmp_path, config, store, changes, reason):
+    played(store, config, Kind.FAILOVER, replace(DONE, **changes))
+    document = bundle_of(tmp_path, config, store)
+    (found,) = (each for each in document["checks"] if each["check"] == "records_at_positions_unchanged")
+    assert (document["verdict"], found["outcome"], found["reason"]) == ("unknown", "unknown", reason)
+
+
+def test_a_clock_that_went_back_measures_no_recovery_time(tmp_path, config, store):
+    played(store, config, Kind.FAILOVER, replace(DONE, verified_at=now() - timedelta(hours=2)))
+    document = bundle_of(tmp_path, config, store)
+    (recovery,) = (each for each in document["objectives"] if each["name"] == "rto_seconds")
+    assert (recovery["outcome"], recovery["measured"]) == ("unknown", None)
+    assert recovery["reason"] == document["unknown"]["/measured/rto_seconds"] == "the clock went back during the run"
+    assert document["verdict"] == "unknown"
+    record = load_run(store, "R")
+    assert RunResult("R", record.machine, record.started_at, (), ()).evidence.rto_seconds is None
+
+
+def test_entries_whose_times_go_back_are_noted(tmp_path, config, store, monkeypatch):
+    journal = played(store, config, Kind.FAILOVER, upto=3)
+    monkeypatch.setattr("drkit.failover.run.journal.journal.now", lambda: now() - timedelta(hours=1))
+    journal.write("cancel", "cancelled", {"reason": "the primary is back"})
+    last = len(store.entries("R")) - 2
+    bundle_of(tmp_path, config, store)
+    notes = verifier.verify(tmp_path / "bundle").notes
+    assert f"The clock went back in the journal of R after entry {last}" in notes

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from drkit.config.schema import EvidenceConfig
+from drkit.config.schema.config import EvidenceConfig
 from drkit.evidence import verifier
 from drkit.evidence.signing import envelope_of, make_key, open_signer
 from drkit.model.errors import ConfigError, DrkitError, Refused

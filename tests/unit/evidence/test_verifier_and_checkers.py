@@ -5,11 +5,20 @@ from random import Random
 
 import pytest
 
-from drkit.drill.checkers import CHECKERS, judge
-from drkit.drill.history import Attempt, AttemptOutcome, ConfirmedPosition, History, HistoryPart, Landed, Poll, RecordId
-from drkit.drill.measure import measure
-from drkit.drill.recording import write_history
-from drkit.drill.verdict import check_result
+from drkit.drill.judge.checkers import CHECKERS, judge
+from drkit.drill.judge.history import (
+    Attempt,
+    AttemptOutcome,
+    ConfirmedPosition,
+    History,
+    HistoryPart,
+    Landed,
+    Poll,
+    RecordId,
+)
+from drkit.drill.judge.measure import measure
+from drkit.drill.judge.verdict import check_result
+from drkit.drill.results.recording import write_history
 from drkit.evidence import verifier
 
 CLUSTERS = ("primary", "dr")
@@ -75,7 +84,7 @@ def test_every_check_of_drills_is_one_of_the_verifiers():
 
 
 def test_the_paths_of_runs_are_those_of_the_machine():
-    from drkit.failover.run.machine import FINAL_STATES, PATHS  # noqa: PLC0415
+    from drkit.failover.run.state_machine import FINAL_STATES, PATHS  # noqa: PLC0415
 
     for kind, steps in PATHS.items():
         assert verifier.PATHS[kind] == " ".join(f"{step.stage}:{step.reaches}" for step in steps)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.run.anchors import append_anchor, read_anchors, store_identity
+from drkit.failover.run.journal.anchors import append_anchor, read_anchors
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now
-from drkit.model.journal import Anchor
+from drkit.model.runs.journal import Anchor
+from drkit.store.identity import store_identity
 
 
 @pytest.mark.parametrize("cut", [1, 40])

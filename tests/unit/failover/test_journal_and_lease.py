@@ -11,13 +11,13 @@ from datetime import timedelta
 import pytest
 
 from drkit.failover.plan.failover_plan import plan_json
-from drkit.failover.run.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.run.journal.run_record import begin, load_run, run_to_resume, unfinished
 from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
-from drkit.failover.run.machine import Facts, Mode, Run, StageOutcome, State
-from drkit.failover.run.run_record import begin, load_run, run_to_resume, unfinished
+from drkit.failover.run.state_machine import Facts, Mode, Run, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.journal import JournalEntry, RunSummary
+from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.wait import wait_until

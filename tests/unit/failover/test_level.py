@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from drkit.failover.failback.caught_up import is_caught_up
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.in_sync import is_level
 from drkit.failover.failback.live_log import LiveLog
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.model.link_state import TopicState
@@ -34,7 +34,7 @@ LIVE = TopicInfo("t", "id-live", 1, 1, internal=False)
 def level(topics=(TOPIC,), end=100, mark=MARK, live=LIVE, start=90):
     marks = {} if mark is None else {TP: mark}
     logs = {} if start is None else {"t": LiveLog("id-live", {0: start}, {0: 200})}
-    return is_level(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, logs)
+    return is_caught_up(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, logs)
 
 
 def test_it_is_where_all_was_mirrored_and_the_rest_is_still_there():

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.failover.run.machine import Facts, Mode
+from drkit.failover.run.state_machine import Facts, Mode
 from drkit.failover.stages.failover_stages import _just_captured
 from drkit.model.clock import now
 

@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
-from drkit.failover.run.journal import POSITION_LIST
+from drkit.failover.run.journal.journal import POSITION_LIST
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import AT, Log, position, world
 

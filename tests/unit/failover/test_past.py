@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drkit.cli.wiring.time_options import either_moment
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.plan.point_in_time import Moment, TimeBasis
-from drkit.failover.positions.group_history import PastPosition
+from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy, choose_positions
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty

@@ -10,10 +10,10 @@ from drkit.failover.positions.position_checks import (
     compare,
     count,
     difference,
-    standings_of,
+    position_checks,
     what_changed,
 )
-from drkit.failover.run.machine import PlacesSeen
+from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 
@@ -53,10 +53,10 @@ def test_counts_are_told_in_words():
 
 def test_a_plan_is_stale_where_another_record_stands_at_a_place_and_not_where_something_was_written():
     end = LogPosition(HERE.tp, 9)
-    before = standings_of({end: NOTHING, HERE: RECORD})
+    before = position_checks({end: NOTHING, HERE: RECORD})
     assert [standing.place for standing in before] == [HERE, end]
-    assert what_changed(before, standings_of({HERE: RECORD, end: ProbedRecord(9, 1, 1)})) == []
-    other = standings_of({HERE: RECORD._replace(crc=5), end: NOTHING})
+    assert what_changed(before, position_checks({HERE: RECORD, end: ProbedRecord(9, 1, 1)})) == []
+    other = position_checks({HERE: RECORD._replace(crc=5), end: NOTHING})
     assert what_changed(before, other) == [difference(HERE, RECORD, RECORD._replace(crc=5))]
     assert "t:0 at 7: the record 7 (stamped 1000, CRC 00000005), where the record 7" in what_changed(before, other)[0]
 

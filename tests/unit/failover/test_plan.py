@@ -10,7 +10,7 @@ from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
-from drkit.failover.run.machine import PATHS, Facts, Kind, Loss, Mode
+from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
@@ -168,7 +168,7 @@ def test_a_link_that_is_sealed_was_failed_over_already():
 
 def test_a_link_that_is_turned_round_is_refused():
     (obstacle,) = hard(a_plan(a_world(direction=Direction.REVERSED)))
-    assert "turned round" in obstacle.what
+    assert "is reversed" in obstacle.what
 
 
 def test_a_planned_move_needs_the_source():

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from drkit.failover.recovery import adversary
-from drkit.failover.recovery.adversary import (
+from drkit.failover.recovery import recovery_model
+from drkit.failover.recovery.recovery_model import (
     CommandRefused,
     ModelWorld,
     after,
@@ -34,7 +34,7 @@ from drkit.failover.recovery.way_out import (
     faults_of,
     way_out,
 )
-from drkit.failover.run.machine import Run
+from drkit.failover.run.state_machine import Run
 from tests.support.runbooks import parse
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -111,7 +111,7 @@ def test_one_command_alone_would_leave_dead_ends(only):
 
 
 def test_a_record_that_is_kept_nowhere_would_be_found(monkeypatch):
-    monkeypatch.setattr(adversary.ModelWorld, "everything", lambda world: world.on_source | world.on_target)
+    monkeypatch.setattr(recovery_model.ModelWorld, "everything", lambda world: world.on_source | world.on_target)
     with pytest.raises(AssertionError, match="was destroyed by drkit"):
         proven(0, way_out)
 

@@ -9,9 +9,9 @@ import pytest
 
 from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from drkit.model.transactions import GroupTransaction, TransactionHistory
 from tests.unit.failover.worlds import AT, Log, position, world
 
 IN = TopicPartition("in", 0)

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Message
 
 from drkit.config import Config, load_config
-from drkit.kafka.alteration.alteration import Alteration, AlterationFailed, as_record, load
-from drkit.kafka.alteration.provenance import Hop, origin
 from drkit.kafka.protocol import record_body
 from drkit.kafka.protocol.records import RawRecord as Encoded
+from drkit.kafka.transform.provenance import Hop, origin
+from drkit.kafka.transform.record_transform import Alteration, AlterationFailed, as_record, load
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId, TopicPartition

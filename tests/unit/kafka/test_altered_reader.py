@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Sequence
 
 import pytest
 
-from drkit.kafka.alteration.alteration import Alteration
-from drkit.kafka.alteration.altered_reader import AlteredReader, packed_alteration, rebuilt, unpacked_alteration
 from drkit.kafka.protocol.record_batch import Batch, unreadable
 from drkit.kafka.protocol.record_body import encode
 from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.kafka.protocol.records import RawRecord as Encoded
+from drkit.kafka.transform.record_transform import Alteration
+from drkit.kafka.transform.transformed_reader import AlteredReader, packed_alteration, rebuilt, unpacked_alteration
 from drkit.model.errors import ConfigError
 from drkit.model.record import Record
 from drkit.model.topology import Link, LinkId

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
-from drkit.config.schema import CLIENT_PROPERTIES
+from drkit.config.schema.config import CLIENT_PROPERTIES
 from drkit.kafka.config.client_config import (
     aiokafka_config,
     confluent_config,

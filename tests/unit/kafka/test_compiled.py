@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from drkit.kafka import compiled
 from drkit.kafka.compiled.castagnoli import tables
+from drkit.kafka.compiled.limits import ENOUGH
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.coalescing import joined_natively, joined_plainly, scan
@@ -50,6 +51,7 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that hasn't asked for the compiled loops."""
     monkeypatch.setattr(compiled._State, "kernel", None)
     monkeypatch.setattr(compiled._State, "wanted", False)
+    monkeypatch.setattr(compiled._State, "found", 0)
 
 
 _BODY = st.none() | st.binary(max_size=90) | st.integers(0, 9_000).map(bytes)
@@ -182,17 +184,29 @@ def test_what_is_merged_is_cut_where_the_target_takes_no_more(monkeypatch: pytes
 
 @pytest.mark.usefixtures("unasked")
 def test_a_steady_stream_of_small_batches_does_without() -> None:
-    scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 40)))
+    for _ in range(ENOUGH // 40 + 1):
+        scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 40)))
+    assert not compiled._State.wanted
+
+
+@pytest.mark.usefixtures("unasked")
+def test_a_short_backlog_does_without() -> None:
+    scan(memoryview(_bytes([[(5, b"k", b"v", [])]] * 2_000)))
     assert not compiled._State.wanted
 
 
 @pytest.mark.usefixtures("unasked", "kernel")
 @pytest.mark.parametrize(("records_each", "size", "codec"), [(1, 5, 0), (1, 1_000, 0), (16, 10, 0), (10, 100, 3)])
-def test_a_backlog_of_small_batches_has_it_loaded(records_each: int, size: int, codec: int) -> None:
+def test_a_long_backlog_of_small_batches_has_it_loaded(
+    records_each: int, size: int, codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "ENOUGH", 400)
     rows = [(5, b"k", bytes(size), [])] * records_each
     data = b"".join(batch_bytes(rows, base_offset=n * records_each, codec=codec) for n in range(200))
-    found, _ = scan(memoryview(data))
-    list(pieces(found, (), 0, Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)))
+    for _ in range(2):
+        assert not compiled._State.wanted
+        found, _ = scan(memoryview(data))
+        list(pieces(found, (), 0, Rules(committed=True, limit=1_000_000, keeps_apart=lambda _: True)))
     wait_until(lambda: compiled.ready() is not None, timeout=120, what="the compiled loops are loaded")
     assert scan(memoryview(data)) == (found, None)
 
@@ -229,7 +243,7 @@ def test_without_another_thread_plain_python_goes_on(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    compiled.want()
+    compiled.found(ENOUGH)
     assert "can't start new thread" in caplog.text
 
 
@@ -243,7 +257,7 @@ def test_a_header_must_be_there(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("unasked")
 def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRKIT_COMPILED", "0")
-    compiled.want()
+    compiled.found(ENOUGH)
     assert not compiled._State.wanted
 
 

@@ -43,7 +43,7 @@ def test_what_is_far_too_large_is_not_lent_and_no_more_is_kept_than_should_be() 
     assert frames.free_bytes == 8 * _MIB  # of forty; none of them was lent for so little
     del small
     assert frames.free_bytes == 9 * _MIB
-    frames.let_go()
+    frames.release()
     assert frames.free_bytes == 0
 
 

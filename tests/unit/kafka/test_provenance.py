@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.alteration.provenance import Hop, last_hop, passed, stamped
+from drkit.kafka.transform.provenance import Hop, last_hop, passed, stamped
 from drkit.model.record import Header
 
 A, B = Hop("id-a", "orders", 3, 17), Hop("id-b", "orders.eu", 3, 40)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.config.portable_config import packed, unpacked
 from drkit.model.errors import ConfigError
 

@@ -17,7 +17,7 @@ from drkit.model.deadline import Deadline
 from drkit.model.errors import Unreachable
 
 PATIENCE = 20.0
-"""Of the test; a call that isn't bounded goes on for ever."""
+"""Of the test; a call that isn't bounded continues for ever."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def refusal(admin: ClusterAdmin) -> Unreachable:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PATIENCE)
-    assert not asking.is_alive(), "the call goes on and on"
+    assert not asking.is_alive(), "the call continues and on"
     (error,) = found
     assert isinstance(error, Unreachable)
     return error

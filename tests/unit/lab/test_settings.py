@@ -10,9 +10,9 @@ import pytest
 from drkit.config import load_config
 from drkit.lab import cassandra_node, kafka_node
 from drkit.lab.layout import LabDir, Layout, Node
-from drkit.lab.memory import available_mib, refuse_too_little_memory
 from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
+from drkit.lab.start import available_mib, refuse_too_little_memory
 from drkit.model.errors import ConfigError, DrkitError, Refused
 
 

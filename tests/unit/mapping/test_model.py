@@ -130,7 +130,7 @@ class FailbackMachine(RuleBasedStateMachine):
 
     @rule(kinds=KINDS, landing=FEW, planned_markers=FEW)
     def turned_round(self, kinds: list[bool], landing: int, planned_markers: int) -> None:
-        """Catch up, invert, check both ways, and go on mirroring in the new direction."""
+        """Catch up, invert, check both ways, and continue mirroring in the new direction."""
         back = self.back
         back.mirror(len(back.slots))
         back.see_holes()

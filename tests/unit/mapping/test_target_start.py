@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mapping.target_start import Told, accepted_until, missing_until
+from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -61,8 +61,8 @@ def test_where_no_row_is_kept_nothing_is_known(store):
 
 
 def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
-    told = Told.parse(str(Told(1, 5, 20)))
+    told = ReportedPurge.parse(str(ReportedPurge(1, 5, 20)))
     assert accepted_until(told, 1, recorded=False) == 20
     assert accepted_until(told, 1, recorded=True) == 5
     assert accepted_until(told, 2, recorded=False) == 0
-    assert accepted_until(Told.parse(None), 1, recorded=False) == 0
+    assert accepted_until(ReportedPurge.parse(None), 1, recorded=False) == 0

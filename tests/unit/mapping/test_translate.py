@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mapping.rows import conflict, records_between
+from drkit.mapping.mapping_rows import conflict, records_between
 from drkit.mapping.translate import translate
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
 from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from drkit.kafka.alteration.alteration import AlterationFailed
 from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.record_batch import Batch
 from drkit.kafka.protocol.records import Damaged, RawRecord, decompress, read_plain
+from drkit.kafka.transform.record_transform import AlterationFailed
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules, TooLarge
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from tests.support.batches import CODECS, batch_bytes, control_bytes, retouched

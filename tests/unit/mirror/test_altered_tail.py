@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from drkit.kafka.alteration.provenance import Hop, stamped
-from drkit.mirror.resume.altered_tail import compare_provenance
+from drkit.kafka.transform.provenance import Hop, stamped
 from drkit.mirror.resume.tail_verification import Tail
+from drkit.mirror.resume.transformed_tail import compare_provenance
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from drkit.kafka.alteration.alteration import Alteration, AlterationFailed
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.records import RawRecord
+from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
@@ -86,7 +86,7 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     assert (first.asleep, second.asleep) == (True, False)
     assert (first.keeping, second.keeping) == (True, False)
     admission.admit([read(first, 10, 10)])
-    assert first.next_admit == 10, "nothing of it goes on"
+    assert first.next_admit == 10, "nothing of it continues"
     admission.forget(first)
 
 

@@ -1,4 +1,4 @@
-"""Which answers count: never one that was asked for before the partition was started anew, and none is lost."""
+"""Which answers count: never one that was asked for before the partition was restarted, and none is lost."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_what_was_asked_for_before_the_partition_was_started_anew_does_not_count
         await settle()
         broker.answer(100, 50)
         await settle()
-        fetcher.remove(TP)  # its fate on the target is unknown; looked at, it goes on from 110
+        fetcher.remove(TP)  # its fate on the target is unknown; looked at, it continues from 110
         fetcher.add(started(110))
         broker.answer(150, 10)
         await settle()

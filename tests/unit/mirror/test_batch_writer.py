@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from drkit.kafka.client.connection import Reply, Told
+from drkit.kafka.client.connection import Reply, ResponseCallback
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.client.log_end import LogEnd, LogEndsRequest, LogEndsResponse
 from drkit.kafka.protocol.fetch_produce import Produced, ProduceReply
@@ -29,12 +29,12 @@ class Broker:
     open = True
 
     def __init__(self) -> None:
-        self.asked: list[Told] = []
+        self.asked: list[ResponseCallback] = []
         self.end: int | None = 0
         """Where the log of `t:0` ends when it is asked for; None: that isn't answered at once."""
-        self.ends: list[Told] = []
+        self.ends: list[ResponseCallback] = []
 
-    def tell(self, request: object, told: Told) -> None:
+    def send_with_callback(self, request: object, told: ResponseCallback) -> None:
         if not isinstance(request, LogEndsRequest):
             self.asked.append(told)
             return

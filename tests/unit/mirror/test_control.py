@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.mirror.control import go_on, link_to_run, pause, read_orders
+from drkit.mirror.control import link_to_run, pause, read_orders, resume_link
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
@@ -46,15 +46,15 @@ def test_pause_and_go_on(store: Store) -> None:
     assert pause(store, LINK, reason="maintenance") == control, "holding what is held changes nothing"
     assert read_orders(store, LINK).holds("orders")
     with pytest.raises(Refused, match="paused as a whole"):
-        go_on(store, LINK, "flights")
-    go_on(store, LINK)
-    assert not read_orders(store, LINK).holds("flights"), "the whole link goes on, all topics"
+        resume_link(store, LINK, "flights")
+    resume_link(store, LINK)
+    assert not read_orders(store, LINK).holds("flights"), "the whole link continues, all topics"
 
 
 def test_a_topic_goes_on_alone(store: Store) -> None:
     pause(store, LINK, "flights")
     pause(store, LINK, "orders")
-    go_on(store, LINK, "flights")
+    resume_link(store, LINK, "flights")
     orders = read_orders(store, LINK)
     assert (orders.holds("flights"), orders.holds("orders")) == (False, True)
 
@@ -70,7 +70,7 @@ def test_a_sealed_or_reversed_link_is_refused_and_names_its_run(store: Store, di
     refusal = read_orders(store, LINK).refusal
     assert refusal is not None
     assert "run-1" in str(refusal)
-    for change in (pause, go_on):
+    for change in (pause, resume_link):
         with pytest.raises(Refused, match="run-1"):
             change(store, LINK)
 
@@ -95,7 +95,7 @@ def test_going_on_clears_problems_but_for_incarnations_to_be_accepted(store: Sto
     store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
     store.put_problem(LINK.id, problem("topic_recreated", "flights", None))
     store.put_problem(LINK.id, problem("retention_gap", "orders", 1, halted=False))
-    _, cleared = go_on(store, LINK, "flights")
+    _, cleared = resume_link(store, LINK, "flights")
     assert cleared == 1
     assert {p.kind for p in store.problems(LINK.id)} == {"topic_recreated", "retention_gap"}
 

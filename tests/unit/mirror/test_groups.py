@@ -12,8 +12,8 @@ from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
 from drkit.mirror.groups.group_capture import SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
-from drkit.model.timeline import TimelinePolicy
-from drkit.model.topology import Link, LinkId
+from drkit.model.errors import Refused
+from drkit.model.topology import Link, LinkId, TimelinePolicy
 from drkit.store.sqlite.backend import SqliteStore
 
 PARTITIONS = 50
@@ -55,7 +55,7 @@ class Coordinators:
         self.asked.append(names)
         found = {
             name: [CommittedOffset(name, "t", 0, self.offsets[name], ""), CommittedOffset(name, "other", 0, 1, "")]
-            for name in names - self.failing.keys()
+            for name in (names & self.offsets.keys()) - self.failing.keys()
         }
         return FetchedOffsets(found, {name: why for name, why in self.failing.items() if name in names})
 
@@ -233,3 +233,28 @@ def test_a_new_run_begins_the_timeline_anew_and_asks_for_all(store: SqliteStore)
 
 def _later() -> datetime:
     return now() + timedelta(hours=1)
+
+
+def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
+    """A listing leaves out what drkit may not see."""
+    source, clock = Coordinators("billing", "audit"), Clock()
+    source.commit("billing", 7)
+    capture = GroupCapture(LINK, source, store, clock)
+    capture.capture()
+    listed = source.list_reachable_groups
+
+    def hides() -> GroupListing:
+        listing = listed()
+        listing.groups.pop("billing", None)
+        return listing
+
+    source.list_reachable_groups = hides
+    source.failing["billing"] = "GROUP_AUTHORIZATION_FAILED"
+    source.commit("audit", 3)
+    with pytest.raises(Refused, match="billing can't be captured any more: GROUP_AUTHORIZATION_FAILED"):
+        capture.capture()
+    assert captured(store) == {"billing": 7, "audit": 3}
+    source.failing.clear()
+    source.delete("billing")
+    capture.capture()
+    assert captured(store) == {"audit": 3}

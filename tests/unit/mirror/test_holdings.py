@@ -10,7 +10,7 @@ import pytest
 from drkit.mirror.engine.interface import Incident, IncidentKind
 from drkit.mirror.topics.topic_snapshot import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
+from drkit.mirror.workers.partition_claims import ClaimedMappings, PartitionClaims
 from drkit.model.errors import Fenced
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping
@@ -42,7 +42,7 @@ def test_what_is_held_is_written_with_its_generation_and_claimed_once(store: Sto
     before = holdings.claims()
     mappings.append_mappings(LINK, [row(ONE, 0)])
     assert holdings.take([(ONE, 1), (TWO, 1)]) == {ONE, TWO}
-    assert holdings.claims()[ONE] == before[ONE], "what is held already isn't claimed anew"
+    assert holdings.claims()[ONE] == before[ONE], "what is held already isn't claimed again"
     assert TWO not in before, "claims that were given out stay as they were"
     assert holdings.take([(ONE, 2)]) == {ONE}
     assert holdings.claims()[ONE] > before[ONE], "another epoch is another claim"

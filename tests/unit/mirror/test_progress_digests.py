@@ -11,7 +11,7 @@ import pytest
 from drkit.mirror import progress as module
 from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.progress import MirrorProgress
-from drkit.mirror.workers.claims import ClaimedMappings, PartitionClaims
+from drkit.mirror.workers.partition_claims import ClaimedMappings, PartitionClaims
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.offsets import Watermark
@@ -122,7 +122,7 @@ def test_what_another_worker_has_taken_over_is_dropped_and_the_rest_is_kept(worl
 
 
 def test_what_is_of_an_earlier_topic_is_dropped_and_the_new_ones_is_kept(world) -> None:
-    """The topic was made anew before the last range of the old one was kept: nobody has fenced this worker off."""
+    """The topic was recreated before the last range of the old one was kept: nobody has fenced this worker off."""
     world.begin()
     world.progress.forget([TP, OTHER])
     world.holdings.drop([TP, OTHER])

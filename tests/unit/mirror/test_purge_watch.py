@@ -51,7 +51,7 @@ class Cluster:
     def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {tp: next((o for o, stamp in sorted(self.stamps.items()) if stamp >= ms), None) for tp, ms in at.items()}
 
-    def peek(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
+    def probe_records(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
         return {p: next((ProbedRecord(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
 
     def start_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -72,9 +72,9 @@ class World:
         self.watch = PurgeWatch(link, self.source, self.target, store, self.problems)  # type: ignore[arg-type]  # as they answer here
         store.append_mappings(link.id, [OffsetMapping("t", 0, 1, 0, 0)])
 
-    def look(self, target_start: int, *, source_start: int = 0) -> Problem | None:
+    def check(self, target_start: int, *, source_start: int = 0) -> Problem | None:
         self.source.start = source_start
-        self.watch.look([replace(MARK, target_start=target_start, source_start=source_start)])
+        self.watch.check([replace(MARK, target_start=target_start, source_start=source_start)])
         return next(iter(self.store.problems(LINK.id)), None)
 
     def clear(self) -> None:
@@ -97,8 +97,8 @@ def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_a_purge_is_told_with_its_offsets_and_the_way_on(world):
-    assert world.look(0) is None
-    problem = world.look(30)
+    assert world.check(0) is None
+    problem = world.check(30)
     assert (problem.kind, problem.partition, problem.halted) == ("target_purged", 0, False)
     assert (problem.unsure_from, problem.unsure_until) == (0, 30)
     assert "source offsets 0 to 29" in problem.reason
@@ -106,40 +106,40 @@ def test_a_purge_is_told_with_its_offsets_and_the_way_on(world):
 
 
 def test_what_the_source_has_removed_too_is_over(world):
-    world.look(30)
-    assert world.look(30, source_start=12).unsure_from == 12
-    assert world.look(30, source_start=30) is None
+    world.check(30)
+    assert world.check(30, source_start=12).unsure_from == 12
+    assert world.check(30, source_start=30) is None
 
 
 def test_nothing_is_asked_while_nothing_is_missing(world):
     for start in (0, 10, 20):
-        world.look(start, source_start=start)
+        world.check(start, source_start=start)
     assert world.source.asked == 0
 
 
 def test_it_is_asked_again_only_now_and_then(store):
     world = World(store)
     for _ in range(5):
-        world.look(30)
+        world.check(30)
     assert world.source.asked == 1
 
 
 def test_what_an_operator_has_accepted_is_not_told_again_but_what_goes_beyond_is(world):
-    world.look(30)
+    world.check(30)
     world.clear()
-    assert world.look(30) is None
-    problem = world.look(50)
+    assert world.check(30) is None
+    problem = world.check(50)
     assert (problem.unsure_from, problem.unsure_until) == (30, 50)
-    assert world.look(50).unsure_from == 30, "it stays what it is"
+    assert world.check(50).unsure_from == 30, "it stays what it is"
     world.clear()
-    assert world.look(50) is None
+    assert world.check(50) is None
 
 
 def test_a_mirror_that_died_between_telling_and_noting_tells_again(world, store):
-    world.look(30)
+    world.check(30)
     store.forget_notes(LINK.id, "target_purged", [str(TP)])
     world.clear()
-    assert world.look(30) is not None
+    assert world.check(30) is not None
 
 
 def test_what_comes_back_on_the_source_below_the_first_mirrored_record_is_told(store):
@@ -148,8 +148,8 @@ def test_what_comes_back_on_the_source_below_the_first_mirrored_record_is_told(s
     world = World(store, link)
     store.supersede_mappings(LINK.id, TP, 1, -1)
     store.append_mappings(LINK.id, [OffsetMapping("t", 0, 1, 40, 40)])
-    assert world.look(40, source_start=40) is None
-    problem = world.look(40, source_start=10)
+    assert world.check(40, source_start=40) is None
+    problem = world.check(40, source_start=10)
     assert (problem.unsure_from, problem.unsure_until) == (10, 40)
 
 
@@ -157,41 +157,41 @@ def test_retention_by_age_explains_what_is_older(world):
     world.source.settings["retention.ms"] = str(DAY_MS)
     young = int(now().timestamp() * 1000)
     world.source.stamps = {offset: young - (2 * DAY_MS if offset < 20 else 0) for offset in range(100)}
-    assert world.look(20) is None
-    assert world.look(30).unsure_from == 20, "what is younger is missing"
+    assert world.check(20) is None
+    assert world.check(30).unsure_from == 20, "what is younger is missing"
 
 
 def test_clocks_that_differ_a_little_are_no_purge(world):
     world.source.settings["retention.ms"] = str(DAY_MS)
     stamp = int(now().timestamp() * 1000) - DAY_MS + CLOCKS_MS // 2
     world.source.stamps = dict.fromkeys(range(100), stamp)
-    assert world.look(30) is None
+    assert world.check(30) is None
 
 
 def test_retention_by_size_explains_what_leaves_the_log_as_large_as_it_says(world):
     world.source.settings["retention.bytes"] = "1000"
     world.target.size = 1_000
-    assert world.look(30) is None
-    assert world.look(100) is not None, "all of it is gone: no retention by size does that"
+    assert world.check(30) is None
+    assert world.check(100) is not None, "all of it is gone: no retention by size does that"
 
 
 @pytest.mark.parametrize("size", [999, None])
 def test_a_log_smaller_than_that_or_of_a_size_that_is_not_known_is_not_explained(world, size):
     world.source.settings["retention.bytes"] = "1000"
     world.target.size = size
-    assert world.look(30) is not None
+    assert world.check(30) is not None
 
 
 def test_a_compacted_topic_has_no_retention_and_what_compaction_took_is_not_missing(world):
     world.source.settings |= {"cleanup.policy": "compact", "retention.ms": "1"}
     world.source.stamps = dict.fromkeys(range(30, 100), 0)
-    assert world.look(30) is None
-    assert world.look(40).unsure_from == 30
+    assert world.check(30) is None
+    assert world.check(40).unsure_from == 30
 
 
 def test_holes_at_the_end_of_what_is_missing_are_no_records(world):
     world.source.stamps = {}
-    assert world.look(100) is None
+    assert world.check(100) is None
 
 
 def test_what_the_link_means_its_target_to_have_counts():
@@ -213,4 +213,4 @@ def test_a_partition_without_rows_is_not_judged():
     """Active-active under one name: its target has other writers, and no mapping."""
     watch = SimpleNamespace(next_mapping=lambda *_: None, last_valid_mapping=lambda *_: None)
     none: Any = SimpleNamespace(has=lambda *_: False)
-    PurgeWatch(LINK, none, none, watch, none).look([replace(MARK, target_start=50)])  # type: ignore[arg-type]  # nothing else is asked
+    PurgeWatch(LINK, none, none, watch, none).check([replace(MARK, target_start=50)])  # type: ignore[arg-type]  # nothing else is asked

@@ -1,4 +1,4 @@
-"""A worker that looks where to go on while another mirrors: what that one did meanwhile is no loss."""
+"""A worker that looks where to continue while another mirrors: what that one did meanwhile is no loss."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ class World:
             raise Refused("something else lies there", remedy="")
         self.trimmed.append((target, producer_id, begin, below))
 
-    def look(self, target_start: int, **other: int) -> int:
+    def check(self, target_start: int, **other: int) -> int:
         """How often something was removed by then."""
-        self.filler.look([replace(MARK, target_start=target_start, **other)])
+        self.filler.check([replace(MARK, target_start=target_start, **other)])
         return len(self.trimmed)
 
 
@@ -55,36 +55,36 @@ def world() -> Iterator[World]:
 
 
 def test_what_comes_back_is_removed_and_each_log_start_is_judged_once(world):
-    assert [world.look(start) for start in (50, 50, 0, 0, 50, 0)] == [0, 0, 1, 1, 1, 2]
+    assert [world.check(start) for start in (50, 50, 0, 0, 50, 0)] == [0, 0, 1, 1, 1, 2]
     assert world.trimmed[0] == (TP, 7, 0, 50)
 
 
 def test_one_that_begins_finds_it_as_well(world):
-    assert world.look(0) == 1
+    assert world.check(0) == 1
 
 
 def test_an_alignment_under_way_is_left_to_who_fills(world):
-    assert [world.look(0, target_end=end) for end in (0, 20, 50)] == [0, 0, 0]
-    assert world.look(50, target_end=50) == 0
-    assert world.look(0, target_end=50) == 1, "it was done"
+    assert [world.check(0, target_end=end) for end in (0, 20, 50)] == [0, 0, 0]
+    assert world.check(50, target_end=50) == 0
+    assert world.check(0, target_end=50) == 1, "it was done"
 
 
 def test_a_log_start_of_before_the_alignment_ended_is_nothing(world):
     world.start = 50
-    assert world.look(0) == 0
+    assert world.check(0) == 0
     world.start = 0
-    assert [world.look(start) for start in (50, 0)] == [0, 1]
+    assert [world.check(start) for start in (50, 0)] == [0, 1]
 
 
 def test_of_another_incarnation_nothing_is_removed(world):
-    assert world.look(0, epoch=2) == 0
+    assert world.check(0, epoch=2) == 0
 
 
 def test_what_cannot_be_removed_is_told_until_it_is_gone(world):
     world.refuses = True
-    world.look(0)
+    world.check(0)
     (problem,) = world.store.problems(LINK)
     assert (problem.kind, problem.halted) == ("filler_visible", False)
     assert "something else lies there" in problem.reason
-    world.look(50)
+    world.check(50)
     assert world.store.problems(LINK) == []

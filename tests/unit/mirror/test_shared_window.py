@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from drkit.mirror.engine.inflight_window import SharedInFlight
 from drkit.mirror.engine.interface import PartitionProgress
-from drkit.mirror.engine.shared_window import SharedInFlight
 
 
 def test_acknowledgements_count_wherever_they_land() -> None:

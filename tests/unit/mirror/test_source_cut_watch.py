@@ -13,7 +13,7 @@ import pytest
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.source_divergence import KIND, with_divergence_now
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.health.source_cut_watch import SourceCutWatch
+from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem, TopicState
 from drkit.model.offsets import Watermark
@@ -57,10 +57,10 @@ def store() -> Iterator[Store]:
     opened.close()
 
 
-def watch(store: Store, source: Source) -> SourceCutWatch:
+def watch(store: Store, source: Source) -> SourceTruncationWatch:
     problems = Problems(store, LINK, lambda _: None)
     problems.load()
-    return SourceCutWatch(LINK, source, store, problems)  # type: ignore[arg-type]  # all it asks
+    return SourceTruncationWatch(LINK, source, store, problems)  # type: ignore[arg-type]  # all it asks
 
 
 def test_a_lower_place_replaces_the_one_on_record_and_a_higher_one_does_not(store: Store) -> None:
@@ -69,7 +69,7 @@ def test_a_lower_place_replaces_the_one_on_record_and_a_higher_one_does_not(stor
     looks = watch(store, source)
     for end, place in ((900, 900), (700, 700), (950, 700), (1_000, 700)):
         source.end = EpochEnd(3, end)
-        looks.look()
+        looks.check()
         (problem,) = store.problems(LINK)
         assert (problem.unsure_from, problem.since, problem.halted) == (place, AT, True)
     assert "lost offsets 700 to 999" in store.problems(LINK)[0].reason
@@ -77,19 +77,19 @@ def test_a_lower_place_replaces_the_one_on_record_and_a_higher_one_does_not(stor
 
 def test_a_partition_that_stands_still_for_another_reason_is_looked_at_too(store: Store) -> None:
     store.put_problem(LINK, replace(NOTED, kind="foreign_writer"))
-    watch(store, Source()).look()
+    watch(store, Source()).check()
     assert {problem.kind: problem.unsure_from for problem in store.problems(LINK)} == {"foreign_writer": 900, KIND: 900}
 
 
 def test_nothing_is_asked_while_nothing_stands_still(store: Store) -> None:
     source = Source()
-    watch(store, source).look()
+    watch(store, source).check()
     store.put_problem(LINK, replace(NOTED, halted=False))
-    watch(store, source).look()
+    watch(store, source).check()
     assert source.asked == 0
 
 
-def seen(source: Source, problems: list[Problem], *, everywhere: bool = False) -> Any:
+def seen(source: Source, problems: list[Problem], *, unwatched: bool = False) -> Any:
     return with_divergence_now(
         lambda: source,  # type: ignore[arg-type,return-value]  # all it asks
         LINK,
@@ -97,7 +97,7 @@ def seen(source: Source, problems: list[Problem], *, everywhere: bool = False) -
         {"t": TOPIC},
         problems,
         AT,
-        everywhere=everywhere,
+        unwatched={TP} if unwatched else (),
     )
 
 
@@ -105,7 +105,7 @@ def test_a_look_lowers_the_place_or_finds_what_nobody_has_seen() -> None:
     source = Source()
     source.end = EpochEnd(3, 400)
     assert [each.unsure_from for each in seen(source, [NOTED]).problems] == [400]
-    assert [each.unsure_from for each in seen(source, [], everywhere=True).problems] == [400]
+    assert [each.unsure_from for each in seen(source, [], unwatched=True).problems] == [400]
     assert seen(source, []).problems == []
 
 
@@ -118,7 +118,7 @@ def test_where_nobody_can_tell_it_is_unseen_and_says_so(why: str) -> None:
     assert found.unseen == {TP}
     assert found.problems[0].unsure_from == 900
     assert "isn't known: no leader answers for it, or" in found.problems[0].reason
-    told = [problem.kind for problem in seen(source, [], everywhere=True).problems]
+    told = [problem.kind for problem in seen(source, [], unwatched=True).problems]
     assert told == (["topic_recreated"] if why == "another topic" else [])
 
 
@@ -126,6 +126,6 @@ def test_a_source_that_is_gone_leaves_what_is_on_record_and_says_so() -> None:
     def gone() -> Any:
         raise Unreachable("primary does not answer", remedy="")
 
-    found = with_divergence_now(gone, LINK, {TP: MARK}, {"t": TOPIC}, [NOTED], AT, everywhere=False)
+    found = with_divergence_now(gone, LINK, {TP: MARK}, {"t": TOPIC}, [NOTED], AT, unwatched=())
     assert found.unseen == {TP}
     assert "primary does not answer" in found.problems[0].reason

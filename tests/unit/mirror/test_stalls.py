@@ -24,9 +24,9 @@ class World:
         self.problems = Problems(self.store, LINK, self.told.append)
         self.stalls = Stalls(LINK, self.problems, lambda _: "a broker", lambda: self.at)
 
-    def look(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
-        sight = PartitionObservation(TP, through, end, fresh=True, held=False)
-        self.stalls.look([sight], {TP: (through, through)}, healthy=healthy)
+    def check(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
+        observation = PartitionObservation(TP, through, end, fresh=True, held=False)
+        self.stalls.check([observation], {TP: (through, through)}, healthy=healthy)
         return self.store.problems(LINK)
 
     def fail(self, times: int = TRIES, seconds: float = SECONDS) -> None:
@@ -43,78 +43,78 @@ def world(tmp_path):
 
 
 def test_a_few_failures_or_many_at_once_are_no_problem(world: World) -> None:
-    world.look()
+    world.check()
     world.fail(TRIES - 1)
-    assert world.look() == []
-    world.look(through=11)
+    assert world.check() == []
+    world.check(through=11)
     world.fail(TRIES, seconds=SECONDS / 10)
-    assert world.look(through=11) == []
+    assert world.check(through=11) == []
 
 
 def test_failures_that_repeat_are_one_until_the_partition_moves(world: World) -> None:
-    world.look()
+    world.check()
     world.fail()
-    (problem,) = world.look()
+    (problem,) = world.check()
     assert (problem.kind, problem.topic, problem.partition, problem.halted) == (NOT_MOVING, "t", 0, True)
     assert "5 tries or more failed, the last one: the target answered NO" in problem.reason
     assert problem.remedy == "Ask it"
     assert not world.problems.halts(TP), "it is tried again"
     assert world.problems.stalls(TP, 0.0)
-    assert world.look() == [problem]
-    assert world.look(through=12) == []
+    assert world.check() == [problem]
+    assert world.check(through=12) == []
     assert len(world.told) == 1
 
 
 def test_it_is_told_again_when_the_tries_have_doubled_and_the_first_time_stays(world: World) -> None:
-    world.look()
+    world.check()
     world.fail()
-    (first,) = world.look()
+    (first,) = world.check()
     world.fail(11)
-    (second,) = world.look()
+    (second,) = world.check()
     assert "16 tries" in second.reason
     assert second.since == first.since
 
 
 def test_failures_before_the_last_movement_do_not_count(world: World) -> None:
     for through in range(10, 20):
-        world.look(through=through)
+        world.check(through=through)
         world.fail(2)
-    assert world.look(through=20) == []
+    assert world.check(through=20) == []
 
 
 def test_with_nothing_left_to_move_it_is_over_once_no_try_fails(world: World) -> None:
-    world.look()
+    world.check()
     world.fail()
-    assert world.look(end=10)
+    assert world.check(end=10)
     world.at += CALM_SECONDS
-    assert world.look(end=20), "behind still"
-    assert world.look(end=10) == []
+    assert world.check(end=20), "behind still"
+    assert world.check(end=10) == []
 
 
 def test_a_partition_that_is_behind_and_silent_is_a_problem(world: World) -> None:
-    world.look()
+    world.check()
     world.at += SILENT_SECONDS
-    assert world.look(healthy=False) == [], "an outage is told elsewhere"
-    world.look()
+    assert world.check(healthy=False) == [], "an outage is told elsewhere"
+    world.check()
     world.at += SILENT_SECONDS
-    (problem,) = world.look()
+    (problem,) = world.check()
     assert "waits for a broker" in problem.reason
-    assert world.look(through=11) == []
+    assert world.check(through=11) == []
 
 
 def test_what_an_earlier_run_left_is_over_when_it_moves(world: World) -> None:
     world.problems.put(NOT_MOVING, "t", 0, "before", "", halted=True)
-    assert world.look()
-    assert world.look(through=11) == []
+    assert world.check()
+    assert world.check(through=11) == []
 
 
 def test_a_problem_that_an_operator_cleared_comes_again_where_it_holds(world: World) -> None:
-    world.look()
+    world.check()
     world.fail()
-    (problem,) = world.look()
+    (problem,) = world.check()
     world.store.clear_problem(LINK, problem)
     world.problems.cleared()
-    assert world.look()
+    assert world.check()
 
 
 def test_a_refusal_is_told_at_once_and_stays_until_the_partition_moves(world: World) -> None:
@@ -129,11 +129,11 @@ def test_a_refusal_is_told_at_once_and_stays_until_the_partition_moves(world: Wo
         world.stalls.refused(TP, RECORD_REJECTED, f"the target refuses it, at {clock}", "Grant it", (10, 10))
     (problem,) = world.store.problems(LINK)
     assert problem.reason == "the target refuses it, at 1795391", "not told again for another number"
-    assert world.look(through=9) == [problem], "a look from before it was there"
-    assert world.look(through=10) == [problem]
-    world.look(through=10, healthy=False)
-    assert world.look(through=10) == [problem], "an outage in between changes nothing"
-    assert world.look(through=11) == []
+    assert world.check(through=9) == [problem], "a look from before it was there"
+    assert world.check(through=10) == [problem]
+    world.check(through=10, healthy=False)
+    assert world.check(through=10) == [problem], "an outage in between changes nothing"
+    assert world.check(through=11) == []
     assert len(world.told) == 2
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.runtime.statistics import EngineStatistics, Rates
-from drkit.model.statistics import Latency, quantile
+from drkit.mirror.runtime.reporting import Rates
+from drkit.model.statistics import EngineStatistics, Latency, quantile
 
 
 class Clock:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import KafkaError
 
-from drkit.config.schema import ClusterConfig
+from drkit.config.schema.config import ClusterConfig
 from drkit.mirror.resume.tail_verification import Tail, TailVerifier, compare
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping

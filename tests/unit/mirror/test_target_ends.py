@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drkit.mirror.engine.interface import PartitionProgress
+from drkit.mirror.engine.interface import PartitionProgress, PartitionStart
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -14,7 +14,11 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 class Target:
     def __init__(self) -> None:
         self.ends = {TP: 100, OTHER: 50}
+        self.epochs = {TP: 5, OTHER: 5}
         self.asked: list[set[TopicPartition]] = []
+
+    def leader_epochs(self, tps: Any) -> dict[TopicPartition, int]:
+        return {tp: self.epochs[tp] for tp in tps}
 
     def log_ends(self, tps: Any, **_: Any) -> dict[TopicPartition, int]:
         self.asked.append(set(tps))
@@ -29,10 +33,10 @@ def watch(**link: Any) -> tuple[TargetEnds, Target]:
 def test_a_log_that_ends_below_what_was_acknowledged_has_lost_it() -> None:
     ends, target = watch()
     at = {TP: PartitionProgress(100, 100), OTHER: PartitionProgress(50, 50)}
-    assert ends.look(at, at) == []
-    assert ends.look(at, at) == []
+    assert ends.check(at, at) == []
+    assert ends.check(at, at) == []
     target.ends[TP] = 40
-    (incident,) = ends.look(at, at)
+    (incident,) = ends.check(at, at)
     assert (incident.tp, incident.kind.value) == (TP, "uncertain")
     assert "ends at 40, 100 was acknowledged" in incident.reason
 
@@ -40,17 +44,29 @@ def test_a_log_that_ends_below_what_was_acknowledged_has_lost_it() -> None:
 def test_only_partitions_that_rest_and_are_mirrored_are_asked_for() -> None:
     ends, target = watch()
     at = {TP: PartitionProgress(100, 100), OTHER: PartitionProgress(50, 50)}
-    ends.look(at, at)
+    ends.check(at, at)
     assert target.asked == []
-    ends.look(at | {TP: PartitionProgress(101, 101)}, at)
+    ends.check(at | {TP: PartitionProgress(101, 101)}, at)
     assert target.asked == [{OTHER}]
-    ends.look(at | {TP: PartitionProgress(101, 101)}, [TP])
+    ends.check(at | {TP: PartitionProgress(101, 101)}, [TP])
     assert target.asked[-1] == {TP}
 
 
 def test_what_has_no_leader_now_is_not_judged() -> None:
     ends, target = watch()
     at = {TP: PartitionProgress(100, 100)}
-    ends.look(at, at)
+    ends.check(at, at)
     del target.ends[TP]
-    assert ends.look(at, at) == []
+    assert ends.check(at, at) == []
+
+
+def test_where_others_write_too_another_leaders_time_is_what_tells() -> None:
+    ends, target = watch(shares_target=True)
+    at = {TP: PartitionProgress(100, 100), OTHER: PartitionProgress(50, 50)}
+    ends.begin(PartitionStart(tp, "t", 1, 0, 0, 0, 1_000, target_leader_epoch=5) for tp in at)
+    assert ends.check(at, at) == []
+    target.epochs[TP] = 6
+    (incident,) = ends.check(at, at)
+    assert (incident.tp, incident.kind.value) == (TP, "uncertain")
+    assert ends.check(at, at) == [], "it is taken up again"
+    assert ends.check(at, [OTHER]) == []

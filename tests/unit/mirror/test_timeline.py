@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.failover.positions.group_history import committed_at
-from drkit.mirror.groups.group_history import HEARTBEAT_SECONDS, Series, Timeline
+from drkit.failover.positions.past_positions import committed_at
+from drkit.mirror.groups.history_thinning import HEARTBEAT_SECONDS, Series, Timeline
+from drkit.model.groups.group_history import GroupState, StatesAround
 from drkit.model.offsets import Certainty, GroupPosition
-from drkit.model.timeline import GroupState, StatesAround, TimelinePolicy
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import TimelinePolicy, TopicPartition
 
 BEGIN = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
 SERIES: Series = ("billing", "flights")
@@ -62,16 +62,16 @@ class Group:
         while moment < end:
             if self.random.random() < 1 / max(pause, 1):
                 self.commits.append((moment + self.random.random() * 0.9, self.commits[-1][1] + 1))
-            self.look(moment)
+            self.observe(moment)
             moment += 1.0
 
-    def look(self, moment: float) -> None:
+    def observe(self, moment: float) -> None:
         sees = moment + self.random.random() * 0.2
         shown = {0: (self.true(sees), "")}
         changed = {SERIES} if shown != self.shown else set()
         self.shown = shown
         self.captured_at = at(moment)
-        self.rows.keep(self.timeline.look(at(moment), at(moment + 0.2), {SERIES: shown, **self.others}, changed))
+        self.rows.keep(self.timeline.observe(at(moment), at(moment + 0.2), {SERIES: shown, **self.others}, changed))
 
     def true(self, moment: float) -> int:
         return self.commits[bisect_right([when for when, _ in self.commits], moment) - 1][1]
@@ -116,7 +116,7 @@ def test_a_group_at_rest_has_an_answer_as_long_as_the_timeline_goes_back() -> No
     group.commits.append((0.5, 42))
     for moment in range(0, 20_000, 1):
         if moment < 5 or moment % 20 == 0:
-            group.look(float(moment))
+            group.observe(float(moment))
     for moment in (12_900.0, 15_000.0, 19_000.0):
         answer = group.answer(moment, today=20_000)
         assert (answer.offset, answer.certainty) == (42, Certainty.EXACT)
@@ -130,7 +130,7 @@ def test_the_rows_are_bounded_however_many_groups_commit_at_every_look(series: i
     names = [(f"g{number}", "t") for number in range(series)]
     for moment in range(1200):
         states = {name: {0: (moment, "")} for name in names}
-        rows.keep(timeline.look(at(moment), at(moment + 0.1), states, names))
+        rows.keep(timeline.observe(at(moment), at(moment + 0.1), states, names))
     alive = sum(len(rows.alive(at(1200), name)) for name in names)
     assert alive <= policy.max_rows + 3 * series  # the newest, and those about to go, of each
     assert all(rows.alive(at(1200), name) for name in names)
@@ -142,7 +142,7 @@ def test_with_many_groups_a_change_passed_over_is_made_up_for() -> None:
     for moment in range(400):
         states = {name: {0: (min(moment, 5), "")} for name in names}
         changed = names if 0 < moment <= 5 else []
-        rows.keep(timeline.look(at(moment), at(moment + 0.1), states, changed))
+        rows.keep(timeline.observe(at(moment), at(moment + 0.1), states, changed))
     assert timeline.fine_seconds > 5
     for name in names:
         assert rows.alive(at(400), name)[-1].positions[0].offset == 5
@@ -150,8 +150,8 @@ def test_with_many_groups_a_change_passed_over_is_made_up_for() -> None:
 
 def test_a_group_that_is_gone_stood_nowhere_from_then_on() -> None:
     timeline, rows = Timeline(DAY), Rows()
-    rows.keep(timeline.look(at(0), at(0.1), {SERIES: {0: (7, "note")}}, []))
-    rows.keep(timeline.look(at(1), at(1.1), {SERIES: {0: (7, "note")}}, []))
+    rows.keep(timeline.observe(at(0), at(0.1), {SERIES: {0: (7, "note")}}, []))
+    rows.keep(timeline.observe(at(1), at(1.1), {SERIES: {0: (7, "note")}}, []))
     rows.keep(timeline.gone(at(2.1), [SERIES[0]]))
     before = committed_at(at(0.9), [rows.around(at(0.9), at(9))], [])
     assert before[SERIES[0], TopicPartition(SERIES[1], 0)].offset == 7
@@ -162,9 +162,9 @@ def test_a_group_that_is_gone_stood_nowhere_from_then_on() -> None:
 def test_after_a_pause_of_the_mirror_nothing_is_said_to_be_exact() -> None:
     rows = Rows()
     first = Timeline(DAY)
-    rows.keep(first.look(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]))
+    rows.keep(first.observe(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]))
     again = Timeline(DAY)
-    rows.keep(again.look(at(100), at(100.1), {SERIES: {0: (9, "")}}, [SERIES]))
+    rows.keep(again.observe(at(100), at(100.1), {SERIES: {0: (9, "")}}, [SERIES]))
     found = committed_at(at(50), [rows.around(at(50), at(101))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
     assert (found.offset, found.certainty) == (7, Certainty.CONSERVATIVE)
     assert "the mirror was not looking" in str(found.reason)
@@ -172,7 +172,7 @@ def test_after_a_pause_of_the_mirror_nothing_is_said_to_be_exact() -> None:
 
 def test_before_the_timeline_begins_nothing_is_known() -> None:
     timeline, rows = Timeline(DAY), Rows()
-    rows.keep(timeline.look(at(10), at(10.1), {SERIES: {0: (7, "")}}, [SERIES]))
+    rows.keep(timeline.observe(at(10), at(10.1), {SERIES: {0: (7, "")}}, [SERIES]))
     found = committed_at(at(5), [rows.around(at(5), at(11))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
     assert (found.offset, found.certainty) == (None, Certainty.UNAVAILABLE)
     assert "begins at 2026-11-20T04:00:10.100Z" in str(found.reason)
@@ -187,5 +187,5 @@ def test_a_position_that_the_timeline_never_saw_is_named() -> None:
 
 def test_no_timeline_where_none_is_wanted() -> None:
     timeline = Timeline(TimelinePolicy(keep_seconds=0))
-    assert timeline.look(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]) == []
+    assert timeline.observe(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]) == []
     assert timeline.gone(at(1), ["billing"]) == []

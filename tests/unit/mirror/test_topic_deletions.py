@@ -75,7 +75,7 @@ class World:
             infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
             states = self.store.topic_states(LINK.id)
             look = TopicSnapshot({}, infos, states, {}, {}, 3, self.others)
-            stay = self.deletions.look(look, [topic for topic in gone if topic in states])
+            stay = self.deletions.sync(look, [topic for topic in gone if topic in states])
             self.at += seconds
         return stay
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from drkit.mirror.topics.topic_settings import FOLLOWED, STANDBY, standby_settings
-from drkit.model.standby import (
+from drkit.mirror.topics.standby_settings import FOLLOWED, STANDBY, standby_settings
+from drkit.model.topic_policy import TopicOverride, TopicSettings
+from drkit.model.topics.standby import (
     UNCOMPACTED,
     is_compacted,
     note_of,
@@ -10,7 +11,6 @@ from drkit.model.standby import (
     read_note,
     release_settings,
 )
-from drkit.model.topic_policy import TopicOverride, TopicSettings
 
 SOURCE = {
     "cleanup.policy": "compact",

@@ -12,9 +12,9 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import CommitRecord, Status, TransactionEntry
 from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.clock import now
+from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition
-from drkit.model.transactions import TransactionHistory
 
 OUT = [TopicPartition("out", 0), TopicPartition("out", 1)]
 IN = TopicPartition("in", 0)
@@ -319,7 +319,7 @@ def read_mostly(chance: random.Random, reader: Reader) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_failover_at_any_moment_says_what_is_so(seed: int) -> None:
-    """Source, mirror and watch go on at random; at random moments the source is gone."""
+    """Source, mirror and watch continue at random; at random moments the source is gone."""
     chance = random.Random(1_000 + seed)  # noqa: S311 - a test's dice
     source = Source()
     reader, mirror = Reader(source), Mirror(source, chance)

@@ -23,13 +23,13 @@ class Clock:
         return self.at
 
 
-def looks(*sights: tuple[float, PartitionObservation, bool]) -> list[bool]:
+def looks(*observations: tuple[float, PartitionObservation, bool]) -> list[bool]:
     clock = Clock()
     watchdog = Watchdog(30, clock)
     found = []
-    for at, sight, healthy in sights:
+    for at, observation, healthy in observations:
         clock.at = at
-        found.append(bool(watchdog.look([sight], healthy=healthy)))
+        found.append(bool(watchdog.check([observation], healthy=healthy)))
     return found
 
 
@@ -63,21 +63,21 @@ def test_the_longest_comes_first_and_a_partition_that_left_is_forgotten() -> Non
     clock = Clock()
     watchdog = Watchdog(10, clock)
     other = replace(WAITING, tp=TopicPartition("flights", 4))
-    watchdog.look([WAITING], healthy=True)
+    watchdog.check([WAITING], healthy=True)
     clock.at = 5
-    watchdog.look([WAITING, other], healthy=True)
+    watchdog.check([WAITING, other], healthy=True)
     clock.at = 16
-    assert [stuck.tp.partition for stuck in watchdog.look([other, WAITING], healthy=True)] == [3, 4]
-    watchdog.look([], healthy=True)
-    assert watchdog.look([WAITING], healthy=True) == []
+    assert [stuck.tp.partition for stuck in watchdog.check([other, WAITING], healthy=True)] == [3, 4]
+    watchdog.check([], healthy=True)
+    assert watchdog.check([WAITING], healthy=True) == []
 
 
 def test_the_error_names_partition_offsets_and_what_is_waited_for() -> None:
     clock = Clock()
     watchdog = Watchdog(10, clock)
-    watchdog.look([WAITING], healthy=True)
+    watchdog.check([WAITING], healthy=True)
     clock.at = 12
-    (stuck,) = watchdog.look([WAITING], healthy=True)
+    (stuck,) = watchdog.check([WAITING], healthy=True)
     error = stuck.error(LinkId("a", "b"), "the target's acknowledgement of target offset 7", others=2)
     assert error.exit_code is ExitCode.FAILED
     for part in ("flights:3", "a->b", "source offset 100 of 250", "12 s", "target offset 7", "2 more"):
@@ -93,7 +93,7 @@ def test_nothing_is_stuck_that_has_not_waited_without_a_break(
     history: list[tuple[float, bool, int]] = []
     for pause, healthy, held, through in steps:
         clock.at += pause
-        sight = replace(WAITING, held=held, mirrored_through=through)
+        observation = replace(WAITING, held=held, mirrored_through=through)
         history.append((clock.at, healthy and not held, through))
         unbroken = []
         for at, good, was in reversed(history):
@@ -101,4 +101,4 @@ def test_nothing_is_stuck_that_has_not_waited_without_a_break(
                 break
             unbroken.append(at)
         expected = bool(unbroken) and clock.at - unbroken[-1] >= 10
-        assert bool(watchdog.look([sight], healthy=healthy)) == expected
+        assert bool(watchdog.check([observation], healthy=healthy)) == expected

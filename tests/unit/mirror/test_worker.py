@@ -92,15 +92,15 @@ def test_a_second_waits_until_the_first_has_let_go(make: Callable[[], Made]) -> 
     assert not second.leads()
     assert not second.everything
     assert second.waits_for == first.worker.owner
-    assert not first.worker.beat(), "it hasn't joined the group: it can't know its share"
+    assert not first.worker.heartbeat(), "it hasn't joined the group: it can't know its share"
     assert first.worker.everything
     first.joined = True
-    assert first.worker.beat()
+    assert first.worker.heartbeat()
     assert not first.worker.everything, "it lets go of what isn't its share"
-    second.beat()
+    second.heartbeat()
     assert second.waits_for == first.worker.owner, "not before it has let go"
     first.worker.settled()
-    assert second.beat()
+    assert second.heartbeat()
     assert second.waits_for is None
     assert first.worker.leads()
 
@@ -110,7 +110,7 @@ def test_the_one_that_is_left_leads_and_mirrors_everything(store: Store, make: C
     second = make().worker
     first.worker.end()
     first.lease.release()
-    assert second.beat()
+    assert second.heartbeat()
     assert second.leads()
     assert second.everything
     assert [each.owner for each in read_workers(store, LINK)] == [second.owner]
@@ -132,7 +132,7 @@ def test_a_leader_does_not_mirror_everything_beside_a_worker_that_lives(store: S
     assert worker.leads()
     assert not worker.everything
     put_worker(store, LINK, note("elsewhere:1:1:ab", seconds=-1))
-    assert worker.beat()
+    assert worker.heartbeat()
     assert worker.everything, "its note has expired"
 
 
@@ -145,11 +145,11 @@ def test_a_leader_that_lost_the_lease_keeps_to_its_share(store: Store, make: Cal
     worker = make().worker
     store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab", 60, now() + timedelta(seconds=60))
     put_worker(store, LINK, note("elsewhere:1:1:ab", everything=True, seconds=600))
-    assert worker.beat()
+    assert worker.heartbeat()
     assert not worker.leads()
     assert not worker.everything
     worker.settled()
-    worker.beat()
+    worker.heartbeat()
     assert worker.waits_for == "elsewhere:1:1:ab"
 
 
@@ -168,5 +168,5 @@ def test_a_process_that_was_stopped_may_not_produce_until_it_has_looked_again(
     wait_until(lambda: made.slept == 1, what="the tick that notices")
     assert not made.worker.valid()
     wait_until(lambda: made.worker._ticked == clock.at, what="a tick")
-    made.worker.beat()
+    made.worker.heartbeat()
     assert made.worker.valid()

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from drkit.model.cycles import cycle_error, find_clash, find_cycle, names_to_try, sharing
-from drkit.model.patterns import examples
+from drkit.model.topics.cycles import cycle_error, find_clash, find_cycle, names_to_try, sharing
+from drkit.model.topics.name_patterns import examples
 from drkit.model.topology import Link, LinkId, TopicPolicy
 
 PREFIX = {"policy": TopicPolicy.PREFIX}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drkit.model.clock import now
-from drkit.model.journal import (
+from drkit.model.runs.journal import (
     Anchor,
     AnchorPlace,
     ChainBreak,
@@ -83,7 +83,7 @@ def test_an_entry_written_anew_with_all_later_hashes_is_broken_at_the_next_ancho
     assert verify_chain(forged) is None, "by itself it holds"
     found = judge_chain("r", forged, kept, "dr")
     assert (found.state, found.anchored_through) == (ChainState.BROKEN, 1)
-    assert found.words == "broken at entry 4: FILE has another hash; an entry from 2 to 4 was written anew"
+    assert found.words == "broken at entry 4: FILE has another hash; an entry from 2 to 4 was written again"
 
 
 def test_a_cut_tail_and_a_deleted_run_are_cut():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
-from drkit.model.audit import AuditResult, Counts, PlacementBasis
+from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis
 from drkit.model.errors import Unreachable
 from drkit.model.topology import LinkId
-from drkit.observe.audits import AuditCollector, last_audits
+from drkit.observe.audit_history import AuditCollector, last_audits
 from drkit.store import open_store
 
 FIRST = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

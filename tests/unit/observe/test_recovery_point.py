@@ -1,26 +1,38 @@
 """What a link's recovery point and state are."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from drkit.observe.status import ClusterLogEnds, PartitionStatus, _recovery_point, _state
+from drkit.model.offsets import Watermark
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import ClusterLogEnds, PartitionStatus, _not_looked_at, _recovery_point, _state
 
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+TP = TopicPartition("t", 0)
 KNOWN = PartitionStatus("t", "t", 0, 0, 10, 10, 0, 10, 0, 3, 1.0)
 
 
 def test_one_partition_that_is_not_known_makes_it_unknown_with_the_reason():
     unknown = replace(KNOWN, partition=1, lag_records=None, lag_seconds=None, lag_reason="nobody looked")
-    assert _recovery_point([KNOWN, KNOWN], ClusterLogEnds()).records == 6
-    point = _recovery_point([KNOWN, unknown], ClusterLogEnds())
+    assert _recovery_point([KNOWN, KNOWN], ClusterLogEnds(), {}, AT).records == 6
+    point = _recovery_point([KNOWN, unknown], ClusterLogEnds(), {}, AT)
     assert (point.records, point.seconds, point.reason) == (
         None,
         None,
         "how much is missing isn't known of t:1: nobody looked",
     )
-    assert _recovery_point([], ClusterLogEnds()).reason == "nothing was mirrored yet"
+    assert _recovery_point([], ClusterLogEnds(), {}, AT).reason == "nothing was mirrored yet"
+
+
+def test_what_an_open_transaction_holds_back_counts():
+    mark = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=7))
+    point = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: mark}, AT)
+    assert (point.records, point.seconds, point.lower_bound) == (8, 7.0, False)
+    assert "5 offsets of them stand behind open transactions" in (point.reason or "")
 
 
 def test_a_source_that_does_not_answer_makes_it_a_lower_bound():
-    point = _recovery_point([KNOWN], ClusterLogEnds(reason="no broker"))
+    point = _recovery_point([KNOWN], ClusterLogEnds(reason="no broker"), {}, AT)
     assert (point.records, point.lower_bound, point.reason) == (3, True, "the source does not answer: no broker")
 
 
@@ -29,3 +41,12 @@ def test_a_mirror_that_runs_beside_a_silent_cluster_is_not_said_to_mirror():
     assert (state, "primary can't be read" in (reason or "")) == ("degraded", True)
     assert _state(None, [], [], running=True, known=True) == ("mirroring", None)
     assert _state(None, [], ["primary"], running=False, known=True)[0] == "stopped"
+
+
+def test_partitions_that_a_mirror_at_work_has_long_not_looked_at_are_named():
+    late = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=31))
+    fresh = replace(late, partition=1, observed_at=AT - timedelta(seconds=29))
+    ends = ClusterLogEnds(end={TP: 10, fresh.tp: 10})
+    assert "t:0 for 31 s" in (_not_looked_at({TP: late, fresh.tp: fresh}, ends, AT) or "")
+    assert _not_looked_at({fresh.tp: fresh}, ends, AT) is None
+    assert _not_looked_at({TP: late}, ClusterLogEnds(), AT) is None, "the source doesn't have it any more"

@@ -18,11 +18,11 @@ from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, Watermark
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import Link, LinkId
-from drkit.observe.document import status_document
-from drkit.observe.metrics import StatusCollector
-from drkit.observe.page import MAX_ROWS, render_page
+from drkit.observe.metrics.link_metrics import StatusCollector
+from drkit.observe.metrics.worker_metrics import LiveCollector, LiveLink, serve_live
+from drkit.observe.page.status_page import MAX_ROWS, render_page
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint
-from drkit.observe.workers import LiveCollector, LiveLink, serve_live
+from drkit.observe.status_document import status_document
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

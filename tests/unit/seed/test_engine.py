@@ -15,7 +15,7 @@ from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed import engine
 from drkit.seed.engine import SparkEngine
-from drkit.seed.wire import DriverConnection, rows_document, start_document, start_from
+from drkit.seed.protocol import DriverConnection, rows_document, start_document, start_from
 from tests.support.wait import wait_until
 
 TP = TopicPartition("t", 0)
@@ -75,14 +75,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     world.engine.close()
 
 
-def beat(generation: int, through: int, **more: Any) -> dict[str, Any]:
+def heartbeat(generation: int, through: int, **more: Any) -> dict[str, Any]:
     told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0}
     counted = EngineStatistics(records=through).document()
     return {"parts": [["t", 0, generation, through, through, None]], "counted": counted, **told, **more}
 
 
 def incident(made: SparkEngine) -> Incident:
-    found: list[Incident] = wait_until(lambda: made.round(0.05), what="an incident")
+    found: list[Incident] = wait_until(lambda: made.poll(0.05), what="an incident")
     return found[0]
 
 
@@ -102,16 +102,16 @@ def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) ->
     made.refusal = DrkitError("no", remedy="never")
     assert line.ask("rows", task=name, rows=rows_document([row])) == {"failed": "no. never."}
 
-    assert line.ask("beat", task=name, **beat(generation, 60))["valid"] > 0
+    assert line.ask("heartbeat", task=name, **heartbeat(generation, 60))["valid"] > 0
     assert made.engine.positions() == {TP: PartitionProgress(60, 60)}
     made.may = False
-    assert line.ask("beat", task=name, **beat(generation, 60))["valid"] == 0
+    assert line.ask("heartbeat", task=name, **heartbeat(generation, 60))["valid"] == 0
     handed = [start_document(PartitionStart(TP, "t", 1, 100, 100, 0, 1_000), generation, 0)]
-    line.ask("done", task=name, handed=handed, **beat(generation, 100))
+    line.ask("done", task=name, handed=handed, **heartbeat(generation, 100))
     assert made.engine.positions() == {TP: PartitionProgress(100, 100)}
     assert made.engine.moved() == 100
     assert made.engine.drain(1.0)
-    assert line.ask("beat", task=name, **beat(generation, 100))["over"]
+    assert line.ask("heartbeat", task=name, **heartbeat(generation, 100))["over"]
     line.close()
 
 
@@ -124,14 +124,14 @@ def lose_six(made: Made, lose: Callable[[int], None], cause: str) -> None:
         assert "is gone" in incident(made.engine).reason
         made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
     with pytest.raises(RuntimeError, match=cause):
-        wait_until(lambda: made.engine.round(0.05), what="the end")
+        wait_until(lambda: made.engine.poll(0.05), what="the end")
 
 
 def test_a_line_that_breaks_is_an_incident_and_the_last_of_many_ends_it_with_the_cause(made: Made) -> None:
     def lose(number: int) -> None:
         name, line = made.jobs.take(number)
         line.ask("work", task=name)
-        line.ask("beat", task=name, **beat(0, 0))  # of a generation that is none: nothing of it counts
+        line.ask("heartbeat", task=name, **heartbeat(0, 0))  # of a generation that is none: nothing of it counts
         line.close()
         made.jobs.given[number][3](RuntimeError(f"cause {number}"))
 
@@ -142,7 +142,7 @@ def test_a_task_that_fails_before_it_began_ends_the_seed(made: Made) -> None:
     wait_until(lambda: made.jobs.given, what="a task")
     made.jobs.given[0][3](RuntimeError("no such module"))
     with pytest.raises(RuntimeError, match="no such module"):
-        made.engine.round(0.05)
+        made.engine.poll(0.05)
 
 
 def test_a_worker_that_died_before_it_began_is_a_loss_like_others_and_the_last_of_many_ends_it(made: Made) -> None:
@@ -161,7 +161,7 @@ def test_spark_may_say_that_a_task_is_over_when_it_is_long_forgotten(made: Made)
     made.jobs.given[0][3](RuntimeError("Connection reset"))
     made.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
     made.jobs.take(1)[1].close()
-    made.engine.round(0.05)
+    made.engine.poll(0.05)
 
 
 def test_rows_of_partitions_that_are_still_a_task_s_are_kept_beside_those_of_one_taken_away(made: Made) -> None:
@@ -227,8 +227,8 @@ def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.Mo
         limited.start([PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000)])
         second, other = jobs.take(1)
         assert other.ask("work", task=second)["share"] == 450
-        assert line.ask("beat", task=name, **beat(0, 0))["share"] == 450
-        other.ask("done", task=second, handed=[], **beat(0, 0))
-        assert line.ask("beat", task=name, **beat(0, 0))["share"] == 900
+        assert line.ask("heartbeat", task=name, **heartbeat(0, 0))["share"] == 450
+        other.ask("done", task=second, handed=[], **heartbeat(0, 0))
+        assert line.ask("heartbeat", task=name, **heartbeat(0, 0))["share"] == 900
     finally:
         limited.close()

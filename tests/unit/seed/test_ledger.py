@@ -11,8 +11,8 @@ from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, Partit
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.ledger import SeedLedger
+from drkit.seed.protocol import incident_document, notice_document, start_document, start_from
 from drkit.seed.ranges import share_out
-from drkit.seed.wire import incident_document, notice_document, start_document, start_from
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -50,7 +50,7 @@ def give(ledger: SeedLedger, most: int = 50) -> str:
 
 
 def said(*parts: tuple[TopicPartition, int, int], **more: Any) -> dict[str, Any]:
-    """A beat: partition, generation, source offset."""
+    """A heartbeat: partition, generation, source offset."""
     told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0, "counted": EngineStatistics().document()}
     rows = [[tp.topic, tp.partition, generation, through, through + 5, 3] for tp, generation, through in parts]
     return {"parts": rows, **told, **more}
@@ -86,7 +86,7 @@ def test_what_was_not_handed_over_is_looked_for(ledger: SeedLedger) -> None:
 
 def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledger: SeedLedger, clock: Clock) -> None:
     name = give(ledger)
-    ledger.beat(name, said((A, 1, 40)))
+    ledger.heartbeat(name, said((A, 1, 40)))
     clock.at = 1.0
     ledger.grant(name, 0.0)  # it may not have heard this
     ledger.gone(name)
@@ -105,7 +105,7 @@ def test_a_lost_task_keeps_its_partitions_until_it_can_not_produce_any_more(ledg
 def test_a_late_word_changes_nothing(ledger: SeedLedger) -> None:
     name = give(ledger)
     ledger.start([begin(A, 10)])
-    answer = ledger.beat(name, said((A, 1, 90), (B, 2, 20)))
+    answer = ledger.heartbeat(name, said((A, 1, 90), (B, 2, 20)))
     assert answer["drop"] == [["t", 0]]
     assert ledger.positions() == {A: PartitionProgress(10, 15), B: PartitionProgress(20, 25)}
     assert ledger.keep(name, [A, B]) == {B}
@@ -118,13 +118,13 @@ def test_incidents_notices_and_orders_pass(ledger: SeedLedger) -> None:
     notice = Notice(B, "offsets_differ", "a hole", "Nothing")
     ledger.hold([B])
     assert ledger.in_flight() == 1  # it hasn't heard
-    answer = ledger.beat(
+    answer = ledger.heartbeat(
         name, said((A, 1, 30), (B, 2, 7), incidents=[incident_document(incident)], notices=[notice_document(notice)])
     )
     assert incidents(ledger) == [incident]
     assert ledger.notices.get() == notice
     assert answer["held"] == [["t", 1]]
-    ledger.beat(name, said((B, 2, 7), orders=answer["orders"]))
+    ledger.heartbeat(name, said((B, 2, 7), orders=answer["orders"]))
     assert ledger.in_flight() == 0
     ledger.done(name, [start_document(begin(B, 7), 2, 0)])
     assert ledger.ready() == []  # A stands still, B is held
@@ -144,7 +144,7 @@ def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(le
     for round_number, moved in enumerate((10, 0, 0)):
         name = give(ledger)
         counted = EngineStatistics(records=moved, batches_rebuilt={"aborted": 1}).document()
-        ledger.beat(name, said(counted=counted))
+        ledger.heartbeat(name, said(counted=counted))
         ledger.gone(name)
         clock.at += 5
         ledger.find_lost()
@@ -189,7 +189,7 @@ def test_tasks_that_ran_side_by_side_are_one_loss(clock: Clock) -> None:
         lose(begin_all())
         assert ledger.losses == losses
     names = begin_all()
-    ledger.beat(names[0], said(counted=EngineStatistics(records=10).document()))
+    ledger.heartbeat(names[0], said(counted=EngineStatistics(records=10).document()))
     lose(names)
     assert ledger.losses == 1
 

@@ -16,8 +16,8 @@ from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed import task
+from drkit.seed.protocol import DriverConnection, start_document
 from drkit.seed.task import _Task
-from drkit.seed.wire import DriverConnection, start_document
 
 TP = TopicPartition("t", 0)
 START = PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)
@@ -55,9 +55,9 @@ class Engine:
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         return {TP: PartitionProgress(100 if self.reached else 0, 100)}
 
-    def round(self, _: float) -> list[Any]:
+    def poll(self, _: float) -> list[Any]:
         self.looks += 1
-        assert self.looks < 1_000, "it goes on for ever"
+        assert self.looks < 1_000, "it continues for ever"
         self.each_look()
         return []
 
@@ -115,7 +115,7 @@ def test_the_right_to_produce_is_renewed_while_the_end_of_a_range_settles() -> N
     engine.each_look = look
     assert run(driven, engine) == 100
     assert driver.asked[-1] == "done"
-    assert driver.asked.count("beat") >= 2
+    assert driver.asked.count("heartbeat") >= 2
     assert rights[-1]
     assert not driven.valid(), "nothing is sent after it was handed over"
 
@@ -171,6 +171,6 @@ def test_the_share_of_the_limit_is_what_the_driver_said_last() -> None:
     run(made(driver, throttle), engine := Engine(0))
     assert engine.closed
     settling = Engine(1)
-    settling.each_look = lambda: setattr(settling, "left", 0 if "beat" in driver.asked else 1)
+    settling.each_look = lambda: setattr(settling, "left", 0 if "heartbeat" in driver.asked else 1)
     run(made(driver, throttle), settling)
     assert throttle.take(700) == pytest.approx(1.0)

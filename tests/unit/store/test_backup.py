@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.cli.main import application
+from drkit.cli.application import application
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import STORE_RECOVERED
 from drkit.model.topology import LinkId

@@ -1,4 +1,4 @@
-"""The SQLite home's own matters: opening, versions, and what goes wrong with files."""
+"""The SQLite backend's own matters: opening, versions, and what goes wrong with files."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_another_process_that_holds_the_lock_makes_it_unreachable_not_broken(use
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unreachable, match=r"held it for more than 0\.1 s"):
             fill(store, 4000)
-        assert len(store.mappings(LINK, TP, 0)) == 3000, "readers go on"
+        assert len(store.mappings(LINK, TP, 0)) == 3000, "readers continue"
         other.rollback()
         fill(store, 4000)
         assert len(store.mappings(LINK, TP, 0)) == 4000

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from drkit.model.groups.transactions import GroupTransaction
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.model.transactions import GroupTransaction
 from drkit.store.sqlite.backend import SqliteStore
 from drkit.store.transactions import TransactionNotes, forget_transactions, transaction_history
 

@@ -1,8 +1,8 @@
-"""Bringing a fresh target partition to the offset where its source begins, batch of filler by batch.
+"""Advances a fresh target partition to the offset where its source begins, with batches of filler.
 
 Each batch of filler is removed as soon as it is acknowledged, so at no time more than one is visible, and a mirror or a
 cluster that dies meanwhile leaves no more than that. Filler is appended like any record, with the link's producer id
-and sequence: a late worker's is refused, and a crash in between goes on where the log ends.
+and sequence: a late worker's is refused, and a crash in between continues where the log ends.
 
 The topic must be `cleanup.policy=delete` meanwhile: a compacted one refuses records without a key, and DeleteRecords
 (`drkit.mirror.resume.offset_alignment.aligned_topics`).
@@ -54,20 +54,20 @@ class PartitionAligner:
         target = TopicPartition(partition.target_topic, partition.tp.partition)
         try:
             await self._trimmed(target)  # what an earlier start left: before more is put on top of it
-            while partition.goes_on and partition.next_target < self._end:
+            while partition.active and partition.next_target < self._end:
                 await self._filled()
-                if partition.goes_on:
+                if partition.active:
                     await self._trimmed(target)
         except Unreachable as error:
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, str(error))
+            flow.halt_partition(partition, IncidentKind.UNCERTAIN, str(error))
         except NotFiller as error:
             remedy = f"{error.remedy}, then `drkit link resume` the topic. {_KEEP}"
-            flow.stand_still(partition, IncidentKind.NOT_ALIGNED, f"{error.what}. {error.meaning}", remedy)
+            flow.halt_partition(partition, IncidentKind.NOT_ALIGNED, f"{error.what}. {error.meaning}", remedy)
         except DrkitError as error:
             remedy = "Undo what prevents the deletion of records there; it is tried again by itself"
-            flow.stand_still(partition, IncidentKind.UNCERTAIN, f"{target} can't be aligned: {error.what}", remedy)
+            flow.halt_partition(partition, IncidentKind.UNCERTAIN, f"{target} can't be aligned: {error.what}", remedy)
         else:
-            if partition.goes_on:
+            if partition.active:
                 partition.filled()
 
     async def _filled(self) -> None:
@@ -79,7 +79,7 @@ class PartitionAligner:
         self._flow.memory.wait([partition.fill(run)])
         if (sender := partition.offer()) is not None:
             sender.pump()
-        while partition.goes_on and (partition.queue or partition.outstanding):  # noqa: ASYNC110 - as senders, by the clock
+        while partition.active and (partition.queue or partition.outstanding):  # noqa: ASYNC110 - as senders, by the clock
             await asyncio.sleep(_LANDED_SECONDS)
 
     async def _trimmed(self, target: TopicPartition) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
+from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.alignments import alignments, forget_alignments
 from drkit.store.api import Store
@@ -23,7 +23,7 @@ from drkit.store.api import Store
 log = logging.getLogger(__name__)
 
 
-class Aligning:
+class AlignedTopics:
     """Which topics are being aligned. Used by one thread.
 
     Args:
@@ -84,7 +84,7 @@ class Aligning:
             log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
 
     def _forget_earlier(self, ready: dict[str, ReadyTopic]) -> None:
-        """Alignments of topics that were made anew since. Others stay: a broker may forget that filler was removed."""
+        """Alignments of topics that were recreated since. Others stay: a broker may forget that filler was removed."""
         now = {topic: (each.state.epoch, each.state.target_topic_id) for topic, each in ready.items()}
         if now.items() <= self._known.items():
             return

@@ -1,4 +1,4 @@
-"""Whether a partition that starts is to be filled first, so that offsets are the same on both sides.
+"""Decides whether a partition is filled before it starts, so that offsets are the same on both sides.
 
 An alignment is noted in the store before its first filler: what isn't noted is nobody's filler, and nothing of it is
 removed. Only a partition in which nothing is visible is begun with.
@@ -68,11 +68,11 @@ class FillDecision:
     def alignment(
         self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None
     ) -> Alignment | None:
-        """The alignment to carry out or to finish, durable on return; None where the partition goes on as it is.
+        """The alignment to carry out or to finish, durable on return; None where the partition continues as it is.
 
         Args:
             seen: the partition.
-            source_offset: where it goes on.
+            source_offset: where it continues.
             point: what rows and ends say.
             row: the row in force there; None: there is none yet.
 

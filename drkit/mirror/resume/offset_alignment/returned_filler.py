@@ -16,15 +16,13 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.align_partition import Trim
 from drkit.model.alignment import Alignment
 from drkit.model.errors import Refused
+from drkit.model.link_state import FILLER_VISIBLE
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.alignments import alignments
 from drkit.store.api import LinkStore
 
 log = logging.getLogger(__name__)
-
-FILLER_VISIBLE = "filler_visible"
-"""Kind of the problem that empty records of drkit's own are visible on the target and can't be removed."""
 
 _NEVER = (-1, -1)
 
@@ -49,7 +47,7 @@ class ReturnedFiller:
         self._seen: dict[TopicPartition, tuple[int, int]] = {}
         self._noted: dict[TopicPartition, Alignment] = {}
 
-    def look(self, marks: Iterable[Watermark]) -> None:
+    def check(self, marks: Iterable[Watermark]) -> None:
         """Remove what has come back below these partitions, whose log starts were just seen.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Finding out that a tail is the mirror's own though its offsets are not the ones that were meant. Pure.
+"""Recognises a tail as the mirror's own although its offsets are not the expected ones. Pure.
 
 A marker has no sequence number. One that a dead worker had sent may land late, in the place of a record;
 one that was counted on may be missing. Then the records behind it are one offset off:
@@ -26,7 +26,7 @@ class ShiftedTail(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Realigned:
-    """Where a partition goes on: `source_offset` gets the target's end. `rows`: (source, target) offsets, ascending,
+    """Where a partition continues: `source_offset` gets the target's end. `rows`: (source, target) offsets, ascending,
     that open the segments in which the tail really lies.
     """
 

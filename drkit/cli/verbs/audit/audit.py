@@ -1,0 +1,426 @@
+"""`drkit audit`: the Spark audit of both sides of a link, record by record."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from drkit.audit.findings.findings_path import discard_findings, findings_path
+from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
+from drkit.cli.verbs.audit.history import register_history
+from drkit.cli.verbs.audit.watch import register_watch
+from drkit.cli.views.audit_digest import digest_document, refuse_with_digest
+from drkit.cli.views.audit_view import of_each_kind, print_audits
+from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.interrupts import held
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.spark_options import (
+    NOTHING_KEPT,
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    TopicsOption,
+    flowing_links,
+    results_folder,
+    spark_runtime,
+    told,
+    topic_choices,
+)
+from drkit.cli.wiring.time_options import TimezoneOption, moment
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
+
+if TYPE_CHECKING:
+    from drkit.audit.spark.session import SparkRuntime
+    from drkit.config import Config
+    from drkit.store.api import Store
+
+_WITNESSES = 25
+MOST_FINDINGS = 1_000
+"""How many findings the document of several links holds itself, as that of one does."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb and its subcommands."""
+    verbs = typer.Typer(rich_markup_mode="rich")
+    verbs.callback(invoke_without_command=True)(audit)
+    register_group(verbs)
+    register_watch(verbs)
+    register_history(verbs)
+    app.add_typer(verbs, name="audit")
+
+
+def audit(
+    ctx: typer.Context,
+    topic: TopicsOption = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only records stamped at or after this time.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
+    ] = None,
+    timezone: TimezoneOption = None,
+    full: FullOption = False,
+    from_digests: Annotated[
+        bool,
+        typer.Option(
+            "--from-digests",
+            help="Read the target only, where the mirror kept digests of what it read. Later changes to the source "
+            "go unseen there.",
+        ),
+    ] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="unseen[:AGE]",
+            help="Unseen records (older than AGE, as in 30s, 5m, 2h) count as a deviation, too.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the findings go (default: the state directory).")
+    ] = None,
+    findings_table: Annotated[
+        str | None,
+        typer.Option(
+            "--findings-table",
+            metavar="NAME",
+            help="Append the findings to this table of one of Spark's catalogs, too (made if missing).",
+        ),
+    ] = None,
+    report: ReportOption = None,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.
+
+    Exits 0 where the verdict is clean (records that the mirror had not reached, `unseen`, are no deviation unless
+    --fail-on says so), 5 where records deviate, 8 where something could not be compared.
+
+    [dim]drkit audit --topic orders --report audit.html[/]
+    [dim]drkit audit --from -2h --fail-on unseen:5m[/]
+    """
+    if ctx.invoked_subcommand is not None:
+        _refuse_before(ctx)
+        return
+    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run:
+        began, choices = now(), topic_choices(topic)
+        unseen_since = overdue_since(fail_on, began)
+        if from_digests:
+            refuse_with_digest({"--full": full, "--from": since, "--until": until})
+        start = moment(since, timezone, option="--from")
+        end = moment(until, timezone, option="--until")
+        store, missing = run.store_if_any()
+        if missing is not None:
+            run.writer.log.print(Text(str(missing)))
+        links = flowing_links(run, link, store)
+        folder = out or results_folder("audits", began)
+        runtime = spark_runtime(master, driver_memory, spark_conf)
+        _check_table(findings_table, runtime)
+        name = new_run(began)
+        requests = [
+            AuditRequest(
+                link=each,
+                out=str(folder if len(links) == 1 else folder / str(each.id).replace("->", "-to-")),
+                topics=choices,
+                since=None if start is None else start.instant,
+                until=None if end is None else end.instant,
+                full=full,
+                from_digests=from_digests,
+                unseen_since=unseen_since,
+                run=name,
+            )
+            for each in links
+        ]
+        for request in requests:
+            findings_path(request)  # what is there once they are audited is then theirs
+        with _whole_or_nothing(requests, folder) as whole:
+            results, failures = _audited(run, requests, store, runtime)
+            with held():
+                kept = KeptRun(None, missing.what) if missing else keep_run(store, name, results, failures, began)
+                run.unfinished = partial(_done, results, name, findings_table)
+                whole.set()
+        if kept.problem is not None:
+            run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+        if failures and not results:
+            raise failures[0].error
+        if findings_table is not None:
+            _append(results, findings_table, runtime, name)
+        if report is not None:
+            _write_report(report, results, run.config, name)
+        run.writer.emit(
+            audit_document(results, folder, failures)
+            | {
+                "run": kept.run,
+                "report": None if report is None else str(report),
+                "findings_table": findings_table,
+            },
+            lambda console: print_audits(console, results, failures, kept.run, report),
+        )
+        run.exit(_CODES[overall(results, failures)])
+
+
+@contextmanager
+def _whole_or_nothing(requests: Sequence[AuditRequest], folder: Path) -> Iterator[Event]:
+    """An interrupt in the block, before the event is set, leaves no findings: `drkit runs` would not list them."""
+    whole = Event()
+    try:
+        yield whole
+    except KeyboardInterrupt:
+        if not whole.is_set():
+            for request in requests:
+                discard_findings(request)
+            with suppress(OSError):  # somebody else's files are in it, or it is gone with the only link's
+                folder.rmdir()
+        raise
+
+
+def _done(results: Sequence[AuditResult], name: str, table: str | None) -> str:
+    """What an interrupt means once the audit is kept."""
+    appended = "" if table is None else f"; whether they were appended to {table} isn't known"
+    paths = ", ".join(result.findings_path for result in results)
+    return f"The audit itself is done (run {name}), and its findings are kept{appended}: {paths}"
+
+
+def _audited(
+    run: Invocation, requests: Sequence[AuditRequest], store: Store, runtime: SparkRuntime
+) -> tuple[list[AuditResult], list[Failure]]:
+    """Audit the links, one after the other; one that fails stands in no other's way."""
+    from drkit.audit.spark.session import session_starting
+
+    results: list[AuditResult] = []
+    failures: list[Failure] = []
+    with session_starting(runtime, brief=True):
+        from drkit.audit.run import run_audit
+
+        for request in requests:
+            with told(run, f"audit {request.link.id}") as telling:
+                try:
+                    result = run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+                except DrkitError as error:
+                    failures.append(Failure(request.link.id, error))
+                else:
+                    results.append(result)
+    return results, failures
+
+
+def _refuse_before(ctx: typer.Context) -> None:
+    """End with a usage error where an option stands before the subcommand: it would be the comparison's."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name) if parameter.name else None
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                f"{parameter.opts[0]} stands before `{ctx.invoked_subcommand}`: put the options behind it", ctx=ctx
+            )
+
+
+_CODES = {
+    Verdict.CLEAN: ExitCode.OK,
+    Verdict.DEVIATED: ExitCode.DEVIATION,
+    Verdict.INCOMPLETE: ExitCode.UNKNOWN,
+}
+
+
+def overdue_since(option: str | None, began: datetime) -> datetime | None:
+    """The instant before which unseen records count, by `--fail-on`; None without it.
+
+    Raises:
+        ConfigError: it is neither `unseen` nor `unseen:AGE`.
+    """
+    if option is None:
+        return None
+    what, colon, age = option.partition(":")
+    seconds = _seconds(age) if colon else 0.0
+    if what != "unseen" or seconds is None:
+        raise ConfigError(
+            f"--fail-on {option}: expected unseen or unseen:AGE",
+            remedy="For example --fail-on unseen, or --fail-on unseen:5m for records stamped more than 5 minutes ago",
+        )
+    return began - timedelta(seconds=seconds) if seconds else datetime.max.replace(tzinfo=UTC)
+
+
+def _seconds(age: str) -> float | None:
+    found = _AGE.fullmatch(age)
+    return None if found is None else float(found[1]) * _UNITS[found[2]]
+
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+def _check_table(table: str | None, runtime: SparkRuntime) -> None:
+    if table is not None:
+        from drkit.audit.findings.findings_table import check_table
+
+        check_table(table, runtime)
+
+
+def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, run: str) -> None:
+    from drkit.audit.findings.findings_table import append_findings
+
+    paths = [result.findings_path for result in results]
+    try:
+        append_findings(paths, table, runtime)
+    except DrkitError as error:
+        raise DrkitError(
+            f"the findings can't be appended to {table}: {error.what}",
+            meaning=f"The audit itself is done (run {run}), and its findings are kept: {', '.join(paths)}",
+            remedy=error.remedy,
+        ) from error
+
+
+def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
+    from drkit.audit.findings.findings_over_time import over_time
+    from drkit.audit.findings.witnesses import witnesses
+    from drkit.cli.views.audit_report import render_report
+
+    times = [over_time([Path(result.findings_path)]) for result in results]
+    shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]
+    try:
+        path.write_text(render_report(results, times, shown, run), encoding="utf-8")
+    except OSError as error:
+        raise DrkitError(
+            f"the report can't be written to {path}: {error.strerror or error}",
+            meaning="The audit itself is done, and its findings are kept",
+            remedy="Give another --report",
+        ) from error
+
+
+def audit_document(results: Sequence[AuditResult], folder: Path, failures: Sequence[Failure] = ()) -> dict[str, Any]:
+    """`drkit audit --output json`: the contract's document of one link.
+
+    Of several links: the same keys over all of them (`source` and `target` are null, each topic and
+    finding names its link), and each link's own document under `links`; links whose audit failed under `failures`.
+    """
+    documents = [_document(result) for result in results]
+    if len(documents) == 1 and not failures:
+        return documents[0] | {"failures": []}
+    findings = [finding for document in documents for finding in document["findings"]][:MOST_FINDINGS]
+    total = sum(result.findings_total for result in results)
+    return {
+        "verdict": overall(results, failures).value,
+        "source": None,
+        "target": None,
+        "totals": _counts(Counts.total(result.counts for result in results)),
+        "topics": [topic for document in documents for topic in document["topics"]],
+        "findings": findings,
+        "findings_total": total,
+        "findings_path": str(folder.resolve()),
+        "findings_truncated": len(findings) < total,
+        "incomplete": [reason for result in results for reason in result.incomplete],
+        "links": documents,
+        "failures": [
+            {"link": str(link), "what": error.what, "meaning": error.meaning, "remedy": error.remedy}
+            for link, error in failures
+        ],
+    }
+
+
+def _document(result: AuditResult) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict.value,
+        "source": result.link.source,
+        "target": result.link.target,
+        "basis": result.basis.value,
+        "observed_at": result.observed_at,
+        "seconds": round(result.seconds, 3),
+        "from": result.since,
+        "until": result.until,
+        "totals": _counts(result.counts),
+        "topics": [
+            {
+                "link": str(result.link),
+                "topic": each.topic,
+                "target_topic": each.target_topic,
+                "partition": each.partition,
+                "basis": each.basis.value,
+                **_counts(each.counts),
+                "source_start": each.source_start,
+                "source_end": each.source_end,
+                "target_start": each.target_start,
+                "target_end": each.target_end,
+                "mirrored_through": each.mirrored_through,
+                "target_bound": each.target_bound,
+            }
+            for each in result.partitions
+        ],
+        "findings": [{"link": str(result.link), **_finding(each)} for each in result.findings],
+        "findings_total": result.findings_total,
+        "findings_path": result.findings_path,
+        "findings_truncated": result.findings_truncated,
+        "notes": list(result.notes),
+        "incomplete": list(result.incomplete),
+        "overdue": result.overdue,
+        "foreign_keys": [_foreign_key(each) for each in result.foreign_keys],
+        "digest": digest_document(result),
+    }
+
+
+def _foreign_key(foreign_key: ForeignKeyAudit) -> dict[str, Any]:
+    return {
+        "child": foreign_key.child,
+        "parent": foreign_key.parent,
+        "key": foreign_key.key,
+        "parent_key": foreign_key.parent_key,
+        "children": foreign_key.children,
+        "keyless": foreign_key.keyless,
+        "orphans": foreign_key.orphans,
+        "orphans_on_source": foreign_key.orphans_on_source,
+        "brought": foreign_key.brought,
+        "first": [
+            {
+                "partition": each.partition,
+                "target_offset": each.offset,
+                "parent": each.key,
+                "timestamp": each.timestamp,
+                "on_source": each.on_source,
+            }
+            for each in foreign_key.first
+        ],
+    }
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in Counts.__slots__}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "topic": finding.topic,
+        "target_topic": finding.target_topic,
+        "partition": finding.partition,
+        "source_offset": finding.source_offset,
+        "target_offset": finding.target_offset,
+        "timestamp": finding.timestamp,
+        "timestamp_ms": finding.timestamp_ms,
+        "key": _base64(finding.key),
+        "digest": finding.digest,
+        "target_timestamp": finding.target_timestamp,
+        "target_timestamp_ms": finding.target_timestamp_ms,
+        "target_key": _base64(finding.target_key),
+        "target_digest": finding.target_digest,
+        "other_partition": finding.other_partition,
+        "other_offset": finding.other_offset,
+    }
+
+
+def _base64(key: bytes | None) -> str | None:
+    return None if key is None else base64.b64encode(key).decode()

@@ -1,0 +1,36 @@
+"""`drkit audit history`: what earlier audits found, link by link, oldest first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drkit.cli.views.audit_history_view import emit_trend
+from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+
+
+def register_history(app: typer.Typer) -> None:
+    """Add `audit history`."""
+    app.command("history")(history)
+
+
+def history(
+    last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="Only the last N.")] = 50,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """List earlier audits with what each found, oldest first: a trend.
+
+    [dim]drkit audit history --last 10[/]
+    """
+    from drkit.observe.audit_history import past_audits
+
+    with command(config, output, verbose) as run:
+        if link is not None:
+            run.links(link)
+        found = [each for each in past_audits(run.store()) if link is None or each.link == link]
+        emit_trend(run, found[-last:])

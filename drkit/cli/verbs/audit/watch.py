@@ -1,0 +1,181 @@
+"""`drkit audit watch`: runs beside the mirror and alerts within a minute after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import platformdirs
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from drkit.cli.wiring.alert_notifier import AlertNotifier
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkOption,
+    OutputOption,
+    VerboseOption,
+    command,
+    listen_address,
+)
+from drkit.cli.wiring.interrupts import stop_on_signals
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.spark_options import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    TopicsOption,
+    flowing_links,
+    spark_runtime,
+    topic_choices,
+)
+from drkit.model.audit.audit_result import TopicChoice
+from drkit.model.audit.continuous_audit import KINDS, AuditProgress
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.topology import Link, LinkId
+
+if TYPE_CHECKING:
+    from drkit.audit.spark.session import SparkRuntime
+
+_ENDS = {"clean": ExitCode.OK, "deviated": ExitCode.DEVIATION, "unknown": ExitCode.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousOptions:
+    """The verb's own options."""
+
+    interval: float
+    checkpoint: Path | None
+    metrics: str | None
+    from_now: bool
+
+
+def register_watch(app: typer.Typer) -> None:
+    """Add `audit watch`."""
+    app.command("watch")(watch)
+
+
+def watch(
+    topic: TopicsOption = None,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 10.0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="Where progress is kept (default: the state directory)."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics.")
+    ] = None,
+    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out what is mirrored already.")] = False,
+    master: MasterOption = "local[*]",
+    driver_memory: MemoryOption = "1g",
+    spark_conf: SparkConfOption = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run beside the mirror until SIGTERM or Ctrl-C: compare what it mirrors while it is fresh, alert on a loss.
+
+    [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
+    """
+    with command(config, output, verbose) as run:
+        links = flowing_links(run, link, run.store())
+        how = ContinuousOptions(interval, checkpoint, metrics, from_now)
+        run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))
+
+
+def run_continuous(
+    run: Invocation,
+    links: Sequence[Link],
+    choices: Sequence[TopicChoice],
+    options: ContinuousOptions,
+    runtime: SparkRuntime,
+) -> None:
+    """Carry the verb out until SIGTERM or Ctrl-C.
+
+    Raises:
+        ConfigError: not one link, or an address that can't be bound.
+    """
+    from drkit.observe.alert_hooks import AlertHooks
+    from drkit.observe.metrics.audit_metrics import audit_metrics
+
+    if len(links) != 1:
+        raise ConfigError(
+            f"`drkit audit watch` is of one link, and {len(links)} are configured",
+            remedy="Name one with --link source->target",
+        )
+    link, store = links[0], run.store()
+    checkpoint = options.checkpoint or platformdirs.user_state_path("drkit") / "continuous" / _folder(link.id)
+    host, port = listen_address(options.metrics, "--metrics") if options.metrics is not None else ("", 0)
+    from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
+
+    request = ContinuousRequest(
+        link=link,
+        checkpoint=checkpoint.expanduser().resolve(),
+        store_url=run.config.store.plain_url,
+        interval_seconds=options.interval,
+        wanted=tuple(choice.text for choice in choices),
+        from_now=options.from_now,
+    )
+    teller = AlertNotifier(run, store, link, AlertHooks.of(run.config.hooks))
+    audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
+    teller.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
+    with stop_on_signals() as stop:
+        if options.metrics is None:
+            progress = audit.run(stop)
+        else:
+            with audit_metrics(host, port, lambda: (audit.progress, audit.problem is None)) as bound:
+                teller.say(f"metrics at http://{host}:{bound}/metrics")
+                progress = audit.run(stop)
+    teller.ended(progress)
+    run.writer.emit(continuous_document(progress, request.checkpoint), lambda console: _print(console, progress))
+    code = _ENDS[progress.verdict]
+    if code is not ExitCode.OK:
+        run.exit(code)
+
+
+def _folder(link: LinkId) -> str:
+    return str(link).replace("->", "-to-")
+
+
+def continuous_document(progress: AuditProgress, checkpoint: Path) -> dict[str, Any]:
+    """The document at the end (docs/schemas/audit-continuous.schema.json)."""
+    source, target = progress.link.split("->")
+    kinds = ("source_records", "target_records", "matched", *KINDS)
+    return {
+        "verdict": progress.verdict,
+        "source": source,
+        "target": target,
+        "run": progress.run,
+        "started_at": progress.started_at,
+        "reconciled_at": progress.reconciled_at,
+        "ranges": progress.ranges,
+        "deviating_ranges": progress.alerts,
+        "unknown_ranges": progress.unknown,
+        "latency_seconds": progress.latency_seconds,
+        "totals": {name: getattr(progress.counts, name) for name in kinds} | {"gone": progress.gone},
+        "topics": [
+            {"topic": topic} | {name: getattr(counts, name) for name in kinds}
+            for topic, counts in sorted(progress.topics.items())
+        ],
+        "through": dict(sorted(progress.through.items())),
+        "checkpoint": str(checkpoint),
+    }
+
+
+def _print(console: Console, progress: AuditProgress) -> None:
+    counts = progress.counts
+    line = Text.assemble(
+        (f"{progress.link}  ", "bold"),
+        (progress.verdict, "bold green" if progress.verdict == "clean" else "bold red"),
+        f"  {counts.source_records:,} records in {progress.ranges:,} ranges, {progress.alerts:,} deviate, "
+        f"{progress.unknown:,} unknown",
+    )
+    console.print(line)
+    console.print(Text(f"run {progress.run}", "dim"))

@@ -1,0 +1,1 @@
+"""Failover and failback: before, during, and what a run leaves."""

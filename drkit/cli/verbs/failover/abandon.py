@@ -1,0 +1,105 @@
+"""`drkit abandon`: end a run that can neither continue nor be taken back; the cluster that serves is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.model.errors import ExitCode
+
+if TYPE_CHECKING:
+    from drkit.failover.recovery.abandon import AbandonReport
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.abandon_site import SiteAbandoned
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("abandon")(abandon)
+
+
+def abandon(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; `drkit runs` lists them.")],
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """End a run in its present state, by the clusters, the link and the fence; also where its journal is damaged.
+
+    Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
+    still stands, 3 where the run can be taken to its end.
+    """
+    from drkit.failover.recovery.abandon import abandon_run
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.site_record import is_site
+
+    with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
+        if is_site(estate.store, run_id):
+            _abandon_site(run, estate, run_id)
+            return
+        done = abandon_run(estate, run_id, run.writer.log.print)
+        run.writer.emit(_document(done), lambda console: _show(console, done))
+        if done.open is False:
+            run.exit(ExitCode.PARTLY_DONE)
+
+
+def _abandon_site(run: Invocation, estate: ClusterContext, run_id: str) -> None:
+    """End the run of each link; where one can be taken to its end, the site run isn't over."""
+    from drkit.failover.site.abandon_site import abandon_site
+
+    done = abandon_site(estate, run_id, run.writer.log.print)
+    run.writer.emit(
+        {
+            "run": run_id,
+            "state": "abandoned" if not done.kept else "planned",
+            "journal_problem": done.journal,
+            "links": [_document(each) for each in done.reports],
+            "not_abandoned": [
+                {"link": str(link), "reason": error.what, "remedy": error.remedy or None} for link, error in done.kept
+            ],
+        },
+        lambda console: _show_site(console, done),
+    )
+    if done.kept or any(each.open is False for each in done.reports):
+        run.exit(ExitCode.PARTLY_DONE)
+
+
+def _document(done: AbandonReport) -> dict[str, Any]:
+    return {
+        "run": done.run,
+        "link": str(done.link),
+        "state": "abandoned",
+        "state_before": done.state_before,
+        "serves": done.serves,
+        "open": done.open,
+        "did": list(done.did),
+        "stands": list(done.stands),
+        "journal_problem": done.journal,
+        "journaled_in": done.journaled_in,
+        "salvage_path": done.salvage_path,
+    }
+
+
+def _show_site(console: Console, done: SiteAbandoned) -> None:
+    for each in done.reports:
+        _show(console, each)
+    for link, error in done.kept:
+        console.print(f"[yellow]![/] {escape(f'{link}: {error}')}", soft_wrap=True)
+    if not done.kept:
+        console.print(f"site run {done.run} abandoned")
+
+
+def _show(console: Console, done: AbandonReport) -> None:
+    word = {True: "[green]open[/]", False: "[bold red]still fenced[/]", None: "[yellow]not known: no answer[/]"}
+    console.print(f"run {done.run} abandoned (it was {done.state_before}); {done.serves} serves: {word[done.open]}")
+    if done.journal is not None:
+        console.print(f"[yellow]![/] its journal was not believed: {escape(done.journal)}", soft_wrap=True)
+    for text in done.did:
+        console.print(f"  [green]✓[/] {escape(text)}", soft_wrap=True)
+    for text in done.stands:
+        console.print(f"  [dim]·[/] {escape(text)}", soft_wrap=True)

@@ -1,0 +1,134 @@
+"""`drkit doctor`: would a failover now succeed, and at what loss?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from drkit.cli.views.checks_view import check_mark, print_checks
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkOption,
+    OutputOption,
+    TimeoutOption,
+    VerboseOption,
+    command,
+)
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.recovery.way_out import NOTHING_LOST, Component
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.topology import Link
+from drkit.observe.readiness.check import Check, CheckOutcome
+
+if TYPE_CHECKING:
+    from drkit.failover.recovery.component_conditions import Unfinished
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.observe.readiness.readiness import Readiness
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    to: Annotated[
+        str | None, typer.Option("--to", help="The cluster that a failover would go to.", metavar="C")
+    ] = None,
+    link: LinkOption = None,
+    timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check whether a failover now would succeed, and at what loss.
+
+    Exits 0 where nothing fails (warnings name their cost), 3 where a failover would be refused,
+    8 where a check could not be made.
+    """
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.observe.readiness.readiness import readiness
+    from drkit.observe.status import observing
+
+    with command(config, output, verbose) as run:
+        store = run.store()
+        with observing(run.config, timeout) as clusters:
+            found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
+        with ClusterContext(run.config, store) as estate:
+            found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
+        run.writer.emit(_document(found), lambda console: _print(console, found))
+        worst = {each.outcome for each in found}
+        if CheckOutcome.FAIL in worst:
+            run.exit(ExitCode.REFUSED)
+        if CheckOutcome.UNKNOWN in worst:
+            run.exit(ExitCode.UNKNOWN)
+
+
+def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
+    """How to recover: from each run of the link that isn't over, and from a cluster that is gone without one."""
+    from drkit.failover.recovery.component_conditions import advise, unfinished_runs
+
+    left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
+    for each in left or [None]:
+        advice = advise(estate, link, each)
+        if each is None and not advice.broken:
+            return
+        if each is None and advice.way.costs == NOTHING_LOST:
+            serves = link.id.source if advice.way.serves is Component.SOURCE else link.id.target
+            yield Check(
+                "way out", CheckOutcome.OK, f"{'; '.join(advice.broken)}: clients stay on {serves}, as they are"
+            )
+            return
+        name = "way out" if each is None else "unfinished run"
+        what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]
+        control = estate.store.link_control(link.id)
+        held = each is not None and control is not None and control.run == each.run
+        outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
+
+
+def _links_to(run: Invocation, to: str | None, links: list[Link]) -> list[Link]:
+    if to is None:
+        return links
+    if to not in run.config.clusters:
+        known = ", ".join(sorted(run.config.clusters))
+        raise ConfigError(f"--to: no cluster {to!r} is configured", remedy=f"Known clusters: {known}")
+    found = [each for each in links if each.id.target == to]
+    if not found:
+        raise ConfigError(f"--to: no link leads to {to}", remedy=f"Known links: {', '.join(str(x.id) for x in links)}")
+    return found
+
+
+def _document(found: list[Readiness]) -> dict[str, Any]:
+    return {
+        "links": [
+            {
+                "source": each.link.id.source,
+                "target": each.link.id.target,
+                "outcome": each.outcome.value,
+                "expected_loss": {"records": each.expected_loss_records, "seconds": each.expected_loss_seconds},
+                "checks": [
+                    {
+                        "check": check.name,
+                        "outcome": check.outcome.value,
+                        "reason": check.reason,
+                        "remedy": check.remedy or None,
+                    }
+                    for check in each.checks
+                ],
+            }
+            for each in found
+        ]
+    }
+
+
+def _print(console: Console, found: list[Readiness]) -> None:
+    for each in found:
+        console.print(Text.assemble((str(each.link.id), "bold"), "  ", check_mark(each.outcome)))
+        print_checks(console, [("", check) for check in each.checks])

@@ -1,0 +1,236 @@
+"""`drkit evidence`: export the signed evidence of a run or a drill; verify a bundle; make a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.wording import counted
+
+if TYPE_CHECKING:
+    from drkit.config.schema.config import EvidenceConfig
+    from drkit.drill.results.archive import Drills
+    from drkit.evidence import verifier
+    from drkit.evidence.run_evidence import Gathered
+    from drkit.evidence.statements import Statements
+
+_PAGE = "report.html"
+evidence_app = typer.Typer(
+    no_args_is_help=True,
+    help="Export the evidence of a run or a drill as a signed bundle; verify one.\n\n"
+    "Example: `drkit evidence export RUN --out evidence/RUN`",
+)
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run of `drkit runs`, or a drill of `drkit drill history`.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="A new or empty folder, or one that holds this run's bundle.")
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", metavar="FILE", help="Sign with this private key (default: evidence.key, else one of drkit's)."
+    ),
+]
+TrustedOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="The public key (PEM) that must have signed it.")
+]
+
+
+@evidence_app.command("export")
+def export(
+    run: RunArgument,
+    out: OutOption,
+    key: KeyOption = None,
+    witness: Annotated[str | None, typer.Option("--witness", metavar="NAME", help="Who witnessed it.")] = None,
+    purpose: Annotated[
+        str | None, typer.Option("--purpose", metavar="WORD", help="drill, recovery, … (default: by the run's kind).")
+    ] = None,
+    why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help="Why it was run, in a sentence.")] = None,
+    runbook: Annotated[
+        Path | None, typer.Option("--runbook", metavar="FILE", help="The runbook that was followed.")
+    ] = None,
+    findings: Annotated[
+        Path | None, typer.Option("--findings", metavar="FILE", help="TOML: owner, due and retest of findings.")
+    ] = None,
+    drills: Annotated[
+        Path | None, typer.Option("--drills", help="Folder of kept drills (default: in the user's state directory).")
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write the signed bundle of a run or drill, and verify it. Exit 1 where it doesn't verify: it says why.
+
+    Example: `drkit evidence export RUN --out evidence/RUN --witness "Ada Lovelace"`
+    """
+    from drkit.drill.results.archive import Drills, default_drills
+    from drkit.evidence import verifier
+    from drkit.evidence.bundle import write_bundle
+    from drkit.evidence.signing import open_signer
+    from drkit.evidence.statements import Statements, read_findings
+
+    with command(config, output, verbose) as invocation:
+        settings = _settings(invocation)
+        said = Statements(
+            witness=witness or settings.witness,
+            purpose=purpose,
+            why=why,
+            runbook=runbook or settings.runbook,
+            findings=read_findings(findings),
+        )
+        gathered = _gathered(invocation, run, Drills(drills or default_drills()), said)
+        signer, made = open_signer(settings, key)
+        if made is not None:
+            invocation.writer.log.print(
+                f"[bold]A key was made:[/] {made}. Hand out {made}.pub once, by another way than the bundles",
+                soft_wrap=True,
+            )
+        written = write_bundle(out, gathered, signer)
+        found = verifier.verify(out, signer.public_pem)
+        document = {
+            "run": written.document["run"],
+            "kind": written.document["kind"],
+            "verdict": written.document["verdict"],
+            "folder": str(out),
+            "changed": written.changed,
+            "files": [
+                {"name": name, "sha256": digest, "bytes": written.sizes[name]}
+                for name, digest in sorted(written.digests.items())
+            ],
+            **_verified(found),
+        }
+        invocation.writer.emit(document, lambda console: _show_export(console, document, out))
+        if found.problems:
+            invocation.exit(ExitCode.FAILED)
+
+
+@evidence_app.command("verify")
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The bundle.")],
+    key: TrustedOption = None,
+    anchors: Annotated[
+        Path | None,
+        typer.Option("--anchors", metavar="FILE", help="Heads of journals that did not come with the bundle."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Accepted as everywhere; not needed here.")] = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Verify a bundle, as tools/verify_evidence.py does. Exit 1 where it is refused, with every reason.
+
+    Example: `drkit evidence verify evidence/RUN --key drkit-evidence.pub`
+    """
+    from drkit.evidence import verifier
+
+    with command(config, output, verbose) as invocation:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is no folder", remedy="Name the folder of a bundle")
+        try:
+            trusted = None if key is None else key.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"--key: {key} can't be read: {error.strerror}", remedy="Name a PEM file") from None
+        try:
+            heads = None if anchors is None else verifier.read_anchors(anchors)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"--anchors: {anchors} can't be read: {error}", remedy="Name a file of anchors (docs/journal.md)"
+            ) from None
+        own_key = key is not None and verifier.lies_in(folder, key)
+        found = verifier.verify(folder, trusted, own_key=own_key, anchors=heads)
+        document = {
+            "run": found.run,
+            "kind": found.kind,
+            "verdict": found.verdict,
+            "folder": str(folder),
+            **_verified(found),
+        }
+        invocation.writer.emit(document, lambda console: _show_verified(console, document))
+        if found.problems:
+            invocation.exit(ExitCode.FAILED)
+
+
+@evidence_app.command("key")
+def key_pair(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The private key; FILE.pub is the public one.")],
+    config: Annotated[Path | None, typer.Option("--config", help="Accepted as everywhere; not needed here.")] = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make an Ed25519 key pair for signing bundles. Nothing is overwritten.
+
+    Example: `drkit evidence key --out evidence.key`
+    """
+    from drkit.evidence import verifier
+    from drkit.evidence.signing import make_key
+
+    with command(config, output, verbose) as invocation:
+        public = make_key(out)
+        _, keyid = verifier.public_key(public.read_bytes())
+        document = {"private_key": str(out), "public_key": str(public), "key": keyid}
+        invocation.writer.emit(
+            document,
+            lambda console: console.print(
+                f"{escape(str(out))} signs (keep it secret); {escape(str(public))} verifies. Key {keyid}",
+                soft_wrap=True,
+            ),
+        )
+
+
+def _settings(invocation: Invocation) -> EvidenceConfig:
+    """`[evidence]`; nothing of it where there is no configuration: a drill's evidence needs none."""
+    from drkit.config.load import find_config
+    from drkit.config.schema.config import EvidenceConfig
+
+    if invocation.config_path is None and not find_config(None).exists():
+        return EvidenceConfig()
+    return invocation.config.evidence
+
+
+def _gathered(invocation: Invocation, run: str, drills: Drills, said: Statements) -> Gathered:
+    from drkit.evidence.drill_evidence import gather_drill
+    from drkit.evidence.run_evidence import gather_run
+
+    if run.startswith("drill-"):
+        return gather_drill(drills, drills.find(run), said)
+    return gather_run(invocation.config, invocation.store(), run, said)
+
+
+def _verified(found: verifier.Verified) -> dict[str, Any]:
+    return {"verified": not found.problems, "key": found.key, "problems": found.problems, "notes": found.notes}
+
+
+def _show_export(console: Console, document: dict[str, Any], out: Path) -> None:
+    word = "written" if document["changed"] else "already there, unchanged"
+    console.print(
+        f"{document['kind']} {document['run']}: {counted(len(document['files']), 'file')} in "
+        f"{escape(str(out))} {word}; read {escape(str(out / _PAGE))}",
+        soft_wrap=True,
+    )
+    _show_verified(console, document)
+
+
+def _show_verified(console: Console, document: dict[str, Any]) -> None:
+    for problem in document["problems"]:
+        console.print(f"[bold red]refused:[/] {escape(problem)}", soft_wrap=True)
+    for note in document["notes"]:
+        console.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
+    if document["verified"]:
+        console.print(
+            f"[green]verified:[/] {document['kind']} {document['run']}, verdict {document['verdict']}, signed by key "
+            f"{document['key']}",
+            soft_wrap=True,
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Add `drkit evidence`."""
+    app.add_typer(evidence_app, name="evidence")

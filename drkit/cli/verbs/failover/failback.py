@@ -1,0 +1,191 @@
+"""`drkit failback`: bring the old primary back, and the groups with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
+from drkit.cli.views.failover_view import StagePrinter, print_plan
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, spark_properties
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.state_machine import Kind
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.wording import counted
+from drkit.seed.checks import seed_port
+
+if TYPE_CHECKING:
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.run.cluster_context import ClusterContext
+
+ClusterIdOption = Annotated[
+    str | None,
+    typer.Option(CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."),
+]
+AcceptSalvageOnlyOption = Annotated[
+    bool,
+    typer.Option(
+        ACCEPT_SALVAGE_ONLY,
+        help="Topics that the live cluster lacks, remade or cut: what it lacks shall be in the salvage only.",
+    ),
+]
+
+
+class PauseBefore(StrEnum):
+    """A stage that a failback can be told to stop before."""
+
+    FENCE = "fence"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("failback")(failback)
+
+
+def failback(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="C", help="The old primary (default: the one failed away from).")
+    ] = None,
+    dry_run: DryRunOption = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run).")] = False,
+    yes: YesOption = False,
+    cluster_id: ClusterIdOption = None,
+    accept_unfenced: AcceptUnfencedOption = False,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
+    pause_before: Annotated[
+        PauseBefore | None,
+        typer.Option("--pause-before", help="Stop before the live cluster is closed; `drkit resume` continues."),
+    ] = None,
+    salvage_dir: SalvageOption = None,
+    engine: EngineOption = SeedEngine.MIRROR,
+    master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
+    driver_memory: MemoryOption = "1g",
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link."""
+    with command(config, output, verbose) as run:
+        if dry_run and execute:
+            raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
+        bring_back(
+            run,
+            to,
+            link,
+            for_good=False,
+            dry_run=dry_run,
+            yes=yes,
+            cluster_id=cluster_id,
+            pause=pause_before is not None,
+            accepted={ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only},
+            salvage_dir=salvage_dir,
+            by_spark=engine is SeedEngine.SPARK,
+            master=master,
+            spark_conf=spark_conf,
+            driver_memory=driver_memory,
+        )
+
+
+def bring_back(
+    run: Invocation,
+    to: str | None,
+    link: str | None,
+    *,
+    for_good: bool,
+    dry_run: bool,
+    yes: bool,
+    cluster_id: str | None,
+    pause: bool,
+    accepted: Mapping[str, bool],
+    salvage_dir: Path | None,
+    by_spark: bool,
+    master: str,
+    spark_conf: list[str] | None,
+    driver_memory: str,
+) -> None:
+    """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
+    from drkit.failover.failback.planner import make_failback_plan
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.service import standing_obstacles
+
+    waived = frozenset(flag for flag, given in accepted.items() if given)
+    started_at = now()
+    chosen = run.links(link)[0] if link is not None else None
+    with ClusterContext(run.config, run.store()) as estate:
+        plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
+        if by_spark:  # before anything is asked, let alone removed for a seed that can't be
+            seed_port(spark_properties(spark_conf or []))
+        if dry_run:
+            show_dry_run(run, plan, standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED}))
+            return
+        ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+        _act(run, estate, plan, ports, waived, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
+
+
+def _act(
+    run: Invocation,
+    estate: ClusterContext,
+    plan: FailbackPlan,
+    ports: Ports,
+    waived: frozenset[str],
+    *,
+    yes: bool,
+    pause: bool,
+    cluster_id: str | None,
+    started_at: datetime,
+) -> None:
+    from drkit.failover.run.service import confirm_cluster, run_failback, standing_obstacles
+
+    standing = standing_obstacles(plan, waived=waived)
+    if run.writer.mode is OutputMode.HUMAN:
+        print_plan(run.writer.console, plan, standing)
+    if standing:
+        raise standing[0].refusal()
+    if yes and cluster_id is None and plan.deletes:
+        raise Refused(
+            f"--yes deletes topics of {plan.target.alias} unasked, so it needs {CLUSTER_ID}",
+            meaning="The id shows that you mean this very cluster",
+            remedy=f"Give {CLUSTER_ID} ID; --dry-run shows it",
+        )
+    if cluster_id is not None:
+        confirm_cluster(plan, cluster_id)
+    known = plan.target.cluster_id or ""
+    if plan.level:
+        kept = plan.kind is Kind.REPROTECT
+        what = f"{plan.live.alias} becomes the source for good" if kept else f"Groups move back to {plan.target.alias}"
+        asked = confirm(run, plan.target.alias, f"{what}; nothing is deleted", yes=yes)
+    elif not plan.deletes:
+        what = f"{plan.target.alias} is seeded from {plan.live.alias}; nothing is deleted there"
+        asked = confirm(run, plan.target.alias, what, yes=yes)
+    else:
+        what = f"On {plan.target.alias}, {counted(len(plan.topics), 'topic')} will be deleted and seeded again"
+        asked = confirm(run, known, what, yes=yes, ask="its cluster id")
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = run_failback(
+            estate,
+            plan,
+            ports,
+            cluster_id=known,
+            accept_unfenced=ACCEPT_UNFENCED in waived,
+            accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
+            started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
+            watch=printer,
+            before_fence=asking_before_fence(run, plan, printer, yes=yes, pause=pause),
+        )
+    finally:
+        printer.stop()
+    finish(run, result, plan, plan_shown=True)

@@ -1,0 +1,352 @@
+"""`drkit failover`: move consumer groups to another cluster, planned or not."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drkit.cli.views.failover_view import StagePrinter, print_plan
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
+from drkit.cli.wiring.selection import one_edge, select
+from drkit.cli.wiring.time_options import AtOption, CommittedAtOption, TimezoneOption, either_moment
+from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.positions.selection import Edge, Selection
+from drkit.failover.run.state_machine import Mode
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, StalePlan
+
+if TYPE_CHECKING:
+    from drkit.cli.wiring.site_outcome import FailoverFlags
+    from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan
+    from drkit.failover.run.cluster_context import ClusterContext
+
+AcceptUnfencedOption = Annotated[
+    bool, typer.Option(ACCEPT_UNFENCED, help="Continue although the cluster that groups leave can't be fenced.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+_ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
+"""Obstacles that somebody at a terminal is asked about, together with the plan."""
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("failover")(failover)
+
+
+def failover(
+    to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
+    at: AtOption = None,
+    committed_at: CommittedAtOption = None,
+    consistent: Annotated[
+        bool,
+        typer.Option("--consistent", help="Put groups at the latest instant up to which every topic is complete."),
+    ] = False,
+    timezone: TimezoneOption = None,
+    planned: Annotated[
+        bool | None,
+        typer.Option(
+            "--planned/--unplanned",
+            help="Planned: both clusters alive, loses nothing or does nothing. Unplanned: take what is there now "
+            "(default: unplanned, and a primary that answers is given 60 s to have its backlog brought over).",
+            show_default=False,
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            metavar="G[=WHERE]",
+            help="Only this group (repeatable); =WHERE puts it at a time of its own, =earliest or =latest.",
+        ),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="All groups of the link (the default), also those not named.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Put groups where the target's logs begin.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Put groups where the target's logs end; skips what is unread.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic, as t or t:0,1 (repeatable).")
+    ] = None,
+    dry_run: DryRunOption = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run or --out).")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the plan there; stop, unless --execute or --yes."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, if both clusters still match it.")
+    ] = None,
+    positions_from: Annotated[
+        str | None,
+        typer.Option(
+            "--positions-from",
+            metavar="mm2[:ALIAS]",
+            help="By MirrorMaker 2's checkpoints and offset syncs (ALIAS: its name of the source).",
+        ),
+    ] = None,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove these."),
+    ] = False,
+    yes: YesOption = False,
+    accept_unfenced: AcceptUnfencedOption = False,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option(
+            ACCEPT_LOSS,
+            metavar="N|unknown",
+            help="So many records of a primary that answers may be lost.",
+        ),
+    ] = None,
+    allow_rewind: Annotated[
+        bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
+    ] = False,
+    take_back: Annotated[
+        str | None,
+        typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
+    ] = None,
+    link: LinksOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Move consumer groups to another cluster: plan, show, act, prove. All links that lead there move in one run."""
+    from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
+    from drkit.failover.plan.planner import PlanRequest, make_plan
+    from drkit.failover.positions.mirrormaker_positions import parse_positions_from
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.choose_links import links_into
+
+    with command(config, output, verbose) as run:
+        started_at = now()
+        collect_rarely()
+        if take_back is not None:
+            _only_cancel(to, out, plan, dry_run=dry_run)
+            cancel(run, take_back, yes=yes)
+            return
+        _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
+        if rehearse and (dry_run or execute or out is not None):
+            raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
+        when = either_moment(at, committed_at, timezone)
+        accepted = _accepted(accept_loss)
+        selection = select(
+            group or (),
+            topic or (),
+            all_groups=all_groups,
+            edge=one_edge(to_earliest=to_earliest, to_latest=to_latest),
+            timezone=timezone,
+        )
+        _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
+        only_plan = dry_run or (out is not None and not execute and not yes)
+        flags = FailoverFlags(
+            yes=yes,
+            accept_unfenced=accept_unfenced,
+            only_plan=only_plan,
+            out=out,
+            rehearse=rehearse,
+            started_at=started_at,
+        )
+        with ClusterContext(run.config, run.store()) as estate:
+            if positions_from is not None and (plan is not None or when is not None or consistent):
+                raise ConfigError(
+                    "--positions-from goes without --plan, --at, --committed-at and --consistent",
+                    remedy="Leave them out: positions come from MirrorMaker 2's offsets, and a plan has its own",
+                )
+            if plan is not None:
+                given = Given(to, planned, when, selection, accepted, allow_rewind=allow_rewind)
+                _apply(run, estate, plan, given, flags)
+                return
+            request = PlanRequest(
+                to=_required(to),
+                mode=Mode.PLANNED if planned else Mode.UNPLANNED,
+                at=when,
+                selection=selection,
+                allow_rewind=allow_rewind,
+                mirrormaker=parse_positions_from(positions_from),
+                consistent=consistent,
+                catch_up=planned is None,
+                accept_loss=accepted,
+            )
+            links = links_into(estate, request.to, link or (), groups_named=bool(selection.groups))
+            if len(links.links) > 1 or run.config.waves:
+                fail_over_site(run, estate, request, links, flags)
+                return
+            for left in links.left_out:
+                run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
+            _show_or_act(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was given beside a plan file."""
+
+    to: str | None
+    planned: bool | None
+    at: Moment | None
+    selection: Selection
+    accept_loss: AcceptedLoss
+    allow_rewind: bool
+
+
+def _apply(run: Invocation, estate: ClusterContext, path: Path, given: Given, flags: FailoverFlags) -> None:
+    """Carry out the plan of a file, of one link or of several."""
+    from drkit.cli.wiring.site_outcome import apply_site_plan, read_if_site_plan
+    from drkit.failover.plan.failover_plan import read_plan
+    from drkit.failover.run.service import plan_again
+
+    site_plan = read_if_site_plan(path)
+    if site_plan is not None:
+        for each in site_plan.plans:
+            _same_as_planned(each, given, one_of_several=True)
+        apply_site_plan(run, estate, site_plan, flags, allow_rewind=given.allow_rewind, accept_loss=given.accept_loss)
+        return
+    kept = read_plan(path)
+    if run.config.waves:
+        raise StalePlan(
+            "waves are configured since the plan was made",
+            meaning="The plan knows nothing of them: all groups would move at once",
+            remedy="Make a new one: --dry-run --out FILE",
+        )
+    _same_as_planned(kept, given)
+    chosen = plan_again(estate, kept, allow_rewind=given.allow_rewind, accept_loss=given.accept_loss)
+    _show_or_act(run, estate, chosen, flags)
+
+
+def _show_or_act(run: Invocation, estate: ClusterContext, chosen: FailoverPlan, flags: FailoverFlags) -> None:
+    """One link's plan: rehearsed, written, shown or carried out."""
+    from drkit.failover.plan.failover_plan import write_plan
+    from drkit.failover.run.service import standing_obstacles
+
+    if flags.rehearse:
+        rehearse_plan(run, estate, chosen, flags.started_at)
+        return
+    if flags.out is not None:
+        write_plan(chosen, flags.out)
+    if flags.only_plan:
+        show_dry_run(run, chosen, standing_obstacles(chosen, waived=frozenset({ACCEPT_UNFENCED})))
+        return
+    _act(run, estate, chosen, yes=flags.yes, accept_unfenced=flags.accept_unfenced, started_at=flags.started_at)
+
+
+def _act(
+    run: Invocation,
+    estate: ClusterContext,
+    plan: FailoverPlan,
+    *,
+    yes: bool,
+    accept_unfenced: bool,
+    started_at: datetime,
+) -> None:
+    from drkit.failover.run.service import run_failover, standing_obstacles, without_loss_obstacles
+
+    standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
+    if run.writer.mode is OutputMode.HUMAN:
+        print_plan(run.writer.console, plan, standing, about_to_run=True)
+    at_terminal = sys.stdin.isatty()
+    asks = at_terminal and not yes and all(obstacle.waived_by in _ASKED_FOR for obstacle in standing)
+    if standing and not asks:
+        raise standing[0].refusal()
+    what = "; ".join([f"Groups move to {plan.target.alias}", *(obstacle.what for obstacle in standing)])
+    asked = confirm(run, plan.target.alias, what, yes=yes or (accept_unfenced and not at_terminal))
+    if standing:
+        accept_unfenced, plan = True, without_loss_obstacles(plan)
+    printer = StagePrinter(run.writer.log)
+    try:
+        result = run_failover(
+            estate,
+            plan,
+            accept_unfenced=accept_unfenced,
+            started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
+            watch=printer,
+        )
+    finally:
+        printer.stop()
+    finish(run, result, plan, plan_shown=True)
+
+
+def _accepted(given: str | None) -> AcceptedLoss:
+    if given is None:
+        return None
+    if given == "unknown":
+        return "unknown"
+    if not given.isdecimal():
+        raise ConfigError(
+            f"{ACCEPT_LOSS} {given!r} is neither a number of records nor the word unknown", remedy="Give one of these"
+        )
+    return int(given)
+
+
+def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
+    if to is not None or out is not None or plan is not None or dry_run:
+        raise ConfigError("--cancel goes with no other flag that asks for a failover", remedy="Give --cancel RUN alone")
+
+
+def _required(to: str | None) -> str:
+    if to is None:
+        raise ConfigError("no cluster is named", remedy="Give --to C, or --plan FILE")
+    return to
+
+
+def _check_flags(*, dry_run: bool, execute: bool, out: Path | None, plan: Path | None) -> None:
+    if dry_run and execute:
+        raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
+    if out is not None and plan is not None:
+        raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
+
+
+def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan: Path | None) -> None:
+    given = [
+        name
+        for name, there in (
+            ("--consistent", consistent),
+            ("--at or --committed-at", at is not None),
+            ("--to-earliest or --to-latest", edge is not None),
+        )
+        if there
+    ]
+    if len(given) > 1:
+        raise ConfigError(
+            f"{' and '.join(given)} exclude each other", meaning="Each says where groups go", remedy="Give one of them"
+        )
+    if consistent and plan is not None:
+        raise ConfigError(
+            "--consistent excludes --plan",
+            meaning="A plan that was made with it has the instant that it found",
+            remedy="Leave it out, or make a new plan",
+        )
+
+
+def _same_as_planned(plan: FailoverPlan, given: Given, *, one_of_several: bool = False) -> None:
+    """A plan file says it all: flags beside it may repeat what it says, and nothing else.
+
+    `one_of_several`: of a site's plan, each link of which has its part of the groups and topics.
+    """
+    mode = None if given.planned is None else Mode.PLANNED if given.planned else Mode.UNPLANNED
+    planned_at = None if plan.at is None else (plan.at.instant, plan.at.basis)
+    chosen = replace(given.selection, edge=None)
+    nothing_chosen = chosen == Selection()
+    said = {
+        "--to": given.to is None or given.to == plan.link.target,
+        "--at or --committed-at": given.at is None or (given.at.instant, given.at.basis) == planned_at,
+        "--planned/--unplanned": mode is None or mode is plan.mode,
+        "--group or --topic": nothing_chosen or (not one_of_several and chosen == replace(plan.selection, edge=None)),
+        "--to-earliest or --to-latest": given.selection.edge in {None, plan.selection.edge},
+    }
+    other = [name for name, same in said.items() if not same]
+    if other:
+        raise ConfigError(
+            f"{', '.join(other)} says something else than the plan", remedy="Leave it out, or make a new plan"
+        )

@@ -1,0 +1,53 @@
+"""`drkit reprotect`: keep the cluster failed over to as the source, and make the old primary its standby."""
+
+from __future__ import annotations
+
+import typer
+
+from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdOption, bring_back
+from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
+from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("reprotect")(reprotect)
+
+
+def reprotect(
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    cluster_id: ClusterIdOption = None,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
+    salvage_dir: SalvageOption = None,
+    engine: EngineOption = SeedEngine.MIRROR,
+    master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
+    driver_memory: MemoryOption = "1g",
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are."""
+    with command(config, output, verbose) as run:
+        bring_back(
+            run,
+            None,
+            link,
+            for_good=True,
+            dry_run=dry_run,
+            yes=yes,
+            cluster_id=cluster_id,
+            pause=False,
+            accepted={ACCEPT_SALVAGE_ONLY: accept_salvage_only},
+            salvage_dir=salvage_dir,
+            by_spark=engine is SeedEngine.SPARK,
+            master=master,
+            spark_conf=spark_conf,
+            driver_memory=driver_memory,
+        )

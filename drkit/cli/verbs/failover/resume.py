@@ -1,0 +1,123 @@
+"""`drkit resume`: take an interrupted failover or failback to its end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
+from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption
+from drkit.cli.views.failover_view import StagePrinter
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.run_outcome import asking_before_fence, cancel, confirm, finish
+from drkit.cli.wiring.site_outcome import resume_whole_site
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
+from drkit.failover.run.state_machine import next_step
+from drkit.model.errors import ConfigError
+from drkit.model.runs.journal import RunSummary
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("resume")(resume)
+
+
+def resume(
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run (default: the one that is unfinished).")
+    ] = None,
+    take_back: Annotated[
+        bool,
+        typer.Option("--cancel", help="Take the run back instead: link as it was, fence lifted; before the commit."),
+    ] = False,
+    unplanned: Annotated[
+        bool,
+        typer.Option(
+            "--unplanned",
+            help="A failback whose live cluster is gone: move groups to what is back and audited.",
+        ),
+    ] = False,
+    yes: YesOption = False,
+    accept_unfenced: AcceptUnfencedOption = False,
+    accept_salvage_only: AcceptSalvageOnlyOption = False,
+    salvage_dir: SalvageOption = None,
+    master: MasterOption = "local[*]",
+    spark_conf: SparkConfOption = None,
+    driver_memory: MemoryOption = "1g",
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again."""
+    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
+    from drkit.failover.run.rehearsal import find_rehearsal
+    from drkit.failover.run.service import resume_run
+    from drkit.failover.site.site_record import site_to_resume
+
+    with command(config, output, verbose) as run:
+        if take_back and unplanned:
+            raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
+        if take_back:
+            cancel(run, run_id, yes=yes)
+            return
+        store = run.store()
+        site = site_to_resume(store, run_id)
+        if site is not None:
+            if unplanned:
+                raise ConfigError("--unplanned is of a failback", remedy="Leave it out")
+            resume_whole_site(run, site, yes=yes, accept_unfenced=accept_unfenced, take_back=False)
+            return
+        rehearsed = None if run_id is None else find_rehearsal(store, run_id)
+        if rehearsed is not None:
+            _clean_up(run, rehearsed)
+            return
+        wanted = run_to_resume(store, run_id)
+        printer = StagePrinter(run.writer.log)
+        try:
+            with ClusterContext(run.config, store) as estate:
+                record = load_anchored_run(estate, wanted)
+                step, why = next_step(record.machine)
+                run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+                asked = False
+                if step is not None:
+                    asking_for = f"The {record.plan.kind} continues with {step.stage}"
+                    asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
+                ports = None
+                if isinstance(record.plan, FailbackPlan):
+                    ports = failback_ports(
+                        run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf
+                    )
+                asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
+                result = resume_run(
+                    estate,
+                    wanted,
+                    ports,
+                    accept_unfenced=accept_unfenced,
+                    accept_salvage_only=accept_salvage_only,
+                    watch=printer,
+                    before_fence=asking,
+                    unplanned=unplanned,
+                )
+        finally:
+            printer.stop()
+        finish(run, result, record.plan, plan_shown=False)
+
+
+def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
+    """A rehearsal isn't continued: what it left is removed."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.rehearsal import clean_up
+    from drkit.failover.run.run_document import rehearsal_document
+
+    with ClusterContext(run.config, run.store()) as estate:
+        result, plan = clean_up(estate, rehearsed)
+    reason = result.stages[-1].reason if result.stages else "it left nothing"
+    run.writer.emit(
+        rehearsal_document(result, plan, ()),
+        lambda console: console.print(f"rehearsal {result.run} {result.machine.state}: {reason}"),
+    )

@@ -1,0 +1,1 @@
+"""Clusters on this machine: the lab, the demo and drills on it."""

@@ -1,0 +1,1 @@
+"""A mirror, and how its links are doing."""

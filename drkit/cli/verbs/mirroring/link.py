@@ -1,0 +1,170 @@
+"""`drkit link pause|resume|recover|trim`: pause a link or a topic, resume, accept a recreated topic; recover epochs;
+remove filler that is visible again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
+from drkit.cli.wiring.output import OutputMode
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_state import Direction, LinkControl, TopicState
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
+
+link_app = typer.Typer(no_args_is_help=True, help="Pause and resume a link or one of its topics.")
+
+LinkArgument = Annotated[str, typer.Argument(help="The link, as source->target (quote it).", metavar="L")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic, by its name on the source.", metavar="T")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.add_typer(link_app, name="link")
+
+
+@link_app.command("pause")
+def pause_link(
+    link: LinkArgument,
+    topic: TopicOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for `drkit status`.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Pause a link, or one topic of it: the mirror obeys within a second, and after a restart too."""
+    from drkit.mirror.control import pause
+
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        control = pause(run.store(), chosen, topic, reason=reason)
+        run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
+
+
+@link_app.command("resume")
+def resume_link(
+    link: LinkArgument,
+    topic: TopicOption = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept-recreated",
+            help="With --topic: accept the recreated topic as a new one, mirrored from its start.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Resume a link, or one topic of it; partitions that are halted by a problem are tried again."""
+    from drkit.kafka.admin.cluster_admin import ClusterAdmin
+    from drkit.mirror.control import accept_recreated, resume_link
+
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        accepted = None
+        if accept:
+            if topic is None:
+                raise ConfigError("--accept-recreated needs --topic", remedy="Name the topic that was recreated")
+            clusters = run.config.clusters
+            with (
+                ClusterAdmin(chosen.id.source, clusters[chosen.id.source]) as source,
+                ClusterAdmin(chosen.id.target, clusters[chosen.id.target]) as target,
+            ):
+                accepted = accept_recreated(run.store(), chosen, topic, source=source, target=target)
+        control, cleared = resume_link(run.store(), chosen, topic)
+        document = _document(control) | {"cleared_problems": cleared, "accepted": _accepted(accepted)}
+
+        def human(console: Console) -> None:
+            _print(console, control, topic, "continues")
+            if cleared:
+                console.print(f"{cleared} problems cleared; those that still hold are found again")
+            if accepted is not None:
+                console.print(f"{accepted.topic} is mirrored from its start, as epoch {accepted.epoch}")
+
+        run.writer.emit(document, human)
+
+
+@link_app.command("recover")
+def recover_link(
+    link: LinkArgument,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """After the store was lost and rebuilt: raise the link's epoch above those in its directories."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.directory_epochs import recover_epoch
+
+    with command(config, output, verbose) as run:
+        chosen = select_links(run.config, link)[0]
+        with ClusterContext(run.config, run.store()) as estate:
+            control, changed = recover_epoch(estate, chosen.id)
+        what = f"continues above epoch {control.version}" if changed else "is above its directories already"
+        run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
+
+
+@link_app.command("trim")
+def trim_link(
+    link: LinkArgument,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """After a failover or failback: remove filler (empty records of drkit's own) that a broker shows again."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.stages.remove_filler import remove_filler
+
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        control = run.store().link_control(chosen.id)
+        if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
+            raise Refused(
+                f"link {chosen.id} is neither sealed nor reversed",
+                meaning="Its mirror removes filler by itself, and a failover what a mirror left",
+                remedy="Start `drkit mirror`",
+            )
+        with ClusterContext(run.config, run.store()) as estate:
+            found = remove_filler(estate, chosen.id, check=lambda: None)
+        for place, error in found.refused.items():
+            raise Refused(f"{place}: {error.what}", meaning=error.meaning, remedy=error.remedy) from error
+        trimmed = [str(place) for place in found.removed]
+        document = _document(control) | {"trimmed": trimmed}
+        what = f"filler is removed from {and_more(trimmed)}" if trimmed else "no filler is visible"
+        run.writer.emit(document, lambda console: console.print(f"{chosen.id.target}: {what}"))
+
+
+def _link(run: Invocation, name: str) -> Link:
+    """The configured link of that name, or the way back of one."""
+    try:
+        wanted = LinkId.parse(name)
+    except ValueError as error:
+        raise ConfigError(str(error), remedy="Write it as source->target, in quotes") from None
+    for link in select_links(run.config, None):
+        if link.id == wanted.reversed() and all(each.link().id != wanted for each in run.config.links):
+            return link.reversed()
+    return select_links(run.config, name)[0]
+
+
+def _document(control: LinkControl) -> dict[str, Any]:
+    return {
+        "link": str(control.link),
+        "direction": control.direction.value,
+        "paused_topics": sorted(control.paused_topics),
+        "reason": control.reason or None,
+        "version": control.version,
+        "changed_at": control.changed_at,
+    }
+
+
+def _accepted(state: TopicState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    return {"topic": state.topic, "epoch": state.epoch, "source_topic_id": state.source_topic_id}
+
+
+def _print(console: Console, control: LinkControl, topic: str | None, what: str) -> None:
+    console.print(f"{control.link if topic is None else f'{topic} of {control.link}'} {what}")

@@ -1,0 +1,349 @@
+"""`drkit mirror`: the mirror runtime of one link, or of all of them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.text import Text
+
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkOption,
+    OutputOption,
+    VerboseOption,
+    command,
+    set_client_logs,
+)
+from drkit.cli.wiring.output import OutputMode, Writer
+from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
+from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
+from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
+from drkit.mirror.runtime.process_tuning import serve_the_data_path
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import counted
+from drkit.observe import formatting
+
+if TYPE_CHECKING:
+    from drkit.mirror.runtime.mirror_runtime import MirrorReport
+    from drkit.observe.metrics.worker_metrics import LiveCollector
+
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 2.0
+_LINE_SECONDS = 10.0
+_SHOWN = 12
+_STYLE = {"mirroring": "bold green", "degraded": "bold red", "paused": "bold yellow", "waiting": "bold yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("mirror")(mirror)
+
+
+def mirror(
+    link: LinkOption = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="End once all that the source holds now is on the target and recorded."),
+    ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=64, help="Share the partitions among so many processes here.")
+    ] = 1,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Serve this process's Prometheus metrics at http://127.0.0.1:N/metrics (0: a free port).",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option("--metrics-host", metavar="HOST", help="Address of --metrics-port (no authentication)."),
+    ] = "127.0.0.1",
+    watchdog: Annotated[
+        float | None,
+        typer.Option(
+            "--watchdog",
+            min=0,
+            metavar="SECONDS",
+            help="End with exit code 1 when a partition that could continue has not moved for so long; 0: never "
+            "(default: 300, with --until-caught-up never).",
+        ),
+    ] = None,
+    supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order.
+
+    Several of them, here or on other machines, share a link's partitions.
+    """
+    with command(config, output, verbose, lines=True) as run:
+        if processes > 1:
+            if metrics_port is not None:
+                raise _one_port_for_many()
+            _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
+            return
+        run.links(link)  # what can't be run is said before anything is waited for
+        serve_the_data_path()
+        listener = _Listener(run.writer, _serve_metrics(run, metrics_host, metrics_port))
+        patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
+        with _logging(run), _stop_on_signals() as stop, listener.showing():
+            if supervised_by is not None:
+                end_with_parent(supervised_by, stop)
+            links = _links_to_run(run, link, stop, waits=not until_caught_up)
+            workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
+            for worker in workers:
+                worker.start()
+            wait_for(workers, stop, listener.error)
+        _end(run, workers, until_caught_up=until_caught_up)
+
+
+def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, waits: bool) -> list[Link]:
+    """The links in the direction in which they flow now; a service waits for its store."""
+    from drkit.mirror.control import link_to_run
+
+    while True:
+        try:
+            return [link_to_run(run.store(create=True), each) for each in run.links(link)]
+        except Unreachable as error:
+            if not waits:
+                raise
+            log.warning("waiting for the store: %s", error)
+            if stop.wait(_WAIT_SECONDS):
+                return []
+
+
+def _one_port_for_many() -> ConfigError:
+    return ConfigError(
+        "--metrics-port is of one process, and --processes asks for several",
+        remedy="Use `drkit serve`, which has those of all workers; or start the workers one by one, each with a port",
+    )
+
+
+def _serve_metrics(run: Invocation, host: str, port: int | None) -> LiveCollector | None:
+    """Begin to serve metrics, where that is asked for."""
+    from drkit.observe.metrics.worker_metrics import LiveCollector, serve_live
+
+    if port is None:
+        return None
+    collector = LiveCollector()
+    bound = serve_live(collector, host, port)
+    run.writer.log.print(Text(f"metrics: http://{host}:{bound}/metrics"))
+    return collector
+
+
+def _supervise(
+    run: Invocation, processes: int, link: str | None, watchdog: float | None, *, until_caught_up: bool
+) -> None:
+    """Run so many children; their configuration is checked first, once."""
+    run.links(link)
+    run.store(create=True)  # created or brought up to date by one process
+    arguments = ["--output", run.writer.mode.value]
+    if run.config_path is not None:
+        arguments += ["--config", str(run.config_path)]
+    if link is not None:
+        arguments += ["--link", link]
+    if until_caught_up:
+        arguments.append("--until-caught-up")
+    if watchdog is not None:
+        arguments += ["--watchdog", str(watchdog)]
+    if run.verbose:
+        arguments.append("--verbose")
+    with _stop_on_signals() as stop:
+        code = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
+    if code is not ExitCode.OK:
+        run.exit(code)
+
+
+class _Worker(threading.Thread):
+    """One link's runtime on a thread of its own; the main thread stays free for signals."""
+
+    def __init__(
+        self,
+        run: Invocation,
+        link: Link,
+        listener: _Listener,
+        stop: threading.Event,
+        watchdog_seconds: float | None,
+        *,
+        until_caught_up: bool,
+    ) -> None:
+        from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+
+        super().__init__(name=f"drkit-mirror-{link.id}", daemon=True)
+        self.link = link
+        self.report: MirrorReport | None = None
+        self.error: Exception | None = None
+        self._runtime = MirrorRuntime(run.config, link, run.store(), watchdog_seconds=watchdog_seconds)
+        self._listener = listener
+        self._stop_event = stop
+        self._until_caught_up = until_caught_up
+
+    @property
+    def stuck(self) -> DrkitError | None:
+        """Why the watchdog ends it; None: it does not."""
+        return self._runtime.stuck
+
+    def run(self) -> None:
+        """Run until the end; an error is said at once, the other links continue. A service waits for its store."""
+        try:
+            while True:
+                try:
+                    self.report = self._runtime.run(self._until_caught_up, self._stop_event, self._listener.tell)
+                except Unreachable as error:
+                    if self._until_caught_up:
+                        raise
+                    log.warning("%s can't begin: %s", self.link.id, error)
+                    if self._stop_event.wait(_WAIT_SECONDS):
+                        return
+                else:
+                    return
+        except DrkitError as error:
+            self.error = error
+            self._listener.error(self.link.id, error)
+        except Exception as error:  # noqa: BLE001 - raised again on the main thread
+            self.error = error
+
+
+def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
+    """Turn how the links ended into the exit code."""
+    for worker in workers:
+        if worker.error is not None:
+            if isinstance(worker.error, DrkitError):
+                run.exit(worker.error.exit_code)  # it was said when it happened
+            raise worker.error
+    reports = [worker.report for worker in workers if worker.report is not None]
+    if until_caught_up and any(report.halted or report.purged or not report.caught_up for report in reports):
+        for report in reports:
+            for problem in report.halted:
+                where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+                run.writer.log.print(Text(f"{report.link.id} {where} stands still: {problem.reason}. {problem.remedy}"))
+            for problem in report.purged:
+                run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
+            if not report.caught_up:
+                run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
+        run.exit(ExitCode.FAILED)
+
+
+class _Listener:
+    """Writes what the runtimes tell: one JSON object a line, or a live picture (lines where there is no terminal)."""
+
+    def __init__(self, writer: Writer, metrics: LiveCollector | None = None) -> None:
+        self._writer = writer
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._last: dict[LinkId, ProgressEvent] = {}
+        self._said: dict[LinkId, float] = {}
+        self._live: Live | None = None
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show the picture while the mirror runs."""
+        if self._writer.mode is OutputMode.JSON or not self._writer.log.is_terminal:
+            yield
+            return
+        with Live(console=self._writer.log, auto_refresh=False, transient=True) as self._live:
+            yield
+
+    def tell(self, event: MirrorEvent) -> None:
+        """Take an event of any link."""
+        from drkit.observe.metrics.worker_metrics import LiveLink
+
+        if self._metrics is not None and isinstance(event, ProgressEvent):
+            self._metrics.update(LiveLink(str(event.link), event.numbers(), event.watermarks))
+        with self._lock:
+            if self._writer.mode is OutputMode.JSON:
+                self._writer.line(event.document())
+            elif isinstance(event, ProgressEvent):
+                self._last[event.link] = event
+                if self._live is not None:
+                    self._live.update(Group(*(_picture(each) for each in self._last.values())), refresh=True)
+                elif event.at.timestamp() - self._said.get(event.link, 0.0) >= _LINE_SECONDS:
+                    self._said[event.link] = event.at.timestamp()
+                    self._writer.log.print(_headline(event))
+            elif isinstance(event, DoneEvent):
+                self._writer.log.print(
+                    Text(f"{event.link}: ended in order, {counted(event.records, 'record')} mirrored")
+                )
+
+    def error(self, link: LinkId, error: DrkitError) -> None:
+        """Say how a link's runtime ended."""
+        with self._lock:
+            if self._writer.mode is OutputMode.JSON:
+                self._writer.line({"type": "error", "link": str(link), "error": error_body(error)})
+            replace(self._writer, mode=OutputMode.HUMAN).error(error)
+
+
+def _headline(event: ProgressEvent) -> Text:
+    line = Text.assemble((str(event.link), "bold"), "  ", (event.state, _STYLE.get(event.state, "bold")))
+    line.append(f"  {event.records:,} records, {event.records_per_second:,.0f}/s, ")
+    line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {len(event.watermarks)} partitions")
+    if event.latency is not None:
+        line.append(f"\n  end to end: {formatting.latency(event.latency)}", "dim")
+    if event.reason:
+        line.append(f"\n  {event.reason}", "yellow")
+    return line
+
+
+def _picture(event: ProgressEvent) -> RenderableType:
+    worst = sorted((w for w in event.watermarks if w.lag_records), key=lambda watermark: -watermark.lag_records)
+    lines = [
+        Text(f"  {w.tp}  {w.source_through:,} of {w.source_end:,}, {w.lag_records:,} behind", "dim")
+        for w in worst[:_SHOWN]
+    ]
+    return Group(_headline(event), *lines)
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; a second signal ends the process the hard way."""
+    stop = threading.Event()
+
+    def handler(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def _logging(run: Invocation) -> Iterator[None]:
+    """Send drkit's log to stderr; the clients' own logs only with --verbose."""
+    handler = RichHandler(console=_log_console(run), show_path=run.verbose, markup=False)
+    drkit_log = logging.getLogger("drkit")
+    drkit_log.addHandler(handler)
+    drkit_log.setLevel(logging.DEBUG if run.verbose else logging.INFO)
+    set_client_logs(verbose=run.verbose)
+    try:
+        yield
+    finally:
+        drkit_log.removeHandler(handler)
+
+
+def _log_console(run: Invocation) -> Console:
+    return run.writer.log

@@ -1,0 +1,311 @@
+"""`drkit translate`: translates source positions to the target, each with its certainty.
+
+The answer comes from the store; both clusters are asked whether it still holds. What can't be seen isn't called exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
+from drkit.mapping import Translator
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.link_state import Direction
+from drkit.model.offsets import Certainty, Translation
+from drkit.model.topology import Link, TopicPartition
+
+if TYPE_CHECKING:
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.observe.status import ClusterLogEnds
+
+_NAMED = 20  # so many known names are listed in an error
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedPosition:
+    """A position on a link's source, its group (None: of no group), and its translation."""
+
+    link: Link
+    group: str | None
+    tp: TopicPartition
+    translation: Translation
+    captured_at: datetime | None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("translate")(translate)
+
+
+def translate(
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="G", help="Captured positions of this group (repeatable)."),
+    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="Captured positions of all groups.")] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="T", help="The source's topic, as t or t:0,1 (repeatable)."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="P", min=0, help="The partition, where --topic names none.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", metavar="N", min=0, help="The source offset (the next record to read).")
+    ] = None,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Translate a source position to the target: a group's captured positions, or any offset."""
+    with command(config, output, verbose) as run:
+        selectors = _selectors(topic or (), partition)
+        if group or all_groups:
+            if group and all_groups:
+                raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
+            if offset is not None:
+                raise ConfigError(
+                    "--offset doesn't go with groups: their captured positions are translated",
+                    remedy="Leave out --offset, or give only --topic, --partition and --offset",
+                )
+            positions = _of_groups(run, _links(run, link), frozenset(group or ()), selectors)
+        else:
+            tps, wanted = _offset_arguments(selectors, offset)
+            positions = _of_offset(run, _links(run, link), tps, wanted)
+        run.writer.emit(
+            {"positions": [_document(position) for position in positions]}, lambda console: _print(console, positions)
+        )
+
+
+def _selectors(topics: Sequence[str], partition: int | None) -> list[TopicSelector]:
+    selectors = [parse_topic_selector(text) for text in topics]
+    if partition is None:
+        return selectors
+    if not selectors:
+        raise ConfigError("--partition is given without --topic", remedy="Name the topic: --topic T --partition P")
+    twice = next((selector for selector in selectors if selector.partitions), None)
+    if twice is not None:
+        raise ConfigError(
+            f"--partition {partition} and --topic {twice} both name partitions", remedy="Use one way or the other"
+        )
+    return [TopicSelector(selector.topic, (partition,)) for selector in selectors]
+
+
+def _offset_arguments(selectors: Sequence[TopicSelector], offset: int | None) -> tuple[list[TopicPartition], int]:
+    if not selectors and offset is None:
+        raise ConfigError(
+            "nothing to translate is named",
+            remedy="Give --group G (or --all-groups), or --topic T --partition P --offset N",
+        )
+    if not selectors:
+        raise ConfigError("--offset is given without --topic", remedy="Give --topic T --partition P --offset N")
+    if offset is None:
+        raise ConfigError(
+            "--topic is given without --offset", remedy="Add --offset N, or --group G for a group's positions there"
+        )
+    bare = next((selector for selector in selectors if not selector.partitions), None)
+    if bare is not None:
+        raise ConfigError(
+            f"no partition of {bare.topic} is named", remedy=f"Add --partition P, or write --topic {bare.topic}:0,1"
+        )
+    named = {TopicPartition(each.topic, number) for each in selectors for number in each.partitions}
+    return sorted(named), offset
+
+
+def _links(run: Invocation, selected: str | None) -> list[Link]:
+    """The links named, and the way back of those that are reversed: data flows there now."""
+    found = []
+    for link in run.links(selected):
+        found.append(link)
+        control = run.store().link_control(link.id)
+        if control is not None and control.direction is Direction.REVERSED:
+            found.append(link.reversed())
+    return found
+
+
+def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) -> Translator:
+    """Of a link; heeds what both clusters show now of these partitions (of the source): where their logs begin and end,
+    whether their topics are those that were mirrored, and what no mirror that runs would tell.
+
+    Raises:
+        Refused: a recovery of the store was interrupted.
+    """
+    from drkit.lag.problems_now import LinkRecord, LogsSeen, made_anew, problems_now
+    from drkit.observe.status import ClusterLogEnds, logs_by_source, observing
+    from drkit.state_topic.guard import check_recovered
+    from drkit.store.workers import live_workers
+
+    store, at = run.store(), now()
+    check_recovered(store, link)
+    control, lease = store.link_control(link.id), store.lease(f"mirror:{link.id}")
+    by_store = store.time()
+    running = (lease is not None and lease.expires_at > by_store) or any(live_workers(store, link.id, by_store))
+    flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    topics = store.topic_states(link.id)
+    problems = store.problems(link.id)
+    translator = Translator(store, link.id)
+    there = {TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps}
+    with observing(run.config, None) as clusters:
+        target = ClusterLogEnds(reason="it was not asked")
+
+        def look() -> dict[TopicPartition, tuple[int, int]]:
+            nonlocal target
+            target = _look(clusters, link.id.target, there)
+            return logs_by_source(link, target.start, target.end)
+
+        translator.observe_target(look)
+        if target.reason is not None:
+            translator.heed_silence(target.reason)
+        marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
+        source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
+        record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
+        logs = LogsSeen(
+            source.start,
+            target.start,
+            source.ids if source.reachable else None,
+            target.ids if target.reachable else None,
+        )
+        seen = problems_now(clusters, store, record, logs, problems, at)
+        # where clients work on the target by now, a topic that they made anew is no fault; but no row is of it
+        anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
+    translator.heed_problems([*seen.problems, *anew], seen.unseen)
+    return translator
+
+
+def _look(clusters: Clusters, alias: str, tps: Collection[TopicPartition]) -> ClusterLogEnds:
+    """What a cluster shows of some partitions, by its own names; a topic that drkit may not see isn't known."""
+    from drkit.observe.status import ClusterLogEnds
+
+    try:
+        admin = clusters.admin(alias, may_be_gone=True)
+        topics = admin.topics({tp.topic for tp in tps}, denied=set())
+        starts, ends = admin.start_offsets(tps, partial=True), admin.log_ends(tps, partial=True)
+    except DrkitError as error:
+        return ClusterLogEnds(reason=str(error))
+    return ClusterLogEnds(starts, ends, ids={info.name: info.topic_id for info in topics.values()})
+
+
+def _of_groups(
+    run: Invocation, links: Sequence[Link], wanted: frozenset[str], selectors: Sequence[TopicSelector]
+) -> list[TranslatedPosition]:
+    """The captured positions of the groups named (none: all of them).
+
+    Raises:
+        Refused: no position of a group named is captured, or none on the topics named.
+    """
+    store = run.store()
+    known: set[str] = set()
+    seen: set[str] = set()
+    positions = []
+    for link in links:
+        held = store.group_positions(link.id)
+        translator = _translator(run, link, {captured.tp for captured in held})
+        for captured in held:
+            known.add(captured.group)
+            if wanted and captured.group not in wanted:
+                continue
+            if selectors and not any(selector.covers(captured.tp) for selector in selectors):
+                continue
+            seen.add(captured.group)
+            answer = translator.translate(captured.tp, captured.offset)
+            positions.append(TranslatedPosition(link, captured.group, captured.tp, answer, captured.captured_at))
+    missing = sorted(wanted - known)
+    if missing:
+        raise Refused(
+            f"no position of group {', '.join(map(repr, missing))} is captured on {_names(link.id for link in links)}",
+            meaning="The group never committed there, isn't covered by the link's `groups`, or no mirror has run since",
+            remedy=f"Known groups: {_names(sorted(known))}",
+        )
+    elsewhere = sorted(wanted - seen)
+    if elsewhere:
+        raise Refused(
+            f"group {', '.join(map(repr, elsewhere))} has no captured position on {_names(selectors)}",
+            remedy="Leave out --topic to see where it has some",
+        )
+    return positions
+
+
+def _of_offset(
+    run: Invocation, links: Sequence[Link], tps: Sequence[TopicPartition], offset: int
+) -> list[TranslatedPosition]:
+    """The same source offset on each partition, on every link that carries its topic.
+
+    Raises:
+        Refused: no link carries a topic.
+    """
+    store = run.store()
+    positions = []
+    for tp in tps:
+        carrying = [link for link in links if link.covers_topic(tp.topic)]
+        if not carrying:
+            raise Refused(
+                f"no topic {tp.topic!r} is mirrored on {_names(link.id for link in links)}",
+                meaning="The name is the source's; the link's `topics` and `exclude_topics` decide",
+                remedy=f"Topics recorded: {_names(sorted({t for link in links for t in store.topic_states(link.id)}))}",
+            )
+        positions += [
+            TranslatedPosition(link, None, tp, _translator(run, link, [tp]).translate(tp, offset), None)
+            for link in carrying
+        ]
+    return positions
+
+
+def _names(names: Iterable[object]) -> str:
+    listed = [str(name) for name in names]
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more if listed else "none"
+
+
+def _document(position: TranslatedPosition) -> dict[str, Any]:
+    answer = position.translation
+    return {
+        "link": str(position.link.id),
+        "group": position.group,
+        "topic": position.tp.topic,
+        "target_topic": position.link.target_topic(position.tp.topic),
+        "partition": position.tp.partition,
+        "source_offset": answer.source_offset,
+        "target_offset": answer.target_offset,
+        "translation": answer.certainty.value,
+        "reason": answer.reason,
+        "reread": answer.reread,
+        "skipped": answer.skipped,
+        "captured_at": position.captured_at,
+    }
+
+
+def _print(console: Console, positions: Sequence[TranslatedPosition]) -> None:
+    if not positions:
+        console.print("No position of any group is captured yet.")
+        return
+    several = len({position.link.id for position in positions}) > 1
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in (*(("link",) if several else ()), "group", "partition"):
+        table.add_column(name)
+    table.add_column("source offset", justify="right")
+    table.add_column("target offset", justify="right")
+    table.add_column("translation")
+    for position in positions:
+        answer = position.translation
+        exact = answer.certainty is Certainty.EXACT
+        table.add_row(
+            *((str(position.link.id),) if several else ()),
+            position.group or "-",
+            str(position.tp),
+            str(answer.source_offset),
+            "?" if answer.target_offset is None else str(answer.target_offset),
+            Text("exact", "green") if exact else Text(f"{answer.certainty.value}: {answer.reason}", "yellow"),
+        )
+    console.print(table)

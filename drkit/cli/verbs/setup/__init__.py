@@ -1,0 +1,1 @@
+"""Before there is a mirror: the configuration, the store, the jars."""

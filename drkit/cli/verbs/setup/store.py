@@ -1,0 +1,279 @@
+"""`drkit store`: the store. `recover` fills a new one from the copy that a target cluster keeps.
+
+Its copies in files are in `store_copies.py`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from drkit.cli.verbs.setup import store_copies
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.output import OutputMode
+from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
+from drkit.model.clock import iso
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link
+from drkit.model.wording import counted
+
+if TYPE_CHECKING:
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.state_topic.link_copy import LinkCopy
+    from drkit.state_topic.recovery import Recovered
+    from drkit.store.api import Store
+
+MIRROR = "drkit mirror --link LINK"
+MOVE_AGAIN = "drkit failover --to TARGET --unplanned --accept-unfenced --link LINK GROUPS"
+OPEN_TARGET = "drkit fence --lift --cluster TARGET --yes --link LINK"
+_SHOWN = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    store = typer.Typer(
+        name="store",
+        help="Back up and restore the store; refill a lost one from the copy that a target cluster keeps.",
+        no_args_is_help=True,
+    )
+    store.callback()(_about)
+    store.command("recover")(recover)
+    store_copies.register(store)
+    app.add_typer(store)
+
+
+def _about() -> None:
+    """Copy and recover the store."""
+
+
+def recover(
+    cluster: Annotated[
+        str, typer.Option("--from", metavar="CLUSTER", help="The cluster mirrored to, which keeps a copy.")
+    ],
+    from_logs: Annotated[
+        bool,
+        typer.Option(
+            "--from-logs",
+            help="There is no copy: take links that preserve offsets from what both clusters hold, conservatively.",
+        ),
+    ] = False,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fill a new, empty store from the copy of its links' state that the target cluster keeps.
+
+    Says up to when the copy was written, what it proves exactly, what is conservative and what no copy holds; and the
+    command that leads on. Refused where the store holds data of these links.
+    """
+    from drkit.kafka.admin.clusters import Clusters
+    from drkit.state_topic.recovery import MISSING, fill
+
+    with command(config, output, verbose) as run:
+        links = _links_of(run, cluster, run.links(link), from_logs=from_logs)
+        with Clusters(run.config.clusters) as clusters:
+            if from_logs:
+                found = _from_logs(run, links, clusters)
+            else:
+                copies = _copies(run, links, clusters)
+                _check_no_mirror(links, clusters)
+                store = _empty_store(run, links)
+                found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
+            ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
+        run.writer.emit(
+            {"from": cluster, "links": [_document(*each) for each in zip(found, ways, strict=True)]}
+            | {"missing": list(MISSING)},
+            lambda console: _print(console, found, ways),
+        )
+
+
+def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[Recovered]:
+    """Without a copy: refused where there is one, for it says more."""
+    from drkit.state_topic.from_logs import answering, fill_from_logs
+    from drkit.state_topic.link_copy import read_copy
+
+    sides = []
+    for each in links:
+        source, target = (
+            answering(clusters.admin(alias, may_be_gone=True)) for alias in (each.id.source, each.id.target)
+        )
+        if target is not None:
+            copy = read_copy(each, run.config.clusters[each.id.target], target)
+            if copy is not None and copy.topics:
+                raise Refused(
+                    f"{each.id.target} has a copy of the state of {each.id}",
+                    meaning="It says more than the logs alone, group positions above all. Nothing was created",
+                    remedy=f"drkit store recover --from {each.id.target} --link '{each.id}', without --from-logs; "
+                    f"where that copy is not to be used: delete topic {copy.topic} first",
+                )
+        sides.append((each, target, source))
+    store = _empty_store(run, links)
+    return [fill_from_logs(store, each, target, source) for each, target, source in sides]
+
+
+def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs: bool) -> list[Link]:
+    if cluster not in run.config.clusters:
+        known = ", ".join(sorted(run.config.clusters))
+        raise ConfigError(f"--from: no cluster {cluster!r} is configured", remedy=f"Known clusters: {known}")
+    found = [each for each in links if each.id.target == cluster or (from_logs and each.id.source == cluster)]
+    if not found:
+        raise ConfigError(
+            f"--from: no link leads to {cluster}",
+            meaning="A copy of a link's state is on its target",
+            remedy=f"Name the target of a link: {', '.join(str(each.id) for each in links)}",
+        )
+    return found
+
+
+def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[tuple[Link, LinkCopy]]:
+    """The copies of all links, read before anything is created."""
+    from drkit.state_topic.link_copy import read_copy
+    from drkit.state_topic.records import state_topic
+
+    found, without = [], []
+    for each in links:
+        copy = read_copy(each, run.config.clusters[each.id.target], clusters.admin(each.id.target))
+        if copy is None or not copy.topics:
+            without.append(each)
+        else:
+            found.append((each, copy))
+    if without:
+        first = without[0]
+        others = [each.id for each, _ in found]
+        raise Refused(
+            f"{first.id.target} has no copy of the state of {first.id}: there is no record in topic "
+            f"{state_topic(first)}",
+            meaning="Its name follows from the link's clusters and topic patterns: with other patterns it is another. "
+            "Nothing was created",
+            remedy="Put `topics` and `exclude_topics` of the link back to what they were. Where there is no copy: "
+            "--from-logs takes a link that preserves offsets from what both clusters hold"
+            + (f". The others alone: --link '{others[0]}'" if others else ""),
+        )
+    return found
+
+
+def _check_no_mirror(links: Sequence[Link], clusters: Clusters) -> None:
+    """Raise `Refused` where a mirror of a link is running: it has a store, and that is not the one to be filled."""
+    from drkit.state_topic.other_store import mirrors_of_any_store
+
+    for link in links:
+        if found := mirrors_of_any_store(clusters.groups(link.id.target), link):
+            raise Refused(
+                f"a mirror of {link.id} is running: {found[0]}",
+                meaning="Its store is not lost; this configuration names another one (store.url). With two stores "
+                "the mirror would continue after a failover. Nothing was created",
+                remedy="Name the mirror's store in store.url. Where that is really gone: stop the mirror, then run "
+                "this again",
+            )
+
+
+def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:
+    from drkit.state_topic.recovery import has_data
+
+    store = run.store(create=True, recorded=False)  # the copy stays as it is until all of it is read back
+    for link in links:
+        if has_data(store, link):
+            raise Refused(
+                f"the store holds data of {link.id}",
+                meaning="A recovery fills a new store; it never overwrites one. Nothing was changed",
+                remedy="If that store is damaged, move it away first (SQLite: rename the file; Cassandra: name another "
+                "keyspace in store.url), then run this again",
+            )
+    return store
+
+
+def _answers(clusters: Clusters, alias: str) -> bool:
+    from drkit.state_topic.from_logs import answering
+
+    return answering(clusters.admin(alias, may_be_gone=True)) is not None
+
+
+def way_on(found: Recovered, *, source_answers: bool) -> WayOut:
+    """The commands to run after a store was recovered."""
+    ids = found.link.id
+    control = found.control
+    groups = " ".join(f"--group {shlex.quote(name)}" for name in found.group_names)
+    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+        by = f"run {control.run}, whose journal is lost" if control.run else "an operator"
+        moves = (MOVE_AGAIN,) if groups else ()
+        which = "the first command moves groups, the second" if groups else "this command"
+        costs = (
+            f"the link is {control.direction} by {by}: where clients use TARGET already, nothing is to be done. Else "
+            f"{which} opens TARGET to clients"
+        )
+        way = WayOut((*moves, OPEN_TARGET), None, costs)
+    elif source_answers:
+        way = WayOut((MIRROR,), None, "nothing: what landed on TARGET since is compared with SOURCE")
+    else:
+        way = WayOut((FAIL_OVER,), None, "groups beyond what is proven read some records again; the loss is not known")
+    way = way.filled("RUN", str(ids), ids.source, ids.target)
+    return replace(way, commands=tuple(command.replace("GROUPS", groups) for command in way.commands))
+
+
+def _document(found: Recovered, way: WayOut) -> dict[str, Any]:
+    control = found.control
+    return {
+        "link": str(found.link.id),
+        "basis": found.basis,
+        "copy": found.copy or None,
+        "written_at": found.written_at,
+        "direction": (control.direction if control is not None else Direction.ACTIVE).value,
+        "control_version": None if control is None else control.version,
+        "run": None if control is None else control.run,
+        "topics": found.topics,
+        "partitions": found.partitions,
+        "mapping_rows": found.rows,
+        "groups": len(found.group_names),
+        "positions": found.positions,
+        "left_out": [
+            {"topic": each.topic, "partition": each.partition, "reason": each.reason} for each in found.left_out
+        ],
+        "conservative": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "source_offset": each.source_offset,
+                "target_offset": each.target_offset,
+                "target_end": each.target_end,
+                "reason": each.reason,
+            }
+            for each in found.conservative
+        ],
+        "next": {"commands": list(way.commands), "costs": way.costs},
+    }
+
+
+def _print(console: Console, found: Sequence[Recovered], ways: Sequence[WayOut]) -> None:
+    from drkit.state_topic.recovery import MISSING
+
+    for each, way in zip(found, ways, strict=True):
+        what = (
+            f"{counted(each.topics, 'topic')}, {counted(each.partitions, 'partition')}, "
+            f"{counted(each.rows, 'mapping row')}, {counted(len(each.group_names), 'group')}"
+        )
+        basis = each.copy or "what both clusters hold: all of it is conservative"
+        console.print(f"[bold]{escape(str(each.link.id))}[/] recovered from {escape(basis)}: {what}", soft_wrap=True)
+        if each.written_at is not None:
+            console.print(f"  the copy was written up to {iso(each.written_at)}")
+        for out in each.left_out[:_SHOWN]:
+            where = out.topic if out.partition is None else f"{out.topic}:{out.partition}"
+            console.print(f"  [yellow]left out[/] {escape(where)}: {escape(out.reason)}", soft_wrap=True)
+        for doubt in each.conservative[:_SHOWN]:
+            where = f"{doubt.topic}:{doubt.partition}"
+            console.print(f"  [yellow]conservative[/] {escape(where)}: {escape(doubt.reason)}", soft_wrap=True)
+        more = max(0, len(each.left_out) - _SHOWN) + max(0, len(each.conservative) - _SHOWN)
+        if more:
+            console.print(f"  … and {more:,} more: --output json lists all")
+        console.print(f"  [bold]do:[/] {escape('; then '.join(way.commands))}", soft_wrap=True)
+        console.print(f"  {escape(way.costs)}", soft_wrap=True)
+    console.print("Not in any copy:")
+    for missing in MISSING:
+        console.print(f"  {escape(missing)}", soft_wrap=True)

@@ -1,0 +1,185 @@
+"""Plans and runs of a site, as people see them: a line for each link, then what they come to together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+
+from drkit.cli.views.failover_view import STAGE_MARKS, print_evidence
+from drkit.cli.views.positions_view import print_positions
+from drkit.failover.run.state_machine import State
+from drkit.model.clock import iso
+from drkit.model.wording import and_more, counted
+
+if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.run.journal.journal import StageRecord
+    from drkit.failover.run.runner import RunResult
+    from drkit.failover.run.state_machine import Loss
+    from drkit.failover.site.site_plan import SitePlan
+    from drkit.failover.site.site_run import LinkResult, SiteResult
+    from drkit.model.topology import LinkId
+
+
+def print_site_plan(
+    console: Console,
+    plan: SitePlan,
+    standing: Sequence[tuple[LinkId | None, Obstacle]] = (),
+    *,
+    about_to_run: bool = False,
+) -> None:
+    """The links with what each moves and would lose, what other links see of it, and what stands in the way.
+
+    `about_to_run`: the flags that it needs were given, or are asked for.
+    """
+    from drkit.failover.site.site_plan import warnings_of
+
+    title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
+    console.print(Rule(title, align="left", style="dim"))
+    console.print(f"[dim]how[/]  {escape(_how(plan))}")
+    _links(console, plan)
+    if plan.waves:
+        _waves(console, plan)
+    positions = [position for each in plan.plans for position in each.positions]
+    print_positions(console, sorted(positions, key=attrgetter("group", "topic", "partition")))
+    for warning in warnings_of(plan):
+        console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
+    for each in plan.plans:
+        for warning in each.warnings:
+            console.print(f"[yellow]![/] {escape(f'{each.link}: {warning}')}", soft_wrap=True)
+    for other in plan.others:
+        console.print(f"[dim]·[/] {escape(f'{other.link}: {other.effect}')}", soft_wrap=True)
+    for link, obstacle in standing:
+        whose = "" if link is None else f"{link}: "
+        console.print(f"[red]✗[/] {escape(whose + obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
+    if not about_to_run:
+        shown = {obstacle for _, obstacle in standing}
+        every = [*plan.obstacles, *(obstacle for each in plan.plans for obstacle in each.obstacles)]
+        needs = sorted({each.waived_by for each in every if each.waived_by and each not in shown})
+        if needs:
+            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+
+
+def print_site_result(
+    console: Console, result: SiteResult, missed: Sequence[str] = (), unproven: Sequence[str] = ()
+) -> None:
+    """Where each link stands, and the evidence of all together."""
+    style = "bold green" if result.error is None and result.state is State.CLOSED else "bold yellow"
+    title = f"[{style}]{result.plan.kind} of {counted(len(result.links), 'link')} {result.state}[/]"
+    console.print(Rule(f"{title}  [dim]run {result.run}[/]", align="left", style="dim"))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("link", "state", "positions", "run"):
+        table.add_column(name, justify="right" if name == "positions" else "left", no_wrap=name == "run")
+    for each in result.links:
+        verified = None if each.result is None else each.result.machine.facts.verified
+        run = "" if each.result is None else each.result.run
+        table.add_row(escape(str(each.link)), _where(each), "-" if verified is None else f"{verified:,}", run)
+    console.print(table)
+    print_evidence(console, result.evidence, missed, unproven)
+    for each in result.links:
+        endpoint = None if each.result is None else each.result.machine.facts.endpoint
+        if endpoint and result.error is None:
+            console.print(f"clients     [bold]{escape(endpoint)}[/] ({result.plan.to})")
+            break
+
+
+def print_site_rehearsal(
+    console: Console, plan: SitePlan, results: Sequence[RunResult], standing: Sequence[tuple[LinkId | None, Obstacle]]
+) -> None:
+    """What rehearsals of all links found, and what a real run would be refused for now."""
+    print_site_plan(console, plan, about_to_run=True)
+    for each, result in zip(plan.plans, results, strict=True):
+        style = "bold green" if result.error is None else "bold yellow"
+        rto = result.evidence.rto_seconds
+        took = "" if rto is None else f"  from launch to verified {rto:.1f} s [dim](no fence, no drain)[/]"
+        console.print(
+            f"[{style}]rehearsal {result.machine.state}[/]  {escape(str(each.link))}{took}  [dim]run {result.run}[/]",
+            soft_wrap=True,
+        )
+    for link, obstacle in standing:
+        whose = "" if link is None else f"{link}: "
+        console.print(
+            f"[red]✗[/] a real run is refused now: {escape(whose + obstacle.what)}\n  [bold]do:[/] "
+            f"{escape(obstacle.remedy)}"
+        )
+
+
+class SitePrinter:
+    """Shows stages of all links as they end, on stderr. Called from any thread."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+
+    def __call__(self, link: LinkId, stage: str, record: StageRecord | None, _text: str) -> None:
+        """One thing that happened to a stage of a link."""
+        if record is None:
+            return
+        mark, style = STAGE_MARKS[record.outcome]
+        with self._lock:
+            self._console.print(
+                f"[{style}]{mark}[/] {escape(str(link))} [bold]{stage:<10}[/]{escape(record.reason)} "
+                f"[dim]{record.seconds:.1f} s[/]",
+                soft_wrap=not self._console.is_terminal,
+            )
+
+
+def _links(console: Console, plan: SitePlan) -> None:
+    """What each link moves and would lose."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("link")
+    for name in ("groups", "positions", "expected loss"):
+        table.add_column(name, justify="right")
+    table.add_column("source")
+    for each in plan.plans:
+        groups = {position.group for position in each.placed}
+        table.add_row(
+            escape(str(each.link)), f"{len(groups):,}", f"{len(each.placed):,}", _loss(each.loss), _source(each)
+        )
+    console.print(table)
+
+
+def _waves(console: Console, plan: SitePlan) -> None:
+    """The groups of each wave, and what is done after it."""
+    assignment = plan.assignment
+    for number, wave in enumerate(plan.waves):
+        groups = sorted({group for link in plan.links for group in assignment.groups(link).get(number, ())})
+        then = [f"call {command[0]}" for command in wave.after]
+        then += [f"wait {wave.pause_seconds:g} s"] if wave.pause_seconds else []
+        after = f"; then {', '.join(then)}" if then else ""
+        words = f"wave {wave.name}: {and_more(groups) or 'no group'}{after}"
+        console.print(f"[dim]{number + 1:>2}[/]  {escape(words)}", soft_wrap=True)
+
+
+def _how(plan: SitePlan) -> str:
+    first = plan.plans[0]
+    if first.cut is not None:
+        return f"{plan.mode}, consistent over all links: every topic is complete up to {iso(first.cut.instant)}"
+    if first.at is not None:
+        what = "groups as they stood at" if first.at.by_commits else "at"
+        return f"{plan.mode}, {what} {first.at.local} [{first.at.timezone}] = {iso(first.at.instant)}"
+    return f"{plan.mode}, by mapping"
+
+
+def _loss(loss: Loss) -> str:
+    if loss.records is None:
+        return "[bold yellow]not known[/]"
+    style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
+    return f"[{style}]{counted(loss.records, 'record')}{' or more' if loss.lower_bound else ''}[/]"
+
+
+def _source(plan: FailoverPlan) -> str:
+    return "[green]answers[/]" if plan.source.reachable else "[bold red]unreachable[/]"
+
+
+def _where(link: LinkResult) -> str:
+    if link.elsewhere is not None:
+        return f"[dim]left alone: {escape(link.elsewhere)}[/]"
+    return f"[green]{link.state}[/]" if link.state is State.CLOSED else f"[yellow]{link.state}[/]"

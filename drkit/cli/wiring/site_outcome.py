@@ -1,0 +1,212 @@
+"""What verbs do with a run of several links: show its plan, ask, act, end with the right exit code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drkit.cli.views.site_view import SitePrinter, print_site_plan, print_site_rehearsal, print_site_result
+from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.run_outcome import confirm
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.wording import counted
+
+if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import AcceptedLoss
+    from drkit.failover.plan.planner import PlanRequest
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.choose_links import ChosenLinks
+    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_plan import SitePlan
+    from drkit.failover.site.site_run import SiteResult
+
+_ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
+"""Obstacles that somebody at a terminal is asked about, together with the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverFlags:
+    """What a failover was told besides what it moves. `only_plan`: show (and write) the plan, and stop."""
+
+    yes: bool
+    accept_unfenced: bool
+    only_plan: bool
+    out: Path | None
+    rehearse: bool
+    started_at: datetime
+
+
+def read_if_site_plan(path: Path) -> SitePlan | None:
+    """The site's plan in a plan file; None: it holds one link's.
+
+    Raises:
+        ConfigError: it can't be read, is damaged, or was changed after it was written.
+    """
+    from drkit.failover.plan.failover_plan import plan_file
+    from drkit.failover.site.site_plan import FORMAT, read_site_plan
+
+    body = plan_file(path)
+    return read_site_plan(path, body) if body.get("format") == FORMAT else None
+
+
+def fail_over_site(
+    run: Invocation, estate: ClusterContext, request: PlanRequest, links: ChosenLinks, flags: FailoverFlags
+) -> None:
+    """Plan several links, and carry the plan out or show it."""
+    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_plan import write_site_plan
+    from drkit.failover.site.site_planner import make_site_plan
+
+    if request.mirrormaker:
+        raise ConfigError(
+            "--positions-from mm2:ALIAS is of one link: the alias is MirrorMaker 2's name of its source",
+            remedy="Leave the alias out, or name one link with --link",
+        )
+    with SiteContext(estate, links.links) as site:
+        plan = make_site_plan(site, request, links.left_out)
+        if flags.rehearse:
+            _rehearse(run, site, plan, flags)
+            return
+        if flags.out is not None:
+            write_site_plan(plan, flags.out)
+        _act(run, site, plan, flags)
+
+
+def apply_site_plan(
+    run: Invocation,
+    estate: ClusterContext,
+    kept: SitePlan,
+    flags: FailoverFlags,
+    *,
+    allow_rewind: bool,
+    accept_loss: AcceptedLoss,
+) -> None:
+    """Carry out the plan of a file, if the world still matches."""
+    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_planner import site_plan_again
+
+    with SiteContext(estate, [estate.link(link) for link in kept.links]) as site:
+        plan = site_plan_again(site, kept, allow_rewind=allow_rewind, accept_loss=accept_loss)
+        if flags.rehearse:
+            _rehearse(run, site, plan, flags)
+            return
+        _act(run, site, plan, flags)
+
+
+def resume_whole_site(run: Invocation, site_run: str, *, yes: bool, accept_unfenced: bool, take_back: bool) -> None:
+    """Take a site run to its end, or back."""
+    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_record import load_site
+    from drkit.failover.site.site_run import cancel_site, resume_site
+
+    store = run.store()
+    record = load_site(store, site_run)
+    if not record.finished:
+        does = "is taken back: clients stay where they were" if take_back else "continues"
+        confirm(run, record.plan.to, f"Run {site_run} ({record.plan.label}) {does}", yes=yes)
+    with (
+        ClusterContext(run.config, store) as estate,
+        SiteContext(estate, [estate.link(link) for link in record.plan.links]) as site,
+    ):
+        watch = SitePrinter(run.writer.log)
+        if take_back:
+            result = cancel_site(site, site_run, watch=watch)
+        else:
+            result = resume_site(site, site_run, accept_unfenced=accept_unfenced, watch=watch)
+    finish_site(run, result)
+
+
+def finish_site(run: Invocation, result: SiteResult) -> None:
+    """A site run's result, and its exit code."""
+    from drkit.failover.run.evidence import missed_objectives, unproven_objectives
+    from drkit.failover.run.state_machine import State
+    from drkit.failover.site.site_document import site_run_document
+
+    objectives = run.config.objectives
+    closed = result.error is None and result.state is State.CLOSED
+    missed = missed_objectives(result.evidence, objectives) if closed else []
+    unproven = unproven_objectives(result.evidence, objectives) if closed else []
+    json_mode = run.writer.mode is OutputMode.JSON
+    run.writer.emit(
+        site_run_document(result, missed=missed, unproven=unproven) if json_mode else {},
+        lambda console: print_site_result(console, result, missed, unproven),
+    )
+    if result.error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
+        run.exit(result.error.exit_code)
+    if missed or unproven:
+        run.exit(ExitCode.OBJECTIVE_MISSED)
+
+
+def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
+    """Rehearse every link; exit 3 where all went well, but a real run would be refused."""
+    from drkit.failover.run.rehearsal import rehearse
+    from drkit.failover.run.runner import RunResult
+    from drkit.failover.site.site_document import site_rehearsal_document
+    from drkit.failover.site.site_plan import standing
+    from drkit.model.topology import Link
+
+    left = standing(plan, waived=frozenset({ACCEPT_UNFENCED}))
+    watch = SitePrinter(run.writer.log)
+    by_link = {each.link: each for each in plan.plans}
+
+    def one(link: Link) -> RunResult:
+        return rehearse(site.of(link.id), by_link[link.id], started_at=flags.started_at, watch=partial(watch, link.id))
+
+    results = site.side_by_side(one, [link for link in site.links if link.id in by_link])
+    document = site_rehearsal_document(plan, results, left)
+    run.writer.emit(document, lambda console: print_site_rehearsal(console, plan, results, left))
+    failed = [result.error for result in results if result.error is not None]
+    for error in failed:
+        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has it already
+    if failed:
+        run.exit(failed[0].exit_code)
+    if left:
+        run.exit(ExitCode.REFUSED)
+
+
+def _act(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
+    from drkit.failover.site.site_document import site_plan_document
+    from drkit.failover.site.site_plan import refusal_of, standing
+    from drkit.failover.site.site_planner import accepting_all_loss
+    from drkit.failover.site.site_run import run_site
+
+    json_mode = run.writer.mode is OutputMode.JSON
+    accepted = flags.accept_unfenced or flags.only_plan
+    left = standing(plan, waived=frozenset({ACCEPT_UNFENCED} if accepted else ()))
+    if flags.only_plan:
+        run.writer.emit(
+            site_plan_document(plan, left) if json_mode else {}, lambda console: print_site_plan(console, plan, left)
+        )
+        if left:
+            run.exit(ExitCode.REFUSED)
+        return
+    if not json_mode:
+        print_site_plan(run.writer.console, plan, left, about_to_run=True)
+    at_terminal = sys.stdin.isatty()
+    asks = at_terminal and not flags.yes and all(obstacle.waived_by in _ASKED_FOR for _, obstacle in left)
+    if left and not asks:
+        gravest = min(left, key=lambda each: each[1].waived_by is not None)
+        raise refusal_of(plan, *gravest).refusal()
+    whose = [obstacle.what if link is None else f"{link}: {obstacle.what}" for link, obstacle in left]
+    what = "; ".join([f"Groups of {counted(len(plan.plans), 'link')} move to {plan.to}", *whose])
+    asked = confirm(run, plan.to, what, yes=flags.yes or (flags.accept_unfenced and not at_terminal))
+    accept_unfenced = flags.accept_unfenced
+    if left:
+        accept_unfenced, plan = True, accepting_all_loss(plan)
+    result = run_site(
+        site,
+        plan,
+        accept_unfenced=accept_unfenced,
+        started_at=now() if asked else flags.started_at,  # the time a person takes to decide is not the run's
+        watch=SitePrinter(run.writer.log),
+    )
+    finish_site(run, result)

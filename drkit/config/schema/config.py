@@ -1,0 +1,381 @@
+"""The schema of `drkit.toml`, as the outside contract states it (docs/contract.md).
+
+Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pydantic's findings into
+`ConfigError`s that name file, key and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+
+from drkit.config.schema.base import CallableName, Pattern
+from drkit.config.schema.base import Strict as _Strict
+from drkit.config.schema.directory import DirectoryConfig, HooksConfig
+from drkit.config.schema.fence import FenceConfig
+from drkit.config.schema.foreign_keys import ForeignKeyConfig
+from drkit.config.schema.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
+from drkit.config.schema.topic_settings import TopicSettingsConfig
+from drkit.config.schema.waves import WaveConfig
+from drkit.model.topic_policy import AclMode, Deletions
+from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
+from drkit.model.topology import (
+    DEFAULT_BUFFER_BYTES,
+    Isolation,
+    Link,
+    LinkId,
+    OffsetMode,
+    TimelinePolicy,
+    TopicPolicy,
+    is_internal,
+)
+
+CLIENT_PROPERTIES = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanisms",
+        "sasl.mechanism",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.extensions",
+        "https.ca.location",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+        "enable.ssl.certificate.verification",
+        "client.id",
+        "client.rack",
+        "socket.timeout.ms",
+        "request.timeout.ms",
+    }
+)
+"""The librdkafka properties that drkit maps to every client it uses."""
+
+SECRET_PROPERTIES = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password"})
+"""Those of them whose values nothing shows."""
+
+
+def _topic_name(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) or name in {".", ".."} or is_internal(name):
+        raise ValueError(f"{name!r} is no name that a mirrored topic can have")
+    return name
+
+
+TopicName = Annotated[str, AfterValidator(_topic_name)]
+
+
+class ClusterConfig(_Strict):
+    """One Kafka cluster."""
+
+    bootstrap_servers: str = Field(min_length=1)
+    client: dict[str, Secret] = Field(default_factory=dict)
+    fence: FenceConfig = FenceConfig()
+
+    @field_validator("client", mode="before")
+    @classmethod
+    def _plain_scalars(cls, value: object) -> object:
+        """TOML booleans and integers are as good as their text, as librdkafka reads them."""
+        if not isinstance(value, dict):
+            return value
+        return {k: str(v).lower() if isinstance(v, bool | int | float) else v for k, v in value.items()}
+
+    @field_validator("client")
+    @classmethod
+    def _known(cls, value: dict[str, Secret]) -> dict[str, Secret]:
+        for name in value:
+            if name not in CLIENT_PROPERTIES:
+                known = ", ".join(sorted(CLIENT_PROPERTIES))
+                raise ValueError(f"{name!r} can't be mapped to every client drkit uses; known are: {known}")
+        return value
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _host_port(cls, value: str) -> str:
+        for server in value.split(","):
+            if not re.fullmatch(r"\s*(\[[0-9a-fA-F:.]+\]|[^\s:,]+):\d{1,5}\s*", server):
+                raise ValueError(f"{server.strip()!r} is not host:port")
+        return value
+
+    @model_validator(mode="after")
+    def _writer_is_a_client(self) -> Self:
+        self.writer()
+        return self
+
+    def writer(self) -> ClusterConfig:
+        """How an ordinary writer reaches the cluster, as whom a fence is proven: `fence.client`, else as drkit."""
+        fence = self.fence
+        if fence.client is None and fence.bootstrap_servers is None:
+            return self
+        client = self.client if fence.client is None else fence.client
+        return ClusterConfig(bootstrap_servers=fence.bootstrap_servers or self.bootstrap_servers, client=client)
+
+    def properties(self) -> dict[str, str]:
+        """Client properties by their librdkafka names, secrets revealed. Never log the result."""
+        return {name: reveal(value) for name, value in self.client.items()}
+
+
+class StoreConfig(_Strict):
+    """Where drkit remembers. `url`: sqlite:///PATH or cassandra://user:password@h1,h2:9042/keyspace?dc=…"""
+
+    url: SecretStr | SecretFromEnv | SecretFromFile = SecretStr("sqlite:///drkit.db")
+
+    @property
+    def plain_url(self) -> str:
+        """The URL with any password in it. Never log it."""
+        return reveal(self.url)
+
+
+class TimelineConfig(_Strict):
+    """How much of the groups' past a link keeps; `hours = 0` keeps none."""
+
+    recent_minutes: float = Field(default=10, gt=0)
+    hours: float = Field(default=24, ge=0)
+    max_rows: int = Field(default=1_000_000, ge=1_000)
+
+    def policy(self) -> TimelinePolicy:
+        """As the rest of drkit knows it."""
+        return TimelinePolicy(self.recent_minutes * 60, self.hours * 3600, self.max_rows)
+
+
+class LinkConfig(_Strict):
+    """One direction of mirroring."""
+
+    source: str
+    target: str
+    topics: tuple[Pattern, ...] = (".*",)
+    exclude_topics: tuple[Pattern, ...] = ()
+    groups: tuple[Pattern, ...] = (".*",)
+    exclude_groups: tuple[Pattern, ...] = ()
+    offsets: OffsetMode = OffsetMode.PRESERVE
+    isolation: Isolation = Isolation.READ_COMMITTED
+    policy: TopicPolicy = TopicPolicy.IDENTITY
+    topic_settings: TopicSettingsConfig = Field(default_factory=TopicSettingsConfig)
+    deletions: Deletions = Deletions.KEEP
+    deletion_limit: int = Field(default=5, ge=0)
+    acls: AclMode = AclMode.OFF
+    filter: CallableName | None = None
+    transform: CallableName | None = None
+    provenance: bool = False
+    rename: dict[TopicName, TopicName] = Field(default_factory=dict)
+    max_bytes_per_second: int | None = Field(default=None, ge=1)
+    buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024)
+    timeline: TimelineConfig = TimelineConfig()
+    canary: bool = False
+    range_digests: bool = True
+    _aliases: tuple[str, ...] = PrivateAttr(default=())
+    _shares_target: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="after")
+    def _two_clusters(self) -> Self:
+        if self.source == self.target:
+            raise ValueError("source and target are the same cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _renames_one_to_one(self) -> Self:
+        if self.rename and self.policy is TopicPolicy.PREFIX:
+            raise ValueError('rename works with policy "identity"; policy "prefix" names every topic itself')
+        names = list(self.rename.values())
+        plain = self.link()
+        for here, there in self.rename.items():
+            if not plain.covers_topic(here):
+                raise ValueError(f"rename: the link doesn't mirror {here!r}: mend `topics`, or take the rename out")
+            if names.count(there) > 1:
+                raise ValueError(f"rename: two topics are to be called {there!r} on the target: give each its own name")
+            if there not in self.rename and plain.covers_topic(there):
+                raise ValueError(
+                    f"rename: {here!r} is to be called {there!r}, which the link mirrors under its own name too: "
+                    "choose another name, or exclude that topic with `exclude_topics`"
+                )
+        return self
+
+    def link(self) -> Link:
+        """The link as the rest of drkit knows it."""
+        return Link(
+            id=LinkId(self.source, self.target),
+            topics=self.topics,
+            exclude_topics=self.exclude_topics,
+            groups=self.groups,
+            exclude_groups=self.exclude_groups,
+            offsets=self.offsets,
+            isolation=self.isolation,
+            policy=self.policy,
+            topic_settings=self.topic_settings.policy(),
+            deletions=self.deletions,
+            deletion_limit=self.deletion_limit,
+            acls=self.acls,
+            timeline=self.timeline.policy(),
+            canary=self.canary,
+            range_digests=self.range_digests,
+            filter=self.filter,
+            transform=self.transform,
+            provenance=self.provenance,
+            renames=tuple(self.rename.items()),
+            aliases=self._aliases,
+            shares_target=self._shares_target,
+            max_bytes_per_second=self.max_bytes_per_second,
+            buffer_bytes=self.buffer_bytes,
+        )
+
+
+class LossBudgetConfig(_Strict):
+    """One `[[objectives.max_loss]]`: what a failover may lose of some topics of some links, else it is refused.
+
+    `links`, `topics`: patterns of whole names (topics by the source's names); what is lost of all that match on one
+    link is added up.
+    """
+
+    links: tuple[Pattern, ...] = (".*",)
+    topics: tuple[Pattern, ...] = (".*",)
+    max_loss_records: int | None = Field(default=None, ge=0)
+    max_loss_seconds: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        if self.max_loss_records is None and self.max_loss_seconds is None:
+            raise ValueError("it sets no limit: give max_loss_records, max_loss_seconds or both")
+        return self
+
+
+class Objectives(_Strict):
+    """What a failover is measured against, and what it may lose without being asked; None: nothing is set.
+
+    `rpo_…`, `rto_seconds`: judged once it is done. `max_loss_…`: what it may lose of each link; more, or a loss that
+    isn't known, is refused until `--accept-loss`. `max_loss`: the same of some links and topics.
+    """
+
+    rpo_records: int | None = Field(default=None, ge=0)
+    rpo_seconds: float | None = Field(default=None, ge=0)
+    rto_seconds: float | None = Field(default=None, ge=0)
+    max_loss_records: int | None = Field(default=None, ge=0)
+    max_loss_seconds: float | None = Field(default=None, ge=0)
+    max_loss: tuple[LossBudgetConfig, ...] = ()
+
+
+class EvidenceConfig(_Strict):
+    """`[evidence]`: how bundles of evidence are signed, and what they say beyond what drkit saw.
+
+    `key`: a private Ed25519 key (PEM). `sign_command`: a program instead, with its arguments; it gets what is to be
+    signed on stdin and writes the signature; `public_key` is its public key (PEM). `witness`: who witnesses what runs.
+    `runbook`: the file that operators follow.
+    """
+
+    key: Path | None = None
+    sign_command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    public_key: Path | None = None
+    witness: str | None = None
+    runbook: Path | None = None
+    timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
+
+    @model_validator(mode="after")
+    def _one_signer(self) -> Self:
+        if self.key is not None and self.sign_command is not None:
+            raise ValueError("a bundle is signed by a `key` or by a `sign_command`: take one out")
+        if (self.sign_command is None) != (self.public_key is None):
+            raise ValueError("`sign_command` and `public_key` belong together: give both")
+        return self
+
+
+class Config(_Strict):
+    """All of `drkit.toml`."""
+
+    clusters: dict[str, ClusterConfig]
+    store: StoreConfig = StoreConfig()
+    links: tuple[LinkConfig, ...] = ()
+    objectives: Objectives = Objectives()
+    evidence: EvidenceConfig = EvidenceConfig()
+    directory: tuple[DirectoryConfig, ...] = ()
+    hooks: HooksConfig = HooksConfig()
+    foreign_keys: tuple[ForeignKeyConfig, ...] = ()
+    waves: tuple[WaveConfig, ...] = ()
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from; None: it was made by a program."""
+        return self._file
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        seen: set[tuple[str, str]] = set()
+        for number, link in enumerate(self.links):
+            for role, alias in (("source", link.source), ("target", link.target)):
+                if alias not in self.clusters:
+                    known = ", ".join(sorted(self.clusters)) or "none"
+                    raise ValueError(f"links.{number}.{role}: no cluster {alias!r} is configured (known: {known})")
+            if (link.source, link.target) in seen:
+                raise ValueError(f"links.{number}: the link {link.source}->{link.target} is configured twice")
+            seen.add((link.source, link.target))
+            link._aliases = tuple(self.clusters)  # noqa: SLF001 - what a link must know of its configuration
+        return self
+
+    @field_validator("directory", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, value: object) -> object:
+        """`[directory]` is as good as one `[[directory]]`."""
+        return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _directories_of_links(self) -> Self:
+        names = [f"{link.source}->{link.target}" for link in self.links]
+        places: set[str] = set()
+        for number, directory in enumerate(self.directory):
+            key = f"directory.{number}"
+            if directory.link is None and len(names) != 1:
+                known = ", ".join(names) or "none"
+                raise ValueError(f"{key}.link: say which link's entry it holds (configured: {known})")
+            if directory.link is not None and directory.link not in names:
+                raise ValueError(f"{key}.link: no link {directory.link!r} is configured (known: {', '.join(names)})")
+            if directory.url is not None and directory.url in places:
+                raise ValueError(f"{key}.url: {directory.url} is named twice; a directory holds one link's entry")
+            places.add(directory.url or "")
+        return self
+
+    @field_validator("waves")
+    @classmethod
+    def _named_once(cls, value: tuple[WaveConfig, ...]) -> tuple[WaveConfig, ...]:
+        names = [wave.name for wave in value]
+        twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+        if twice is not None:
+            raise ValueError(f"two waves are called {twice!r}: the journal tells them by their names")
+        return value
+
+    @model_validator(mode="after")
+    def _no_cycle(self) -> Self:
+        links = [link.link() for link in self.links]
+        clusters = self._by_address()
+        names = names_to_try(links)
+        cycle = find_cycle(links, clusters, names)
+        if cycle is not None:
+            raise ValueError("links: {}. {}. {}".format(*cycle_error(cycle)))
+        clash = find_clash(links, clusters, names)
+        if clash is not None:
+            raise ValueError("links: {}. {}. {}".format(*clash_error(clash, clusters)))
+        shared = {link.id for link in sharing(links, clusters, names)}
+        for link in self.links:
+            link._shares_target = LinkId(link.source, link.target) in shared  # noqa: SLF001 - as above
+        return self
+
+    def directories(self, link: LinkId) -> tuple[DirectoryConfig, ...]:
+        """The directories that hold this link's entry."""
+        return tuple(each for each in self.directory if each.link in {None, str(link)})
+
+    def _by_address(self) -> dict[str, str]:
+        """What each alias stands for: those that share an address are one cluster."""
+        meant: dict[str, str] = {}
+        by_server: dict[str, str] = {}
+        for alias, cluster in self.clusters.items():
+            servers = [server.strip().lower() for server in cluster.bootstrap_servers.split(",")]
+            meant[alias] = next((by_server[server] for server in servers if server in by_server), alias)
+            by_server.update(dict.fromkeys(servers, meant[alias]))
+        return meant

@@ -1,0 +1,1 @@
+"""The environment of a drill: a lab, the mirror's process, the clients."""

@@ -1,0 +1,164 @@
+"""Child processes of a drill: the mirror, the failover, the clients.
+
+Each is the leader of a session of its own, so that Ctrl-C on the terminal reaches the drill alone,
+which then ends them in order. Output goes to a log in the drill's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import drkit
+from drkit.model.errors import DrkitError
+
+STOP_SECONDS = 15.0
+LOG_TAIL = 600
+"""Characters of a log that a message quotes."""
+
+
+class Child:
+    """A process that runs beside the drill until it is stopped."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, cwd: Path) -> None:
+        self.name = name
+        self._arguments = list(arguments)
+        self._log = log
+        self._cwd = cwd
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *self._arguments],
+                cwd=self._cwd,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal where one ended it."""
+        return self._process.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal.
+
+        Raises:
+            DrkitError: it isn't running.
+        """
+        if self.exit_code() is not None:
+            raise DrkitError(f"{self.name} is not running: it ended with {self.ending()}", remedy=f"See {self._log}")
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until it ends; its exit code."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
+        """SIGTERM (a paused one is woken for it), and SIGKILL if that doesn't help in time.
+
+        Returns whether it ended by itself.
+        """
+        if self.exit_code() is not None:
+            return True
+        self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True
+
+    def restart(self) -> None:
+        """Stop it where it runs, and start it again."""
+        self.stop()
+        self._process = self._start()
+
+    def ending(self) -> str:
+        """How it ended, with the last of its log."""
+        return f"exit code {self.exit_code()}{_tail(self._log)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that came to its end. `exit_code` is None where it was ended for taking too long."""
+
+    exit_code: int | None
+    stdout: str
+    log: str
+
+
+def run_command(arguments: Sequence[str], log: Path, cwd: Path, timeout_seconds: float) -> Finished:
+    """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues."""
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            stdout, _ = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return Finished(None, end(process), _tail(log))
+        except BaseException:
+            end(process)
+            raise
+    return Finished(process.returncode, stdout, _tail(log))
+
+
+def end(process: subprocess.Popen[str], grace_seconds: float = STOP_SECONDS) -> str:
+    """SIGTERM, then SIGKILL; returns what it had written to stdout."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=grace_seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0]
+
+
+def wait_gone(children: Sequence[Child], timeout_seconds: float) -> None:
+    """Give processes that were told to end some time together."""
+    deadline = time.monotonic() + timeout_seconds
+    while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without what would point drkit's commands at another configuration."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRKIT_")}
+    root = str(Path(drkit.__file__).resolve().parents[1])
+    kept["PYTHONPATH"] = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
+    return kept
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    return f"; its log ends: {text[-LOG_TAIL:]}" if text else ""

@@ -1,0 +1,178 @@
+"""The applications of a drill: starting, moving and stopping them, and collecting what they kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from drkit.drill.environment.child_processes import Child, wait_gone
+from drkit.drill.experiment.experiment import Workload
+from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
+from drkit.drill.workload.ledger import LedgerReader
+from drkit.drill.workload.spec import ClientSpec
+
+Kind = Literal["producer", "consumer"]
+FLUSH_SECONDS = 3.0
+"""How long a producer that is stopped waits for acknowledgements; what comes later is unknown to it."""
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client process. `name` is unique in the drill: `producer-1`, `consumer-2` …"""
+
+    name: str
+    kind: Kind
+    cluster: str
+    child: Child
+    ledger: LedgerReader
+
+
+class Clients:
+    """All clients that a drill started, those that ended included."""
+
+    def __init__(self, drill: str, folder: Path, workload: Workload, properties: Mapping[str, dict[str, str]]) -> None:
+        self._drill = drill
+        self._folder = folder
+        self._workload = workload
+        self._properties = properties
+        self._all: list[Client] = []
+
+    def start(self, kind: Kind, cluster: str) -> Client:
+        """Start a client on a cluster. A producer continues with the numbers of those before it."""
+        name = f"{kind}-{1 + sum(client.kind == kind for client in self._all)}"
+        ledger = self._folder / f"{name}.sqlite"
+        workload = self._workload
+        spec = ClientSpec(
+            drill=self._drill,
+            ledger=str(ledger),
+            properties=self._properties[cluster],
+            topic=workload.topic,
+            partitions=workload.partitions,
+            group=workload.group,
+            keys=workload.keys,
+            rate=workload.records_per_second,
+            value_bytes=workload.value_bytes,
+            commit_every_seconds=workload.commit_every_seconds,
+            flush_seconds=FLUSH_SECONDS,
+            parent=os.getpid(),
+            next_seqs=self._next_seqs() if kind == "producer" else {},
+            # A group that continues elsewhere has a position there, or it was forgotten and skips what it had not read.
+            offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
+        )
+        path = self._folder / f"{name}.json"
+        spec.write(path)
+        arguments = ["-m", f"drkit.drill.workload.{kind}", str(path)]
+        child = Child(name, arguments, self._folder / f"{name}.log", self._folder)
+        client = Client(name, kind, cluster, child, LedgerReader(ledger))
+        self._all.append(client)
+        return client
+
+    def running(self, kind: Kind | None = None) -> list[Client]:
+        """Clients that run now (of a kind)."""
+        return [c for c in self._all if c.child.exit_code() is None and kind in (None, c.kind)]
+
+    def died(self) -> list[Client]:
+        """Clients that ended without being told to, or without having kept everything."""
+        return [c for c in self._all if c.child.exit_code() is not None and not c.ledger.closed()]
+
+    def stop(self, clients: list[Client]) -> None:
+        """End clients in order, all at once; what doesn't end in time is killed (its history is incomplete)."""
+        for client in clients:
+            if client.child.exit_code() is None:
+                client.child.send(signal.SIGTERM)
+        wait_gone([client.child for client in clients], STOP_SECONDS)
+        for client in clients:
+            client.child.stop(timeout_seconds=0.1)
+
+    def count(self, table: Literal["acks", "polls"], cluster: str) -> int:
+        """Rows that the clients of a cluster kept so far."""
+        return sum(client.ledger.count(table) for client in self._all if client.cluster == cluster)
+
+    def positions(self, cluster: str) -> dict[int, int]:
+        """By partition, where the group stands on a cluster by its own account."""
+        found: dict[int, int] = {}
+        for client in self._all:
+            if client.kind == "consumer" and client.cluster == cluster:
+                for partition, end in client.ledger.ends().items():
+                    found[partition] = max(end, found.get(partition, 0))
+        return found
+
+    def _next_seqs(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for client in self._all:
+            for key, following in client.ledger.next_seqs().items():
+                found[key] = max(following, found.get(key, 0))
+        return found
+
+    # -- what they kept ----------------------------------------------------------------------
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every record that was sent, in order."""
+        found = []
+        for client in self._all:
+            for key, seq, partition, sent_at, digest, offset, acked_at in client.ledger.attempts():
+                found.append(
+                    Attempt(
+                        record=RecordId(str(key), _int(seq)),
+                        cluster=client.cluster,
+                        partition=_int(partition),
+                        sent_at=_float(sent_at),
+                        digest=_int(digest),
+                        outcome=AttemptOutcome.UNKNOWN if offset is None else AttemptOutcome.ACKED,
+                        offset=None if offset is None else _int(offset),
+                        acked_at=None if acked_at is None else _float(acked_at),
+                    )
+                )
+        return tuple(found)
+
+    def polls(self) -> tuple[Poll, ...]:
+        """Every record that the group was given, in order."""
+        found = []
+        for client in self._all:
+            for assignment, partition, offset, key, seq, at in client.ledger.polls():
+                record = None if key is None else RecordId(str(key), _int(seq))
+                found.append(
+                    Poll(
+                        client.name,
+                        _int(assignment),
+                        client.cluster,
+                        _int(partition),
+                        _int(offset),
+                        record,
+                        _float(at),
+                    )
+                )
+        return tuple(found)
+
+    def committed(self) -> tuple[ConfirmedPosition, ...]:
+        """Every position that a cluster confirmed to the group."""
+        return tuple(
+            ConfirmedPosition(client.cluster, _int(partition), _int(offset), _float(at))
+            for client in self._all
+            for partition, offset, at in client.ledger.positions()
+        )
+
+    def incomplete(self) -> dict[HistoryPart, str]:
+        """Parts of the history that a client may not have kept, with the reason."""
+        found: dict[HistoryPart, str] = {}
+        for client in self.died():
+            part = HistoryPart.ATTEMPTS if client.kind == "producer" else HistoryPart.POLLS
+            found[part] = f"{client.name} did not end in order ({client.child.ending()})"
+        return found
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _float(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)

@@ -1,0 +1,323 @@
+"""What an experiment file may say: typed, nothing unknown, every error with its file and line.
+
+    title, hypothesis          what is rehearsed, and what should hold
+    lab                        the clusters it is played on
+    steady_state               conditions that must hold before anything is disturbed
+    method                     steps, in order: `do` names the step
+    checks                     anomalies that must not be found in what the clients kept
+    objectives                 RPO and RTO that are measured against
+    rollbacks                  steps that run at the end whatever happened
+
+The first fault or failover is *the disturbance*: the steady state is checked right before it, and
+until then nothing can refute the hypothesis (a failed step leaves the verdict unknown).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from drkit.config import Objectives as ConfiguredObjectives
+from drkit.drill.experiment.yaml_lines import Place
+
+SOURCE = "primary"
+TARGET = "dr"
+Cluster = Literal["primary", "dr"]
+CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll", "skipped_by_group", "foreign"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _node(name: str) -> str:
+    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror", name):
+        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, and mirror")
+    return name
+
+
+Node = Annotated[str, AfterValidator(_node)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class LabSpec(_Strict):
+    """The lab that the experiment needs. `brokers` is per cluster."""
+
+    brokers: int = Field(default=1, ge=1, le=9)
+    store: Literal["sqlite", "cassandra"] = "sqlite"
+
+
+# --- conditions ---------------------------------------------------------------------------------
+
+
+class Acknowledged(_Strict):
+    """The producer got at least so many acknowledgements from a cluster."""
+
+    condition: Literal["acknowledged"]
+    cluster: Cluster
+    at_least: int = Field(ge=1)
+
+
+class Consumed(_Strict):
+    """The group read at least so many records from a cluster."""
+
+    condition: Literal["consumed"]
+    cluster: Cluster
+    at_least: int = Field(ge=1)
+
+
+class Drained(_Strict):
+    """The group read everything that the workload's topic holds on a cluster."""
+
+    condition: Literal["drained"]
+    cluster: Cluster
+
+
+class Mirrored(_Strict):
+    """`drkit status` says that the workload's topic is at most so many records behind."""
+
+    condition: Literal["mirrored"]
+    at_most_behind: int = Field(ge=0)
+
+
+class PositionsCaptured(_Strict):
+    """`drkit status` lists a captured position of the workload's group for each partition."""
+
+    condition: Literal["positions_captured"]
+
+
+class Answers(_Strict):
+    """A cluster answers a metadata request."""
+
+    condition: Literal["answers"]
+    cluster: Cluster
+
+
+class Silent(_Strict):
+    """A cluster does not answer a metadata request."""
+
+    condition: Literal["silent"]
+    cluster: Cluster
+
+
+Condition = Annotated[
+    Acknowledged | Consumed | Drained | Mirrored | PositionsCaptured | Answers | Silent,
+    Field(discriminator="condition"),
+]
+
+
+class SteadyState(_Strict):
+    """Conditions that must all hold, together, before the disturbance."""
+
+    within_seconds: Seconds = 60.0
+    conditions: list[Condition] = Field(min_length=1)
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+
+class Workload(_Strict):
+    """Start a producer that keeps what was acknowledged and a group that keeps what it saw.
+
+    `records_per_second` is over all partitions; a record's value is about `value_bytes` long.
+    """
+
+    do: Literal["workload"]
+    topic: str = Field(default="drill.orders", pattern=r"^[a-zA-Z0-9._-]{1,200}$")
+    partitions: int = Field(default=4, ge=1, le=1000)
+    keys: int = Field(default=100, ge=1, le=100_000)
+    records_per_second: float = Field(default=500.0, gt=0, le=20_000)
+    value_bytes: int = Field(default=200, ge=100, le=100_000)
+    group: str = Field(default="drill-billing", min_length=1)
+    commit_every_seconds: Seconds = 0.5
+
+
+class Load(_Strict):
+    """`drkit lab load`: real data beside the workload."""
+
+    do: Literal["load"]
+    dataset: Literal["flights", "orders"]
+    rate: float | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, ge=1)
+    background: bool = True
+
+
+class Mirror(_Strict):
+    """Start `drkit mirror` as a process of its own."""
+
+    do: Literal["mirror"]
+
+
+class Wait(_Strict):
+    """Wait until a condition holds."""
+
+    do: Literal["wait"]
+    until: Condition
+    timeout_seconds: Seconds = 60.0
+
+
+class Kill(_Strict):
+    """SIGKILL a node (a cluster's alias means all its nodes; `mirror` is the mirror)."""
+
+    do: Literal["kill"]
+    node: Node
+
+
+class Pause(_Strict):
+    """SIGSTOP a node: it hangs, its connections stay open."""
+
+    do: Literal["pause"]
+    node: Node
+
+
+class Resume(_Strict):
+    """SIGCONT a paused node."""
+
+    do: Literal["resume"]
+    node: Node
+
+
+class Restart(_Strict):
+    """Stop a node where it runs, and start it again on its data."""
+
+    do: Literal["restart"]
+    node: Node
+
+
+class Failover(_Strict):
+    """`drkit failover`, as an operator would type it."""
+
+    do: Literal["failover"]
+    to: Literal["dr"] = "dr"
+    mode: Literal["planned", "unplanned"] = "unplanned"
+    at: str | None = None
+    accept_unfenced: bool = False
+    groups: list[str] = []
+    timeout_seconds: Seconds = 120.0
+
+
+class MoveClients(_Strict):
+    """Start the group, then the producer, on another cluster; those on the old one are stopped."""
+
+    do: Literal["move_clients"]
+    to: Cluster
+
+
+class StopClients(_Strict):
+    """Stop the producer, the consumer or both, letting them finish what is in flight."""
+
+    do: Literal["stop_clients"]
+    who: Literal["producer", "consumer", "both"] = "both"
+
+
+Fault = Kill | Pause | Resume | Restart
+Step = Annotated[
+    Workload | Load | Mirror | Wait | Kill | Pause | Resume | Restart | Failover | MoveClients | StopClients,
+    Field(discriminator="do"),
+]
+Rollback = Annotated[Kill | Pause | Resume | Restart | StopClients, Field(discriminator="do")]
+
+
+class Objectives(_Strict):
+    """What is measured against; None: not judged."""
+
+    rpo_records: int | None = Field(default=None, ge=0)
+    rpo_seconds: float | None = Field(default=None, ge=0)
+    rto_seconds: float | None = Field(default=None, ge=0)
+
+
+class Experiment(_Strict):
+    """One experiment file."""
+
+    title: str = Field(min_length=1)
+    hypothesis: str = Field(min_length=1)
+    lab: LabSpec = LabSpec()
+    steady_state: SteadyState
+    method: list[Step] = Field(min_length=1)
+    checks: list[CheckName] = Field(min_length=1)
+    objectives: Objectives = Objectives()
+    rollbacks: list[Rollback] = []
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        found = list(_contradictions(self))
+        if found:
+            raise Contradictory(found)
+        return self
+
+    @property
+    def workload(self) -> Workload:
+        """The one workload step."""
+        return next(step for step in self.method if isinstance(step, Workload))
+
+    @property
+    def measures_rto(self) -> bool:
+        """Whether an RTO can be measured: clients go over after a failover."""
+        moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in self.method)
+        return moved and any(isinstance(step, Failover) for step in self.method)
+
+    def with_defaults(self, configured: ConfiguredObjectives) -> Experiment:
+        """The experiment with configured objectives where it sets none itself."""
+        own = self.objectives
+        filled = Objectives(
+            rpo_records=configured.rpo_records if own.rpo_records is None else own.rpo_records,
+            rpo_seconds=configured.rpo_seconds if own.rpo_seconds is None else own.rpo_seconds,
+            rto_seconds=configured.rto_seconds if own.rto_seconds is None and self.measures_rto else own.rto_seconds,
+        )
+        return self.model_copy(update={"objectives": filled})
+
+    @property
+    def disturbance(self) -> int | None:
+        """The index in `method` of the first fault or failover."""
+        return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Failover)), None)
+
+
+class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the places
+    """Parts of a file that don't go together, with the places to correct."""
+
+    def __init__(self, findings: list[tuple[Place, str]]) -> None:
+        super().__init__("; ".join(message for _, message in findings))
+        self.findings = findings
+
+
+def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    workloads = [n for n, step in enumerate(experiment.method) if isinstance(step, Workload)]
+    if not workloads:
+        yield ("method",), "no workload step: without one nobody keeps what was acknowledged"
+        return
+    for number in workloads[1:]:
+        yield ("method", number), "a second workload; an experiment has one"
+    for number, step in enumerate(experiment.method[: workloads[0]]):
+        if isinstance(step, MoveClients | StopClients | Failover | Wait):
+            yield ("method", number), f"{step.do} comes before the workload is started"
+    yield from _contradictory_checks(experiment)
+    mirrors = [n for n, step in enumerate(experiment.method) if isinstance(step, Mirror)]
+    for number in mirrors[1:]:
+        yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
+    for section, steps in (("method", experiment.method), ("rollbacks", experiment.rollbacks)):
+        for number, step in enumerate(steps):
+            on_mirror = isinstance(step, Fault) and step.node == "mirror"
+            if on_mirror and (not mirrors or (section == "method" and number < mirrors[0])):
+                yield (section, number, "node"), "the mirror is not started before this step"
+            if isinstance(step, Fault) and step.node.startswith("cassandra") and experiment.lab.store != "cassandra":
+                yield (section, number, "node"), "the lab has no Cassandra; set lab.store to cassandra"
+
+
+def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    objectives = experiment.objectives
+    moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in experiment.method)
+    for number, name in enumerate(experiment.checks):
+        if name in experiment.checks[:number]:
+            yield ("checks", number), f"{name} is there twice"
+        if name == "lost" and objectives.rpo_records is None and objectives.rpo_seconds is None:
+            yield (
+                ("checks", number),
+                "lost needs a stated RPO: set objectives.rpo_records or objectives.rpo_seconds",
+            )
+        if name == "skipped_by_group" and not moved:
+            yield ("checks", number), "skipped_by_group needs a move_clients step to dr: nobody reads there otherwise"
+    if objectives.rto_seconds is not None and not experiment.measures_rto:
+        yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"

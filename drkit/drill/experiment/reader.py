@@ -1,0 +1,87 @@
+"""Reads an experiment file; reports all errors at once, by file, line and key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from drkit.drill.experiment.experiment import Contradictory, Experiment
+from drkit.drill.experiment.yaml_lines import MarkedDocument, Place, read_marked
+from drkit.model.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFile:
+    """An experiment with the lines of its file."""
+
+    path: Path
+    experiment: Experiment
+    document: MarkedDocument
+
+    def line(self, section: Literal["method", "rollbacks"], number: int) -> int:
+        """The line on which a step begins (steps count from 0)."""
+        return self.document.line((section, number))
+
+
+def load_experiment(file: Path) -> ExperimentFile:
+    """Read and check an experiment.
+
+    Raises:
+        ConfigError: the file can't be read, or says something unknown, wrong or contradictory; each
+            finding is `file:line: key: message`.
+    """
+    document = read_marked(file)
+    if not isinstance(document.data, dict):
+        raise ConfigError(f"{file}:1: an experiment is a mapping of keys", remedy="Start with `title:`")
+    try:
+        return ExperimentFile(file, Experiment.model_validate(document.data), document)
+    except ValidationError as error:
+        findings = [_explain(document, finding) for finding in error.errors(include_url=False)]
+    except Contradictory as error:
+        findings = [_finding(document, place, message) for place, message in error.findings]
+    raise ConfigError(
+        "\n".join(dict.fromkeys(findings)), remedy="Correct the lines named; docs/drills.md has every key"
+    )
+
+
+def _finding(document: MarkedDocument, place: Place, message: str) -> str:
+    name = ".".join(str(part) for part in place)
+    return f"{document.file}:{document.line(place)}: {name}: {message}"
+
+
+def _explain(document: MarkedDocument, finding: Any) -> str:
+    place = _place(document.data, finding["loc"])
+    kind = str(finding["type"])
+    message = str(finding["msg"]).removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        message = "unknown key"
+    elif kind == "missing":
+        message = "is missing"
+    elif kind == "union_tag_not_found":
+        key = str(finding["ctx"]["discriminator"]).strip("'")
+        return _finding(document, (*place, key), "is missing")
+    elif kind == "union_tag_invalid":
+        context = finding["ctx"]
+        key = str(context["discriminator"]).strip("'")
+        expected = str(context["expected_tags"]).replace("'", "")
+        return _finding(document, (*place, key), f"{context['tag']!r} is unknown; known are {expected}")
+    return _finding(document, place, message)
+
+
+def _place(data: Any, location: tuple[int | str, ...]) -> Place:
+    """Pydantic names the arm of a union in its location; a reader of the file has no such key."""
+    place: Place = ()
+    for number, part in enumerate(location):
+        last = number == len(location) - 1
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if inside:
+            data = data[part]
+            place = (*place, part)
+        elif last:
+            place = (*place, part)
+    return place

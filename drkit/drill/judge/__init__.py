@@ -1,0 +1,1 @@
+"""From what the clients saw to a verdict."""

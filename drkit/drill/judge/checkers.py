@@ -1,0 +1,275 @@
+"""One pure function per anomaly, over what the clients kept (after jepsen's checker for Kafka).
+
+Each yields the anomalies it finds, with the offsets as witness. `judge` turns that into an outcome:
+a check that couldn't be made is `unknown`, never passed; and a part of the history that is missing
+never makes an anomaly of its own (`forged_by`).
+
+A group may read records twice around a failover: at-least-once is what it was promised. Reading
+again is counted in `measure.py`; it is no anomaly here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from drkit.drill.judge.history import Attempt, History, HistoryPart, Landed, RecordId
+
+WITNESSES = 10
+"""How many anomalies a result shows; it counts all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One finding. `partition` and `offset` are on `cluster`; offset None where there is none to name."""
+
+    cluster: str
+    partition: int
+    offset: int | None
+    record: RecordId | None
+    text: str
+
+
+class CannotCheck(Exception):
+    """The history doesn't hold what the check needs; the message says why."""
+
+
+Check = Callable[[History], Iterator[Anomaly]]
+
+
+def lost(history: History) -> Iterator[Anomaly]:
+    """Acknowledged, not on the target, and not in the tail that an RPO may excuse.
+
+    The tail of a partition is what the source acknowledged above its highest record on the target:
+    the mirror had not got there. A record missing below that is a hole, and a record that the target
+    itself acknowledged has no tail: neither is excusable by any RPO.
+    """
+    on_target = history.landed_records()
+    through: dict[int, int] = {}
+    for attempt in history.acked(history.source):
+        if attempt.record in on_target:
+            through[attempt.partition] = max(through.get(attempt.partition, -1), _offset(attempt))
+    for attempt in history.acked(history.source):
+        highest = through.get(attempt.partition, -1)
+        if attempt.record not in on_target and _offset(attempt) < highest:
+            yield Anomaly(
+                history.source,
+                attempt.partition,
+                attempt.offset,
+                attempt.record,
+                f"acknowledged by {history.source} and missing on {history.target}, "
+                f"which has records of that partition up to source offset {highest}",
+            )
+    for attempt in history.acked(history.target):
+        if attempt.record not in on_target:
+            yield Anomaly(
+                history.target,
+                attempt.partition,
+                attempt.offset,
+                attempt.record,
+                f"acknowledged by {history.target} and not there any more",
+            )
+
+
+def duplicated(history: History) -> Iterator[Anomaly]:
+    """The same record at more than one offset of the target."""
+    first: dict[RecordId, Landed] = {}
+    for one in _landed(history):
+        if one.record is None:
+            continue
+        before = first.setdefault(one.record, one)
+        if before is not one:
+            yield Anomaly(
+                history.target,
+                one.partition,
+                one.offset,
+                one.record,
+                f"a further copy of the record at {before.partition}@{before.offset}",
+            )
+
+
+def corrupted(history: History) -> Iterator[Anomaly]:
+    """On the target with another key, value, header or timestamp than was sent."""
+    sent = {attempt.record: attempt.digest for attempt in history.attempts}
+    for one in _landed(history):
+        if one.record in sent and one.digest != sent[one.record]:
+            yield Anomaly(
+                history.target,
+                one.partition,
+                one.offset,
+                one.record,
+                "its bytes or its timestamp are not what was sent",
+            )
+
+
+def reordered(history: History) -> Iterator[Anomaly]:
+    """Out of order on the target: among the records of its key, or against the source's partition.
+
+    A further copy of a record is `duplicated` and not counted here again.
+    """
+    source_offset = {a.record: _offset(a) for a in history.acked(history.source)}
+    for rows in history.landed_by_partition().values():
+        seen: set[RecordId] = set()
+        last_of_key: dict[str, int] = {}
+        highest = -1
+        for one in rows:
+            if one.record is None or one.record in seen:
+                continue
+            seen.add(one.record)
+            key, seq = one.record
+            offset = source_offset.get(one.record)
+            if seq < last_of_key.get(key, -1):
+                yield Anomaly(
+                    history.target,
+                    one.partition,
+                    one.offset,
+                    one.record,
+                    f"comes after {key}#{last_of_key[key]} of the same key",
+                )
+            elif offset is not None and offset < highest:
+                yield Anomaly(
+                    history.target,
+                    one.partition,
+                    one.offset,
+                    one.record,
+                    f"source offset {offset} comes after source offset {highest} of the same partition",
+                )
+            last_of_key[key] = max(seq, last_of_key.get(key, -1))
+            highest = max(highest, -1 if offset is None else offset)
+
+
+def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
+    """Within one assignment, the group was given an offset at or below one it was given before."""
+    last: dict[tuple[str, int, str, int], int] = {}
+    for poll in history.polls:
+        place = (poll.session, poll.assignment, poll.cluster, poll.partition)
+        before = last.get(place, -1)
+        if poll.offset <= before:
+            yield Anomaly(
+                poll.cluster,
+                poll.partition,
+                poll.offset,
+                poll.record,
+                f"polled by {poll.session} after offset {before}",
+            )
+        last[place] = max(before, poll.offset)
+
+
+def skipped_by_group(history: History) -> Iterator[Anomaly]:
+    """The group's position on the target is past a record that it never read, on either side."""
+    position: dict[int, int] = {}
+    for partition, after in (
+        *((p.partition, p.offset + 1) for p in history.polls if p.cluster == history.target),
+        *((p.partition, p.offset) for p in history.positions if p.cluster == history.target),
+    ):
+        position[partition] = max(position.get(partition, 0), after)
+    if not position:
+        raise CannotCheck(f"the group has no position on {history.target}: it never read there")
+    read = {poll.record for poll in history.polls}
+    for one in _landed(history):
+        if one.record is not None and one.record not in read and one.offset < position.get(one.partition, 0):
+            yield Anomaly(
+                history.target,
+                one.partition,
+                one.offset,
+                one.record,
+                f"never read, and the group stands at {position[one.partition]}",
+            )
+
+
+def foreign(history: History) -> Iterator[Anomaly]:
+    """On the target, and sent by nobody."""
+    sent = {attempt.record for attempt in history.attempts}
+    for one in _landed(history):
+        if one.record is None or one.record not in sent:
+            yield Anomaly(history.target, one.partition, one.offset, one.record, "no producer of this drill sent it")
+
+
+def _landed(history: History) -> Iterator[Landed]:
+    for rows in history.landed_by_partition().values():
+        yield from rows
+
+
+def _offset(attempt: Attempt) -> int:
+    if attempt.offset is None:
+        raise ValueError(f"{attempt.record} is acknowledged without an offset")
+    return attempt.offset
+
+
+def _nothing_acknowledged(history: History) -> str | None:
+    return None if any(history.acked(history.source)) else f"{history.source} acknowledged nothing"
+
+
+def _nothing_landed(history: History) -> str | None:
+    return None if history.landed else f"nothing is on {history.target}"
+
+
+def _nothing_read(history: History) -> str | None:
+    return None if history.polls else "the group read nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A check with the parts of the history that it needs.
+
+    A missing part of `forged_by` could make anomalies that are none: then nothing can be said. Any
+    other missing part can only hide anomalies: those that are found are real.
+
+    `subject` says why there was nothing to look at; None: there was. What looked at nothing has not passed.
+    """
+
+    find: Check
+    needs: frozenset[HistoryPart]
+    subject: Callable[[History], str | None]
+    forged_by: frozenset[HistoryPart] = frozenset()
+
+
+_ATTEMPTS, _POLLS, _LANDED = (
+    frozenset({part}) for part in (HistoryPart.ATTEMPTS, HistoryPart.POLLS, HistoryPart.LANDED)
+)
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "lost": Checker(lost, _ATTEMPTS | _LANDED, _nothing_acknowledged, forged_by=_LANDED),
+    "duplicated": Checker(duplicated, _LANDED, _nothing_landed),
+    "corrupted": Checker(corrupted, _ATTEMPTS | _LANDED, _nothing_landed),
+    "reordered": Checker(reordered, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_LANDED),
+    "nonmonotonic_poll": Checker(nonmonotonic_poll, _POLLS, _nothing_read),
+    "skipped_by_group": Checker(skipped_by_group, _POLLS | _LANDED, _nothing_landed, forged_by=_POLLS),
+    "foreign": Checker(foreign, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_ATTEMPTS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyCheck:
+    """A check's outcome: `held` is True, False, or None where it couldn't be made (`reason` says why)."""
+
+    held: bool | None
+    anomalies: int | None
+    reason: str | None
+    witnesses: tuple[Anomaly, ...] = ()
+
+
+def judge(name: str, history: History) -> AnomalyCheck:
+    """Make one check.
+
+    Raises:
+        KeyError: there is no check of that name.
+    """
+    checker = CHECKERS[name]
+    missing = sorted(checker.needs & history.incomplete.keys())
+    reasons = "; ".join(history.incomplete[part] for part in missing)
+    if checker.forged_by & history.incomplete.keys():
+        return AnomalyCheck(None, None, reasons)
+    if not any((history.attempts, history.polls, history.landed)):
+        return AnomalyCheck(None, None, "nothing was sent and nothing was read")
+    try:
+        found = list(checker.find(history))
+    except CannotCheck as error:
+        return AnomalyCheck(None, None, str(error))
+    if found:
+        return AnomalyCheck(False, len(found), None, tuple(found[:WITNESSES]))
+    if missing:
+        return AnomalyCheck(None, None, reasons)
+    vacuous = checker.subject(history)
+    return AnomalyCheck(None, None, vacuous) if vacuous else AnomalyCheck(True, 0, None)

@@ -1,0 +1,61 @@
+"""RPO and RTO as the clients saw them, compared with the objectives. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drkit.drill.judge.history import AttemptOutcome, History, HistoryPart
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a drill measured; None: it couldn't be measured.
+
+    `rpo_records`: records that the source acknowledged and the target doesn't hold; None where it acknowledged none.
+    `rpo_seconds`: the age, at the disaster, of the oldest of them; 0 where there is none.
+    `rto_seconds`: from the disaster to the first record that the group read on the target.
+    `acknowledged`, `unknown`: the producer's attempts by outcome, on both clusters.
+    `reread`: records that the group read on the target after having read them on the source.
+    """
+
+    rpo_records: int | None
+    rpo_seconds: float | None
+    rto_seconds: float | None
+    acknowledged: int
+    unknown: int
+    landed: int | None
+    reread: int | None
+
+
+def measure(history: History, *, disaster_at: float | None, moved: bool) -> Measured:
+    """Measure a history.
+
+    Args:
+        history: what the clients kept.
+        disaster_at: when the disaster struck (CLOCK_MONOTONIC seconds), or None if none did.
+        moved: whether a failover succeeded and clients were moved: without that there is no RTO.
+    """
+    sure = not {HistoryPart.ATTEMPTS, HistoryPart.LANDED} & history.incomplete.keys()
+    on_target = history.landed_records()
+    promised = list(history.acked(history.source))
+    sure = sure and bool(promised)  # a loss of nothing is none that was measured
+    missing = [attempt for attempt in promised if attempt.record not in on_target]
+    rpo_seconds: float | None = None
+    if sure and not missing:
+        rpo_seconds = 0.0
+    elif sure and disaster_at is not None:
+        rpo_seconds = max(0.0, disaster_at - min(attempt.sent_at for attempt in missing))
+    first = None
+    if disaster_at is not None:
+        first = min((p.at for p in history.polls if p.cluster == history.target and p.at >= disaster_at), default=None)
+    read_on_source = {poll.record for poll in history.polls if poll.cluster == history.source}
+    read_on_target = {poll.record for poll in history.polls if poll.cluster == history.target}
+    return Measured(
+        rpo_records=len(missing) if sure else None,
+        rpo_seconds=rpo_seconds,
+        rto_seconds=first - disaster_at if moved and first is not None and disaster_at is not None else None,
+        acknowledged=sum(attempt.outcome is AttemptOutcome.ACKED for attempt in history.attempts),
+        unknown=sum(attempt.outcome is AttemptOutcome.UNKNOWN for attempt in history.attempts),
+        landed=None if HistoryPart.LANDED in history.incomplete else len(history.landed),
+        reread=None if HistoryPart.POLLS in history.incomplete else len((read_on_source & read_on_target) - {None}),
+    )

@@ -1,0 +1,123 @@
+"""From outcomes to a verdict. Pure.
+
+    failed    a check found an anomaly, or a step failed after the disturbance        exit 1
+    unknown   something that had to be seen could not be                              exit 8
+    failed    every check holds and an objective was missed                           exit 6
+    passed    every check holds, every objective is met                               exit 0
+
+In that order: what refutes the hypothesis outweighs what couldn't be seen. Before the disturbance
+nothing can refute it: a failed step there leaves it untested, so unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from drkit.drill.experiment.experiment import Objectives
+from drkit.drill.judge.checkers import AnomalyCheck
+from drkit.drill.judge.measure import Measured
+from drkit.drill.judge.result import (
+    CheckResult,
+    ObjectiveName,
+    ObjectiveResult,
+    SteadyStateResult,
+    StepResult,
+    Verdict,
+    WitnessRecord,
+)
+
+ExitValue = Literal[0, 1, 6, 8]
+
+
+def check_result(name: str, finding: AnomalyCheck) -> CheckResult:
+    """A finding as it is reported."""
+    outcome: Verdict = "unknown" if finding.held is None else "passed" if finding.held else "failed"
+    return CheckResult(
+        check=name,
+        outcome=outcome,
+        anomalies=finding.anomalies,
+        reason=finding.reason,
+        witnesses=[
+            WitnessRecord(
+                cluster=one.cluster,
+                partition=one.partition,
+                offset=one.offset,
+                record=None if one.record is None else str(one.record),
+                text=one.text,
+            )
+            for one in finding.witnesses
+        ],
+    )
+
+
+def objective_results(objectives: Objectives, measured: Measured) -> list[ObjectiveResult]:
+    """Each objective that was set, against what was measured."""
+    found = []
+    pairs: tuple[tuple[ObjectiveName, float | None, float | None], ...] = (
+        ("rpo_records", objectives.rpo_records, measured.rpo_records),
+        ("rpo_seconds", objectives.rpo_seconds, measured.rpo_seconds),
+        ("rto_seconds", objectives.rto_seconds, measured.rto_seconds),
+    )
+    for name, objective, value in pairs:
+        if objective is None:
+            continue
+        outcome: Literal["met", "missed", "unknown"]
+        outcome = "unknown" if value is None else "met" if value <= objective else "missed"
+        found.append(ObjectiveResult(name=name, objective=objective, measured=value, outcome=outcome))
+    return found
+
+
+def verdict(
+    *,
+    steady_state: SteadyStateResult,
+    steps: Sequence[StepResult],
+    checks: Sequence[CheckResult],
+    objectives: Sequence[ObjectiveResult],
+    interrupted: str | None = None,
+) -> tuple[Verdict, ExitValue, list[str]]:
+    """The verdict, the exit code, and the reasons in words (the verdict's own first)."""
+    refuted = [f"{s.step} (line {s.line}) failed: {s.reason}" for s in steps if _refutes(s)]
+    refuted += [f"{c.check}: {_count(c.anomalies)}" for c in checks if c.outcome == "failed"]
+    unseen = [] if interrupted is None else [interrupted]
+    if steady_state.reached is False:
+        unseen.append(f"the steady state was not reached: {steady_state.reason}")
+    unseen += [f"{s.step} (line {s.line}): {s.reason}" for s in steps if _hides(s)]
+    unseen += [f"{c.check} couldn't be checked: {c.reason}" for c in checks if c.outcome == "unknown"]
+    unseen += [f"{o.name} couldn't be measured" for o in objectives if o.outcome == "unknown"]
+    missed = [
+        f"{o.name} is {_number(o.measured)}, the objective is {_number(o.objective)}" for o in objectives if _missed(o)
+    ]
+    left = [f"rollback {s.step} (line {s.line}) failed: {s.reason}" for s in steps if _left_behind(s)]
+    if refuted:
+        return "failed", 1, [*refuted, *missed, *unseen, *left]
+    if unseen:
+        return "unknown", 8, [*unseen, *missed, *left]
+    if missed:
+        return "failed", 6, [*missed, *left]
+    return "passed", 0, left
+
+
+def _refutes(step: StepResult) -> bool:
+    return step.section == "method" and step.outcome == "failed"
+
+
+def _hides(step: StepResult) -> bool:
+    untested = step.section == "setup" and step.outcome == "failed"
+    return untested or (step.section != "rollbacks" and step.outcome == "unknown")
+
+
+def _left_behind(step: StepResult) -> bool:
+    return step.section == "rollbacks" and step.outcome in ("failed", "unknown")
+
+
+def _missed(objective: ObjectiveResult) -> bool:
+    return objective.outcome == "missed"
+
+
+def _count(anomalies: int | None) -> str:
+    return "1 anomaly" if anomalies == 1 else f"{anomalies} anomalies"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

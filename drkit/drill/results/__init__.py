@@ -1,0 +1,1 @@
+"""What a drill leaves behind."""

@@ -1,0 +1,162 @@
+"""The archive of drills: one folder for each run, under the user's state directory.
+
+drills/RUN/experiment.yaml    the file as it was played
+drills/RUN/result.json        the result; missing while it runs, or where it was killed
+drills/RUN/*.sqlite           what each client kept
+drills/RUN/lab                the folder of the lab that the drill made for itself
+drills/RUN/*.log              stderr of the mirror, the failover, the clients
+drills/RUN/history, …         what evidence is made of (`recording.py`)
+drills/chain.jsonl            one entry for each drill, hash-chained
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import platformdirs
+from pydantic import ValidationError
+
+from drkit.drill.judge.result import DrillResult, DrillSummary
+from drkit.drill.results.recording import add_to_chain
+from drkit.model.errors import ConfigError, DrkitError
+
+RESULT = "result.json"
+LAB_NOTE = "lab"
+_RUN = re.compile(r"drill-(\d{8}T\d{6})Z-[0-9a-f]{6}")
+
+
+def default_drills() -> Path:
+    """Where drills are kept unless told otherwise."""
+    return Path(platformdirs.user_state_dir("drkit")) / "drills"
+
+
+def new_run(at: datetime) -> str:
+    """A name for a run: its start to the second, and something random. Sorts by time."""
+    return f"drill-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drills:
+    """The folder that holds all kept drills."""
+
+    path: Path
+
+    def begin(self, run: str, experiment: Path) -> Path:
+        """Make the folder of a run and keep the experiment's file in it.
+
+        Raises:
+            DrkitError: the folder can't be written.
+        """
+        folder = self.path / run
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            shutil.copyfile(experiment, folder / "experiment.yaml")
+        except OSError as error:
+            raise DrkitError(
+                f"{folder} can't be written: {error.strerror or error}",
+                remedy="Correct its permissions, or free some space",
+            ) from error
+        return folder
+
+    def keep(self, result: DrillResult) -> None:
+        """Write a result, whole or not at all, and enter it in the chain of drills.
+
+        Raises:
+            DrkitError: the chain can't be read or written.
+        """
+        folder = self.path / result.run
+        draft = folder / f".{RESULT}"
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(result.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(folder / RESULT)
+        add_to_chain(self.path, result)
+
+    def runs(self) -> list[str]:
+        """All kept runs, newest first."""
+        if not self.path.is_dir():
+            return []
+        return sorted((each.name for each in self.path.iterdir() if _RUN.fullmatch(each.name)), reverse=True)
+
+    def find(self, name: str) -> str:
+        """The run that a name means: whole, its beginning or end where that is unique, or `last`.
+
+        Raises:
+            ConfigError: no run, or several.
+        """
+        runs = self.runs()
+        if name == "last":
+            found = runs[:1]
+        else:
+            found = [run for run in runs if run == name] or [r for r in runs if r.startswith(name) or r.endswith(name)]
+        if len(found) == 1:
+            return found[0]
+        said = "no drill" if not found else f"{len(found)} drills"
+        raise ConfigError(f"{said} of the name {name!r} in {self.path}", remedy="See `drkit drill history`")
+
+    def result(self, run: str) -> DrillResult:
+        """The result of a run.
+
+        Raises:
+            DrkitError: it left none, or one that can't be read.
+        """
+        file = self.path / run / RESULT
+        try:
+            return DrillResult.model_validate_json(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DrkitError(
+                f"{run} left no result",
+                meaning="It still runs, or it was killed",
+                remedy=f"Its logs are in {file.parent}{self._lab_left(run)}",
+            ) from None
+        except (OSError, ValidationError) as error:
+            raise DrkitError(f"{file} can't be read: {error}", remedy="The logs beside it are whole") from error
+
+    def _lab_left(self, run: str) -> str:
+        note = self.path / run / LAB_NOTE
+        if not note.exists():
+            return ""
+        return f"; if it was killed, take its lab down: drkit lab down --dir {note.read_text(encoding='utf-8').strip()}"
+
+    def summaries(self) -> list[DrillSummary]:
+        """All kept runs in short, newest first; one without a readable result is listed with the reason."""
+        return [self._summary(run) for run in self.runs()]
+
+    def _summary(self, run: str) -> DrillSummary:
+        try:
+            result = self.result(run)
+        except DrkitError as error:
+            return DrillSummary(
+                run=run,
+                title=None,
+                verdict=None,
+                started_at=_started(run),
+                seconds=None,
+                rpo_records=None,
+                rto_seconds=None,
+                folder=str(self.path / run),
+                reason=error.what,
+            )
+        return DrillSummary(
+            run=run,
+            title=result.title,
+            verdict=result.verdict,
+            started_at=result.started_at,
+            seconds=result.seconds,
+            rpo_records=result.measured.rpo_records,
+            rto_seconds=result.measured.rto_seconds,
+            folder=result.folder,
+            reason=result.reasons[0] if result.reasons else None,
+        )
+
+
+def _started(run: str) -> datetime | None:
+    match = _RUN.fullmatch(run)
+    return None if match is None else datetime.strptime(f"{match[1]}+0000", "%Y%m%dT%H%M%S%z")

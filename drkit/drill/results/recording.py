@@ -1,0 +1,179 @@
+"""Records a drill for evidence: its raw history, the journals of its runs, and its entry in the chain of drills.
+
+RUN/history/*.jsonl         one row a line, in the columns that history.json names
+RUN/history/history.json    both clusters, the moments that matter, what is incomplete
+RUN/origin.json             who ran it, with which drkit, on which clusters
+RUN/journal/, anchors.json, runs.jsonl    journals of runs inside the drill: its lab's store goes away with the lab
+chain.jsonl                 beside all drills: one entry a drill, in the form of a run's journal (docs/journal.md)
+
+A drill that is taken out of the folder is still in the chain, with its verdict; an entry that is taken out of the
+chain breaks it; its end is anchored in the operator's file of anchors.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import datetime
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+from drkit.drill.judge.history import Attempt, ConfirmedPosition, History, Landed, Poll
+from drkit.drill.judge.result import DrillResult
+from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
+from drkit.failover.run.journal.files import entry_document, json_lines
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError
+from drkit.model.runs.journal import Anchor, JournalEntry
+
+CHAIN = "chain.jsonl"
+CHAIN_NAME = "drills"
+"""What the chain of drills is called where a journal names its run."""
+PARTS = ("attempts", "polls", "positions", "landed")
+CHAINED_FILES = ("result.json", "experiment.yaml", "history/history.json", *(f"history/{part}.jsonl" for part in PARTS))
+
+
+def write_history(
+    folder: Path, history: History, *, disaster_at: float | None, moved: bool, interrupted: str | None
+) -> None:
+    """Write what the clients recorded; `disaster_at` is in seconds of CLOCK_MONOTONIC, as all times in it."""
+    target = folder / "history"
+    target.mkdir(mode=0o700, exist_ok=True)
+    parts: dict[str, tuple[type, Iterable[Any]]] = {
+        "attempts": (Attempt, history.attempts),
+        "polls": (Poll, history.polls),
+        "positions": (ConfirmedPosition, history.positions),
+        "landed": (Landed, history.landed),
+    }
+    for part, (_, rows) in parts.items():
+        (target / f"{part}.jsonl").write_bytes(json_lines(map(_row, rows)))
+    about = {
+        "source": history.source,
+        "target": history.target,
+        "disaster_at": disaster_at,
+        "moved": moved,
+        "interrupted": interrupted,
+        "incomplete": {str(part): why for part, why in history.incomplete.items()},
+        "columns": {part: _columns(kind) for part, (kind, _) in parts.items()},
+    }
+    (target / "history.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _columns(kind: type) -> list[str]:
+    names = [field.name for field in fields(kind)]
+    return [name for each in names for name in (("key", "seq") if each == "record" else (each,))]
+
+
+def _row(one: Attempt | Poll | ConfirmedPosition | Landed) -> list[Any]:
+    row: list[Any] = []
+    for field in fields(one):
+        value = getattr(one, field.name)
+        if field.name == "record":
+            row += [None, None] if value is None else [*value]
+        else:
+            row.append(value)
+    return row
+
+
+def add_to_chain(drills: Path, result: DrillResult) -> None:
+    """Enter a drill that was kept; entering it again changes nothing.
+
+    Raises:
+        DrkitError: the chain can't be read or written.
+    """
+    folder = drills / result.run
+    digests = {name: _digest(folder / name) for name in CHAINED_FILES if (folder / name).is_file()}
+    body = {
+        "run": result.run,
+        "title": result.title,
+        "verdict": result.verdict,
+        "started_at": iso(result.started_at),
+        "files": digests,
+    }
+    try:
+        handle = os.open(drills / CHAIN, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            entries = read_chain(drills)
+            if any(json.loads(entry.payload)["run"] == result.run for entry in entries):
+                return
+            entry = JournalEntry.chained(
+                entries[-1] if entries else None,
+                run=CHAIN_NAME,
+                at=now(),
+                stage="drill",
+                event="kept",
+                payload=json.dumps(body, separators=(",", ":")),
+            )
+            os.write(handle, json_lines([entry_document(entry)]))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        append_anchor(Anchor(CHAIN_NAME, entry.seq, entry.hash, entry.at, chain_identity(drills), ""))
+    except OSError as error:
+        raise DrkitError(
+            f"{result.run} isn't entered in {drills / CHAIN}: {error.strerror or error}",
+            meaning="No evidence of it can be exported",
+            remedy="Free some space or correct permissions, and play it again",
+        ) from error
+
+
+def read_chain(drills: Path) -> list[JournalEntry]:
+    """The chain of all drills, as it is written.
+
+    Raises:
+        DrkitError: it isn't one.
+    """
+    file = drills / CHAIN
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [
+            JournalEntry(
+                run=row["run"],
+                seq=row["seq"],
+                at=datetime.fromisoformat(row["at"]),
+                stage=row["stage"],
+                event=row["event"],
+                payload=row["payload_text"],
+                previous=row["previous"],
+                hash=row["hash"],
+            )
+            for row in rows
+        ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DrkitError(
+            f"{file} can't be read: {error}",
+            meaning="It is the chain of all drills; without it no drill has evidence",
+            remedy="Bring it back from a copy",
+        ) from error
+
+
+def chain_anchors(drills: Path) -> list[Anchor]:
+    """Heads of this chain that the operator's file of anchors has."""
+    identity = chain_identity(drills)
+    return [anchor for anchor in read_anchor_file() if (anchor.run, anchor.store) == (CHAIN_NAME, identity)]
+
+
+def other_chain_anchors(drills: Path) -> dict[str, list[Anchor]]:
+    """Heads of other chains of drills that the operator's file of anchors has, by the chain's identity."""
+    identity, found = chain_identity(drills), dict[str, list[Anchor]]()
+    for anchor in read_anchor_file():
+        if anchor.run == CHAIN_NAME and anchor.store != identity:
+            found.setdefault(anchor.store, []).append(anchor)
+    return found
+
+
+def chain_identity(drills: Path) -> str:
+    """What tells this folder of drills from others in anchors."""
+    return sha256(f"drills|{os.uname().nodename}|{drills.resolve()}".encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

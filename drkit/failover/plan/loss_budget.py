@@ -1,0 +1,99 @@
+"""What an unplanned failover may lose without somebody having said so (`[objectives] max_loss_…`). Pure.
+
+A loss of which only a least number is known is not known: what is lost beyond it nobody can tell, so no number bounds
+it. Its age is: records that came after the last look at the source are younger than that look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from drkit.config import Objectives
+from drkit.failover.plan.waivers import ACCEPT_LOSS
+from drkit.failover.run.state_machine import Loss, TopicLoss
+from drkit.model.errors import Refused
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more, counted
+
+_EVERYTHING = (".*",)
+
+
+@dataclass(frozen=True, slots=True)
+class LossBudget:
+    """What may be lost of the topics of a link that match, all together; None: that isn't limited."""
+
+    topics: tuple[str, ...]
+    records: int | None
+    seconds: float | None
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic (by the source's name) counts."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.topics)
+
+
+class OverBudget(Refused):
+    """More would be lost than the budget allows; nothing of the run shall stand."""
+
+
+def budgets_of(link: LinkId, objectives: Objectives) -> tuple[LossBudget, ...]:
+    """The budgets that hold for a link: the one for each link, and those whose patterns match it."""
+    found = []
+    if objectives.max_loss_records is not None or objectives.max_loss_seconds is not None:
+        found.append(LossBudget(_EVERYTHING, objectives.max_loss_records, objectives.max_loss_seconds))
+    found += [
+        LossBudget(each.topics, each.max_loss_records, each.max_loss_seconds)
+        for each in objectives.max_loss
+        if any(re.fullmatch(pattern, str(link)) for pattern in each.links)
+    ]
+    return tuple(found)
+
+
+def over_budget(loss: Loss, budgets: Iterable[LossBudget]) -> Iterator[str]:
+    """In how far a loss is above its budgets, or can't be shown to be within, a sentence each."""
+    for budget in budgets:
+        topics = [each for each in loss.by_topic if budget.covers(each.topic)]
+        if loss.by_topic and not topics:
+            continue
+        of = "" if budget.topics == _EVERYTHING else f" of {and_more(budget.topics)}"
+        if budget.records is not None:
+            yield from _records(loss, topics, budget.records, of)
+        if budget.seconds is not None:
+            yield from _seconds(loss, topics, budget.seconds, of)
+
+
+def accepted(loss: Loss, accept_loss: int | str | None) -> bool:
+    """Whether somebody has accepted a loss: any, or one that is known and no more than a number of records."""
+    if accept_loss == "unknown":
+        return True
+    known = loss.records is not None and not loss.lower_bound
+    return isinstance(accept_loss, int) and known and (loss.records or 0) <= accept_loss
+
+
+def flag_for(loss: Loss) -> str:
+    """What accepts a loss."""
+    known = loss.records is not None and not loss.lower_bound
+    return f"{ACCEPT_LOSS} {loss.records if known else 'unknown'}"
+
+
+def _records(loss: Loss, topics: Sequence[TopicLoss], most: int, of: str) -> Iterator[str]:
+    numbers = [each.records for each in topics]
+    least = sum(each or 0 for each in numbers)
+    if least > most:
+        more = " or more" if loss.lower_bound or None in numbers else ""
+        yield f"{counted(least, 'record')}{more}{of} would be lost, and max_loss_records is {most:,}"
+    elif not topics or None in numbers or loss.lower_bound:
+        known = f"it is {counted(least, 'record')} or more" if topics else "nothing is known"
+        why = f": {loss.reason}" if loss.reason else ""
+        yield f"whether no more than max_loss_records = {most:,}{of} would be lost isn't known, {known}{why}"
+
+
+def _seconds(loss: Loss, topics: Sequence[TopicLoss], most: float, of: str) -> Iterator[str]:
+    ages = [each.seconds for each in topics]
+    oldest = max((each for each in ages if each is not None), default=0.0)
+    if oldest > most:
+        yield f"records{of} up to {oldest:,.1f} s old would be lost, and max_loss_seconds is {most:g}"
+    elif not topics or None in ages:
+        why = f": {loss.reason}" if loss.reason else ""
+        yield f"whether records{of} older than max_loss_seconds = {most:g} would be lost isn't known{why}"

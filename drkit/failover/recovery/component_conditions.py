@@ -1,0 +1,127 @@
+"""The condition of each component of a run, by a bounded check: the input of `way_out` outside of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.fencing.fence_context import answers
+from drkit.failover.recovery.way_out import Condition, Situation, WayOut, furthest, way_out
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.journal.journal import Journal
+from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
+from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.errors import DrkitError
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link, LinkId, TopicPartition
+
+_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """How to recover from the present state of a link (`run` None: no run is unfinished). `broken`: the components that
+    are not well, in words.
+    """
+
+    run: str | None
+    state: str
+    way: WayOut
+    broken: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that isn't over. `begun`: its next stage was begun."""
+
+    run: str
+    machine: Run
+    plan: Plan
+    begun: bool
+
+    @classmethod
+    def of(cls, journal: Journal, machine: Run, plan: Plan) -> Unfinished | None:
+        """What a run's journal says; None: the run is over."""
+        step, _ = next_step(machine)
+        return None if step is None else cls(journal.run, machine, plan, journal.attempted(step.stage))
+
+
+def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) -> Advice:
+    """The way out of a link's present situation.
+
+    Args:
+        estate: store and clusters; each cluster is looked at shortly.
+        link: the configured link.
+        unfinished: its run; None: there is none.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    ids = link.id
+    up = {alias: answers(estate, alias) for alias in (ids.source, ids.target)}
+    conditions = {alias: Condition.UP if there else Condition.DOWN for alias, there in up.items()}
+    control = estate.store.link_control(ids)
+    away = control is not None and control.direction in _AWAY
+    now = Situation(Kind.FAILOVER if away else None, Mode.UNPLANNED, State.CLOSED)
+    if unfinished is not None:
+        conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), Condition.REPLACED)
+        run = unfinished.machine
+        now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
+    now = replace(now, source=conditions[ids.source], target=conditions[ids.target])
+    broken = tuple(
+        f"{alias} {'does not answer' if each is Condition.DOWN else 'is another cluster now, or was emptied'}"
+        for alias, each in conditions.items()
+        if each is not Condition.UP
+    )
+    name = None if unfinished is None else unfinished.run
+    return Advice(name, now.state.value, way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target), broken)
+
+
+def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
+    """The runs of a link that are not over and whose journals can be read."""
+    found = []
+    for summary in unfinished(estate.store, str(link.id)):
+        try:
+            record = load_run(estate.store, summary.run)
+        except DrkitError:
+            continue
+        left = Unfinished.of(record.journal, record.machine, record.plan)
+        if left is not None:
+            found.append(left)
+    return found
+
+
+def replaced_clusters(estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
+    """Clusters that answer and aren't what they were: they have another id than when a run was planned, or the target
+    has nothing of what was mirrored to it: its topics are gone, or their logs are empty.
+    """
+    views = (plan.target, plan.live) if isinstance(plan, FailbackPlan) else (plan.source, plan.target)
+    found = set()
+    for view in views:
+        if not answering[view.alias]:
+            continue
+        try:
+            admin = estate.admin(view.alias, may_be_gone=True)
+            other = view.cluster_id is not None and admin.cluster_id() != view.cluster_id
+            emptied = view.alias == plan.link.target and _emptied(estate, plan.link, admin)
+        except DrkitError:
+            continue
+        if other or emptied:
+            found.add(view.alias)
+    return frozenset(found)
+
+
+def _emptied(estate: ClusterContext, link: LinkId, target: ClusterAdmin) -> bool:
+    """Whether a target to which records were mirrored has none of their topics, or no record's offset in any."""
+    names = {state.topic: state.target_topic for state in estate.store.topic_states(link).values()}
+    found = target.topics(set(names.values()))
+    if not found:
+        return bool(names)
+    written = [
+        TopicPartition(names[tp.topic], tp.partition)
+        for tp, mark in estate.store.watermarks(link).items()
+        if mark.target_end and names.get(tp.topic) in found
+    ]
+    return bool(written) and not any(target.end_offsets(written, committed=False).values())

@@ -1,0 +1,232 @@
+"""Reading a run back from its journal: where it stands, what it planned, what it found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from drkit import __version__
+from drkit.config import Config
+from drkit.config.effective import configuration_digest
+from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json
+from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.journal.anchors import read_anchors
+from drkit.failover.run.journal.journal import (
+    ABANDONED,
+    AUDITED,
+    CANCELLED,
+    CARRIED,
+    ESTABLISHED,
+    FACTS,
+    LOSS,
+    OUTCOME,
+    PLACE_LIST,
+    PLACES,
+    PLAN,
+    POSITION_LIST,
+    POSITIONS,
+    REWOUND,
+    Journal,
+    StageRecord,
+)
+from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.runs.journal import RunSummary, judge_chain
+from drkit.store.api import Store
+
+Plan = FailoverPlan | FailbackPlan
+KINDS = frozenset(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A failover or failback as its journal tells it. `site`: the site run that it belongs to; None: to none."""
+
+    journal: Journal
+    plan: Plan
+    machine: Run
+    started_at: datetime
+    stages: tuple[StageRecord, ...]
+    positions: tuple[PlannedPosition, ...]
+    places: tuple[PositionCheck, ...]
+    carried: tuple[PlannedPosition, ...] = ()
+    site: str | None = None
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.journal.run
+
+    @property
+    def label(self) -> str:
+        """The run's line in the listing."""
+        return label_of(self.plan, self.site)
+
+
+def label_of(plan: Plan, site: str | None = None) -> str:
+    """What `drkit runs` shows of a run; it begins with the configured link. `site`: the site run it belongs to."""
+    return f"{plan.link} {plan.mode} to {plan.target.alias}" + ("" if site is None else f", of site run {site}")
+
+
+def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
+    """What the plan says stands where groups will be put; a failback knows only once the target is seeded again."""
+    return plan.places if isinstance(plan, FailoverPlan) else ()
+
+
+def begin(
+    journal: Journal,
+    plan: Plan,
+    facts: Facts,
+    started_at: datetime,
+    plan_text: str,
+    origin: dict[str, Any],
+    *,
+    site: str | None = None,
+) -> Run:
+    """Write a run's first entry: the plan, what it starts from, when and by whom
+    (`drkit.failover.run.journal.run_record`).
+
+    `site`: the site run that it belongs to.
+
+    Returns the machine's first state.
+    """
+    body = {
+        "kind": plan.kind,
+        "started_at": started_at.isoformat(),
+        "facts": FACTS.dump_python(facts, mode="json"),
+        "origin": origin,
+        **({} if site is None else {"site": site}),
+    }
+    frame = json.dumps(body, separators=(",", ":"))
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # as it is: it may be tens of megabytes
+    return Run(plan.kind, State.PLANNED, facts)
+
+
+def load_run(store: Store, run: str) -> RunRecord:
+    """A run from its journal.
+
+    Raises:
+        Refused: no such run, or it isn't a failover or failback.
+        DrkitError: its hash chain is broken.
+    """
+    journal = Journal.open(store, run)
+    text = journal.read(PLAN)
+    body = json.loads(text) if text is not None else {}
+    if not isinstance(body, dict) or body.get("kind") not in KINDS:
+        raise Refused(
+            f"run {run} is neither a failover nor a failback, or was killed before its plan was written",
+            remedy="Nothing was changed by it; plan again",
+        )
+    kind = Kind(body["kind"])
+    plan_text = json.dumps(body["plan"])
+    plan: Plan = plan_from_json(plan_text) if kind is Kind.FAILOVER else failback_plan_from_json(plan_text)
+    first = FACTS.validate_python(body["facts"])
+    kept, seen, carried = journal.read(POSITIONS), journal.read(PLACES), journal.read(CARRIED)
+    return RunRecord(
+        journal=journal,
+        plan=plan,
+        machine=_replay(journal, Run(kind, State.PLANNED, first)),
+        started_at=datetime.fromisoformat(body["started_at"]),
+        stages=tuple(journal.stages()),
+        positions=() if kept is None else POSITION_LIST.validate_json(kept),
+        places=planned_places(plan) if seen is None else PLACE_LIST.validate_json(seen),
+        carried=() if carried is None else POSITION_LIST.validate_json(carried),
+        site=body.get("site"),
+    )
+
+
+def load_anchored_run(estate: ClusterContext, run: str) -> RunRecord:
+    """A run from its journal, which is compared with what is anchored of it; for whoever acts on its word.
+
+    Raises:
+        Refused: no such run, or it isn't a failover or failback.
+        DrkitError: its journal isn't what was written. Where no anchor can be read, it is believed.
+    """
+    entries = Journal.open(estate.store, run).entries
+    # before any of it is read, and asked of all clusters: a plan that was written again may name another one
+    aliases = dict.fromkeys(alias for link in estate.config.links for alias in (link.source, link.target))
+    verdict = judge_chain(run, entries, read_anchors(estate, list(aliases)))
+    if verdict.contradicted:
+        raise DrkitError(
+            f"the journal of run {run} is not what was written: {verdict.words}",
+            meaning="The store was brought back from an older copy, or somebody wrote to it. What the journal says "
+            "can't be trusted, so nothing is done on its word",
+            remedy=f"drkit runs {run} shows it; drkit abandon {run} ends it by what the link, the fence and both "
+            "clusters say",
+        )
+    return load_run(estate.store, run)
+
+
+def _replay(journal: Journal, run: Run) -> Run:
+    """The machine where the journal leaves it. What was journaled was checked when it happened."""
+    reaches = {step.stage: step.reaches for step in PATHS[run.kind]}
+    for happened in journal.events():
+        if happened.event == CANCELLED:
+            return replace(run, state=State.CANCELLED)
+        if happened.event == ABANDONED:
+            return replace(run, state=State.ABANDONED)
+        if happened.event == REWOUND:
+            facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
+            run = replace(run, state=before_fence(run.kind), facts=facts)
+            continue
+        if happened.event == ESTABLISHED:
+            run = replace(run, facts=FACTS.validate_python(json.loads(happened.payload)["facts"]))
+        if happened.event == AUDITED:
+            run = replace(run, facts=replace(run.facts, loss=LOSS.validate_json(happened.payload)))
+            continue
+        if happened.event != OUTCOME or happened.stage not in reaches:  # hooks reach no state
+            continue
+        body = json.loads(happened.payload)
+        if StageOutcome(body["outcome"]) in {StageOutcome.OK, StageOutcome.SKIPPED}:
+            run = replace(run, state=reaches[happened.stage], facts=FACTS.validate_python(body["facts"]))
+    return run
+
+
+def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
+    """Failovers and failbacks that are not over, newest first (of one configured link)."""
+    return [
+        summary
+        for summary in store.runs()
+        if summary.kind in KINDS
+        and summary.state not in FINAL_STATES
+        and (link is None or summary.detail.split(" ")[0] == link)
+    ]
+
+
+def run_to_resume(store: Store, run: str | None) -> str:
+    """The run that `drkit resume` means.
+
+    Raises:
+        Refused: it is finished, or none (or more than one) is unfinished and none was named.
+    """
+    if run is not None:
+        return run
+    left = unfinished(store)
+    if not left:
+        raise Refused("no run is unfinished", remedy="`drkit runs` lists what ran")
+    if len(left) > 1:
+        named = "; ".join(f"{s.run} ({s.kind} {s.detail}, {s.state}, begun {iso(s.started_at)})" for s in left)
+        raise Refused(f"{len(left)} runs are unfinished: {named}", remedy="Name one: drkit resume RUN")
+    return left[0].run
+
+
+_JUDGED = {"rpo_records", "rpo_seconds", "rto_seconds"}
+"""The objectives that the evidence of a run is compared with."""
+
+
+def origin_of(config: Config, operator: str) -> dict[str, Any]:
+    """What is journaled of the moment a run begins. `operator`: user@host, as in the lease."""
+    return {
+        "operator": operator,
+        "drkit": __version__,
+        "configuration_digest": configuration_digest(config),
+        "objectives": config.objectives.model_dump(include=_JUDGED),
+        "links": [f"{link.source}->{link.target}" for link in config.links],
+        "witness": config.evidence.witness,
+    }

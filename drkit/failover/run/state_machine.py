@@ -1,0 +1,401 @@
+"""The state machine of a run: which stage comes next, and what must be true by then. Pure, no I/O.
+
+    failover   planned → fenced → drained → translated → committed → switched → verified → closed
+
+    failback   planned → salvaged → scrubbed → reversed → reseeded → audited
+                       → fenced → drained → translated → committed → switched → verified → closed
+
+    reprotect  planned → salvaged → scrubbed → reversed → reseeded → audited → closed
+
+    any        up to the point of no return (commit; a failback's: scrub) → cancelled
+               while it can neither continue nor be taken back → abandoned
+               fenced, drained, translated, committed → back before the fence, where the fence doesn't stand any more
+
+A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
+was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
+
+ I1  Order: a state is entered only from the one before it on its path.
+ I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not (then the quiet of
+     the ends is measured, measured again after the drain, and before the run is closed).
+ I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or turned round (failback) and
+     no mirror runs on it, so the target's logs of the link don't move under the translation.
+ I4  A planned move loses nothing: from DRAINED on, its lag is 0.
+ I5  All or nothing is committed: from COMMITTED on, as many positions stand as were translated.
+ I6  Believed only when read back: from VERIFIED on, as many were verified as were committed.
+ I7  Nothing is destroyed before it is kept: from SCRUBBED on, what only the old cluster held is
+     salvaged (or was shown to be nothing) and the cluster's id was confirmed.
+ I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
+ I9  A run can be cancelled only before its point of no return, and when nothing of it stands any more: the
+     link isn't sealed by it, its fence is lifted.
+ I10 What was found behind a fence counts only as long as that fence stands: without it the run goes back before
+     its fence, until clients were switched.
+
+`advance` raises `InvariantBroken` naming the invariant; that is a defect or the clusters have changed, and
+the runner stops with the run resumable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.failover.failback.live_log import TopicKept
+from drkit.model.errors import DrkitError
+
+
+class State(StrEnum):
+    """Where a run stands; the contract's `state`."""
+
+    PLANNED = "planned"
+    SALVAGED = "salvaged"
+    SCRUBBED = "scrubbed"
+    REVERSED = "reversed"
+    RESEEDED = "reseeded"
+    AUDITED = "audited"
+    FENCED = "fenced"
+    DRAINED = "drained"
+    TRANSLATED = "translated"
+    COMMITTED = "committed"
+    SWITCHED = "switched"
+    VERIFIED = "verified"
+    CLOSED = "closed"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+FINAL_STATES = frozenset({State.CLOSED, State.CANCELLED, State.ABANDONED})
+
+
+class StageOutcome(StrEnum):
+    """How a stage ended; the contract's `outcome`."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+
+
+class Kind(StrEnum):
+    """What a run does."""
+
+    FAILOVER = "failover"
+    FAILBACK = "failback"
+    REPROTECT = "reprotect"  # the cluster failed over to becomes the source for good
+
+
+class Mode(StrEnum):
+    """Planned: both sides alive, nothing may be lost. Unplanned: save what is there."""
+
+    PLANNED = "planned"
+    UNPLANNED = "unplanned"
+
+
+class InvariantBroken(DrkitError):
+    """A stage reported something that its state does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stage by name, and the state that it reaches."""
+
+    stage: str
+    reaches: State
+
+
+_MOVE = (
+    Step("fence", State.FENCED),
+    Step("drain", State.DRAINED),
+    Step("translate", State.TRANSLATED),
+    Step("commit", State.COMMITTED),
+    Step("switch", State.SWITCHED),
+    Step("verify", State.VERIFIED),
+    Step("close", State.CLOSED),
+)
+_BRING_BACK = (
+    Step("salvage", State.SALVAGED),
+    Step("scrub", State.SCRUBBED),
+    Step("reverse", State.REVERSED),
+    Step("reseed", State.RESEEDED),
+    Step("audit", State.AUDITED),
+)
+PATHS: dict[Kind, tuple[Step, ...]] = {
+    Kind.FAILOVER: _MOVE,
+    Kind.FAILBACK: _BRING_BACK + _MOVE,
+    Kind.REPROTECT: (*_BRING_BACK, _MOVE[-1]),
+}
+POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.REPROTECT: "scrub"}
+"""The stage from which on a run can only be taken to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLoss:
+    """What of one topic is not on the target. None: not known."""
+
+    topic: str
+    records: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is not on the target: source offsets, and the age of the oldest at the moment asked for.
+
+    `basis` is `observed` (by what was last seen of the source) or `audited` (counted when it was back).
+    `observed_at`: the oldest observation it rests on. `lower_bound`: the source could not be asked, so `records` is at
+    least so many, and `seconds` at most so long. `reason` says why something isn't known. `unjudged`: what was missing
+    on the target, and no later count can settle whether it was lost.
+    """
+
+    records: int | None
+    seconds: float | None
+    observed_at: datetime | None
+    by_topic: tuple[TopicLoss, ...] = ()
+    reason: str | None = None
+    basis: str = "observed"
+    lower_bound: bool = False
+    unjudged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesSeen:
+    """How many of the distinct places where groups stand were looked at again, by outcome.
+
+    See `drkit.failover.positions.position_checks`.
+    """
+
+    same: int = 0
+    end: int = 0
+    new: int = 0
+    gone: int = 0
+    different: int = 0
+    unknown: int = 0
+
+    def __str__(self) -> str:
+        words = (
+            (self.same, "hold the record planned"),
+            (self.end, "are at the log's end"),
+            (self.new, "were at the log's end and have new records"),
+            (self.gone, "lost their record to retention or compaction since"),
+            (self.unknown, "could not be compared"),
+        )
+        looked = self.same + self.end + self.new + self.gone + self.different + self.unknown
+        return f"of {looked} places " + (", ".join(f"{count} {what}" for count, what in words if count) or "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a run has established so far; None: not yet. Journaled with every outcome.
+
+    `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
+    `kept`: by topic of the old primary, the newest salvage of it; `salvaged`: the records in them. `salvage_only`:
+    topics that an operator accepted to be in the salvage only, as the live cluster lacks what was mirrored of them.
+    `late`: what was written, unfenced, after the last look: from and to which offset, by `topic:partition`.
+    `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
+    `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
+    `places`: how many of the places where groups stand were seen to hold the record planned.
+    """
+
+    mode: Mode
+    unfenced_accepted: bool = False
+    cluster_confirmed: str | None = None
+    salvaged: int | None = None
+    salvage_path: str | None = None
+    kept: dict[str, TopicKept] = field(default_factory=dict)
+    salvage_only: tuple[str, ...] = ()
+    scrubbed: dict[str, str] | None = None
+    offsets_deleted: int | None = None
+    reversed: bool = False
+    reseeded: int | None = None
+    audit: str | None = None
+    audit_detail: str | None = None
+    sealed: bool = False
+    fenced: bool | None = None
+    fence_reason: str | None = None
+    fence_epoch: int | None = None
+    fenced_at: datetime | None = None
+    captured_at: datetime | None = None
+    mirror_stopped: bool = False
+    lag: int | None = None
+    ends: dict[str, int] = field(default_factory=dict)
+    late: dict[str, tuple[int, int]] = field(default_factory=dict)
+    loss: Loss | None = None
+    placed: int | None = None
+    committed: int | None = None
+    endpoint: str | None = None
+    verified: int | None = None
+    places: PlacesSeen | None = None
+    verified_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the machine sees it."""
+
+    kind: Kind
+    state: State
+    facts: Facts
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state in FINAL_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step taken, and why it was allowed."""
+
+    run: Run
+    reason: str
+
+
+def next_step(run: Run) -> tuple[Step | None, str]:
+    """The stage to carry out now (None: the run is over), and why that one."""
+    if run.finished:
+        return None, f"the run is {run.state}: nothing is left to do"
+    path = PATHS[run.kind]
+    reached = [step.reaches for step in path]
+    position = 0 if run.state is State.PLANNED else reached.index(run.state) + 1
+    step = path[position]
+    return step, f"{run.state}: next stage of this {run.facts.mode} {run.kind}: {step.stage}"
+
+
+def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Transition:
+    """The run after `stage` ended with `outcome` and established `facts`.
+
+    A failed or unknown stage changes the facts kept, not the state: it will be carried out again.
+
+    Raises:
+        InvariantBroken: the stage isn't the next one, or an invariant of the new state doesn't hold.
+    """
+    step, why = next_step(run)
+    if step is None or step.stage != stage:
+        raise InvariantBroken(
+            f"I1: stage {stage} reported in state {run.state}", meaning=why, remedy="Look at `drkit runs` first"
+        )
+    if outcome in {StageOutcome.FAILED, StageOutcome.UNKNOWN}:
+        return Transition(
+            replace(run, facts=facts), f"{stage} ended {outcome}: the run stays {run.state} and can be resumed"
+        )
+    moved = replace(run, state=step.reaches, facts=facts)
+    check(moved)
+    return Transition(moved, f"{run.state} → {moved.state}: {stage} is {outcome}")
+
+
+def cancel(run: Run, why: str) -> Transition:
+    """The run given up: before its point of no return, and with nothing of it left.
+
+    Raises:
+        InvariantBroken: it is beyond that point, or something that it changed still stands.
+    """
+    facts = run.facts
+    undone = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
+    if not undone or run.state not in _before(POINT_OF_NO_RETURN[run.kind], run.kind):
+        raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
+    return Transition(replace(run, state=State.CANCELLED), f"{run.state} → cancelled: {why}")
+
+
+BEHIND_THE_FENCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
+"""The states that rest on a fence, until clients are switched."""
+
+
+def before_fence(kind: Kind) -> State:
+    """The state in which a run's next stage is its fence."""
+    return State.AUDITED if kind is Kind.FAILBACK else State.PLANNED
+
+
+def back_before_fence(run: Run, why: str) -> Transition:
+    """The run before its fence again: what was found behind it counts no more.
+
+    Raises:
+        InvariantBroken: nothing of the run's state rests on a fence, or clients may have been switched.
+    """
+    if run.state not in BEHIND_THE_FENCE | {before_fence(run.kind)}:
+        raise InvariantBroken(f"I10: a run that is {run.state} can't go back before its fence", remedy="Resume it")
+    sealed = run.facts.sealed and run.facts.mode is Mode.UNPLANNED
+    facts = replace(
+        run.facts,
+        sealed=sealed,
+        fenced=None,
+        fence_reason=why,
+        fence_epoch=None,
+        fenced_at=None,
+        captured_at=None,
+        mirror_stopped=False,
+        lag=None,
+        ends={},
+        loss=None,
+        placed=None,
+        committed=None,
+    )
+    moved = replace(run, state=before_fence(run.kind), facts=facts)
+    return Transition(moved, f"{run.state} → {moved.state}: {why}")
+
+
+def abandon(run: Run, why: str) -> Transition:
+    """The run ended where it stands; what it has done stays as it is.
+
+    Raises:
+        InvariantBroken: it is over.
+    """
+    if run.finished:
+        raise InvariantBroken(f"I9: the run is {run.state}: there is nothing to abandon", remedy="`drkit runs`")
+    return Transition(replace(run, state=State.ABANDONED), f"{run.state} → abandoned: {why}")
+
+
+def check(run: Run) -> None:
+    """Raise `InvariantBroken` where the run's facts don't allow its state."""
+    facts = run.facts
+    for name, since, holds, meaning in (
+        ("I2", State.FENCED, _fence_holds(run), "the old cluster can still be written and nobody accepted that"),
+        ("I3", State.DRAINED, _settled(run), "a mirror could still write below the positions"),
+        ("I4", State.DRAINED, facts.mode is Mode.UNPLANNED or facts.lag == 0, f"a planned move lags by {facts.lag}"),
+        (
+            "I5",
+            State.COMMITTED,
+            facts.placed is not None and facts.committed == facts.placed,
+            f"{facts.committed} of {facts.placed} positions are committed",
+        ),
+        (
+            "I6",
+            State.VERIFIED,
+            facts.verified is not None and facts.verified == facts.committed,
+            f"{facts.verified} of {facts.committed} positions were read back",
+        ),
+        (
+            "I7",
+            State.SCRUBBED,
+            facts.salvaged is not None and facts.cluster_confirmed is not None,
+            "nothing was salvaged, or the cluster's id was not confirmed",
+        ),
+        ("I8", State.AUDITED, facts.audit == "clean", f"the audit's verdict is {facts.audit}"),
+    ):
+        if not holds and _at_or_after(run, since):
+            raise InvariantBroken(
+                f"{name}: a {run.kind} must not be {run.state}: {meaning}", remedy="`drkit runs` shows how it got here"
+            )
+
+
+def _before(stage: str, kind: Kind) -> set[State]:
+    """The states from which a stage was not begun yet."""
+    names = [step.stage for step in PATHS[kind]]
+    return {State.PLANNED, *(step.reaches for step in PATHS[kind][: names.index(stage)])}
+
+
+def _fence_holds(run: Run) -> bool:
+    facts = run.facts
+    return facts.fenced is True or (facts.fenced is False and facts.unfenced_accepted)
+
+
+def _settled(run: Run) -> bool:
+    decided = run.facts.reversed if run.kind is Kind.FAILBACK else run.facts.sealed
+    return decided and run.facts.mirror_stopped
+
+
+def _at_or_after(run: Run, since: State) -> bool:
+    """Whether the run's state lies at or beyond `since` on its own path."""
+    reached = [step.reaches for step in PATHS[run.kind]]
+    if since not in reached or run.state not in reached:
+        return False
+    return reached.index(run.state) >= reached.index(since)

@@ -1,0 +1,46 @@
+"""The clusters of a site run: each link has connections of its own, so a dead cluster holds up no other link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.model.topology import Link, LinkId
+
+_T = TypeVar("_T")
+
+
+class SiteContext:
+    """One `ClusterContext` for each link. A context manager: what was opened is closed.
+
+    Args:
+        estate: configuration, store and bounds; the caller closes it.
+        links: the links of the run.
+    """
+
+    def __init__(self, estate: ClusterContext, links: Sequence[Link]) -> None:
+        self.estate = estate
+        self.links = tuple(links)
+        self._contexts = {link.id: estate.another() for link in links}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with ThreadPoolExecutor(max(1, len(self._contexts)), "drkit-close") as pool:
+            list(pool.map(ClusterContext.close, self._contexts.values()))
+
+    def of(self, link: LinkId) -> ClusterContext:
+        """The connections of a link."""
+        return self._contexts[link]
+
+    def side_by_side(self, work: Callable[[Link], _T], links: Sequence[Link] | None = None) -> list[_T]:
+        """Do the same for each link (all, or some) on a thread; results in their order. Raises the first error."""
+        chosen = self.links if links is None else links
+        with ThreadPoolExecutor(max(1, len(chosen)), "drkit-link") as pool:
+            return list(pool.map(work, chosen))

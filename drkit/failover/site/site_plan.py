@@ -1,0 +1,226 @@
+"""The plan of a site run: the plans of its links, one digest over theirs, and what other links see of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from drkit.failover.plan.failover_plan import (
+    FailoverPlan,
+    Obstacle,
+    digest_of,
+    plan_document_of,
+    plan_from_json,
+    plan_json,
+)
+from drkit.failover.run.evidence import Evidence, expected_evidence
+from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.other_links import OtherLink
+from drkit.failover.site.wave_plan import Wave, WaveAssignment
+from drkit.model.errors import ConfigError
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more, counted
+
+FORMAT = "drkit-site-plan/1"
+_LEFT_OUT = TypeAdapter(tuple[LeftOut, ...])
+_OTHERS = TypeAdapter(tuple[OtherLink, ...])
+_WAVES = TypeAdapter(tuple[Wave, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """What a site run will do: each link's plan, in the order of the configuration.
+
+    `left_out`: links that lead to `to` and are not moved. `others`: what the run means for further links. `obstacles`:
+    what stands in the way of the run as a whole; each link's plan has its own. `waves`: the order in which groups move,
+    the rest last; none: each as it can.
+    """
+
+    to: str
+    mode: Mode
+    made_at: datetime
+    plans: tuple[FailoverPlan, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    others: tuple[OtherLink, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    waves: tuple[Wave, ...] = ()
+    kind: Kind = Kind.FAILOVER
+
+    @property
+    def links(self) -> tuple[LinkId, ...]:
+        """The links that are moved."""
+        return tuple(plan.link for plan in self.plans)
+
+    def of(self, link: LinkId) -> FailoverPlan:
+        """The plan of one of its links."""
+        return next(plan for plan in self.plans if plan.link == link)
+
+    @property
+    def label(self) -> str:
+        """What `drkit runs` shows of the run."""
+        return f"{and_more([str(link) for link in self.links])} {self.mode} to {self.to}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over what is decided: the links' digests, in the order of their names; hexadecimal."""
+        body = {
+            "kind": self.kind,
+            "mode": self.mode,
+            "to": self.to,
+            "links": sorted([str(plan.link), plan.digest] for plan in self.plans),
+            **({"waves": _WAVES.dump_python(self.waves, mode="json")} if self.waves else {}),
+        }
+        return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def assignment(self) -> WaveAssignment:
+        """Which group moves in which wave."""
+        return WaveAssignment(self.waves, self.plans)
+
+    @property
+    def shared_groups(self) -> dict[str, tuple[LinkId, ...]]:
+        """Groups that more than one link places, and by which: their consumers may begin once all have."""
+        by_group: dict[str, list[LinkId]] = {}
+        for plan in self.plans:
+            for group in {position.group for position in plan.placed}:
+                by_group.setdefault(group, []).append(plan.link)
+        return {group: tuple(links) for group, links in sorted(by_group.items()) if len(links) > 1}
+
+
+def standing(plan: SitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
+    """What stands in the way, but for what the flags given waive; by link, None: of the run as a whole."""
+    found: list[tuple[LinkId | None, Obstacle]] = [(None, each) for each in plan.obstacles]
+    found += [(each.link, obstacle) for each in plan.plans for obstacle in each.obstacles]
+    return [(link, obstacle) for link, obstacle in found if obstacle.waived_by not in waived]
+
+
+def refusal_of(plan: SitePlan, link: LinkId | None, obstacle: Obstacle) -> Obstacle:
+    """An obstacle as the run is refused for it: of one link, it names the link and how to leave it out."""
+    if link is None or len(plan.plans) == 1:
+        return obstacle
+    rest = " ".join(f"--link '{each}'" for each in plan.links if each != link)
+    return replace(
+        obstacle,
+        what=f"{link}: {obstacle.what}",
+        meaning=f"{obstacle.meaning}. No link was moved".lstrip(". "),
+        remedy=f"{obstacle.remedy.rstrip('. ')}. Or move the others without it: drkit failover --to {plan.to} {rest}",
+    )
+
+
+def expected_loss(plan: SitePlan) -> Evidence:
+    """What all links together would lose, as far as the plan knows."""
+    return summed(expected_evidence(each.loss) for each in plan.plans)
+
+
+def summed(evidence: Iterable[Evidence]) -> Evidence:
+    """The evidence of several links as that of one run: records added up, of times the greatest."""
+    all_of = list(evidence)
+    records = [each.rpo_records for each in all_of]
+    fenced = [each.fenced for each in all_of]
+    reasons = [each.rpo_reason for each in all_of if each.rpo_reason]
+    seen = [each.observed_at for each in all_of if each.observed_at is not None]
+    return Evidence(
+        rpo_records=sum(each for each in records if each is not None) if None not in records else None,
+        rpo_seconds=_greatest([each.rpo_seconds for each in all_of]),
+        rpo_basis="audited" if all_of and all(each.rpo_basis == "audited" for each in all_of) else "observed",
+        observed_at=min(seen, default=None),
+        rto_seconds=_greatest([each.rto_seconds for each in all_of]),
+        fenced=None if None in fenced else all(fenced),
+        rpo_lower_bound=any(each.rpo_lower_bound for each in all_of),
+        rpo_reason=and_more(list(dict.fromkeys(reasons)), separator="; ") or None,
+    )
+
+
+def site_plan_json(plan: SitePlan) -> str:
+    """The plan as JSON text, complete."""
+    frame = json.dumps(_frame(plan), separators=(",", ":"))
+    return f'{frame[:-1]},"plans":[{",".join(plan_json(each) for each in plan.plans)}]}}'
+
+
+def site_plan_from_json(text: str) -> SitePlan:
+    """The plan that `site_plan_json` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: it isn't one.
+    """
+    body = json.loads(text)
+    return SitePlan(
+        to=body["to"],
+        mode=Mode(body["mode"]),
+        made_at=datetime.fromisoformat(body["made_at"]),
+        plans=tuple(plan_from_json(json.dumps(each)) for each in body["plans"]),
+        left_out=_LEFT_OUT.validate_python(body["left_out"]),
+        waves=_WAVES.validate_python(body["waves"]),
+        others=_OTHERS.validate_python(body["others"]),
+        kind=Kind(body["kind"]),
+    )
+
+
+def write_site_plan(plan: SitePlan, path: Path) -> None:
+    """Write a plan file.
+
+    Raises:
+        ConfigError: the path can't be written.
+    """
+    plans = [plan_document_of(each) for each in plan.plans]
+    body = {"format": FORMAT, "digest": plan.digest, "plan": {**_frame(plan), "plans": plans}}
+    try:
+        path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
+
+
+def read_site_plan(path: Path, body: dict[str, Any]) -> SitePlan:
+    """The plan of a file whose JSON is `body`.
+
+    Raises:
+        ConfigError: it is damaged, or was changed after it was written.
+    """
+    try:
+        plan = site_plan_from_json(json.dumps(body.get("plan")))
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"the plan {path} is damaged", remedy="Make a new one with --out FILE") from None
+    plan = replace(plan, plans=tuple(replace(each, digest=digest_of(each)) for each in plan.plans))
+    if plan.digest != body.get("digest"):
+        raise ConfigError(
+            f"the plan {path} was changed after it was written",
+            meaning="Its digest does not cover what it says",
+            remedy="Make a new one with --out FILE",
+        )
+    return plan
+
+
+def warnings_of(plan: SitePlan) -> list[str]:
+    """What the run as a whole has to say, each link's plan having its own."""
+    found = [f"{each.link} is left out: {each.why}" for each in plan.left_out]
+    shared = plan.shared_groups
+    if shared:
+        found.append(
+            f"{counted(len(shared), 'group')} on more than one link ({and_more(list(shared))}): these links switch "
+            "their clients only when all of them have committed"
+        )
+    return found
+
+
+def _frame(plan: SitePlan) -> dict[str, Any]:
+    return {
+        "kind": plan.kind.value,
+        "to": plan.to,
+        "mode": plan.mode.value,
+        "made_at": plan.made_at.isoformat(),
+        "left_out": _LEFT_OUT.dump_python(plan.left_out, mode="json"),
+        "others": _OTHERS.dump_python(plan.others, mode="json"),
+        "waves": _WAVES.dump_python(plan.waves, mode="json"),
+    }
+
+
+def _greatest(values: Sequence[float | None]) -> float | None:
+    return None if not values or None in values else max(each for each in values if each is not None)

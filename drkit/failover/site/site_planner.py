@@ -1,0 +1,225 @@
+"""Planning a site run: each link is looked at and planned side by side; what they share is settled between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, shown
+from drkit.failover.plan.name_check import UnknownNames
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.waivers import ACCEPT_LOSS
+from drkit.failover.positions.selection import Selection
+from drkit.failover.run.service import plan_again, without_loss_obstacles
+from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.other_links import other_links
+from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_plan import SitePlan
+from drkit.failover.site.wave_plan import waves_of
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused, StalePlan, StoreMissing
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import counted
+
+_ROUNDS = 3
+
+
+def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[LeftOut] = ()) -> SitePlan:
+    """Observe and plan every link of the run.
+
+    Args:
+        site: the links, and connections for each.
+        request: what is asked for, of all links; its `link` is not looked at.
+        left_out: links that lead to the cluster too and are not moved.
+
+    Raises:
+        ConfigError: a group or topic that is named is known to none of the links.
+        Refused: a link can't be planned at all; it is named.
+        Unreachable: the store doesn't answer.
+    """
+    made_at = now()
+    accepted, request = request.accept_loss, replace(request, accept_loss=None)
+    plans, selections, unknowing = _planned_each(site, request)
+    links = [link for link in site.links if link.id in selections]
+    if request.consistent:
+        plans = _at_one_instant(site, request, links, plans, selections)
+    plans, obstacles = _accepting(plans, accepted)
+    return SitePlan(
+        to=request.to,
+        mode=request.mode,
+        made_at=made_at,
+        plans=tuple(plans),
+        left_out=(*left_out, *unknowing),
+        others=other_links([each.link() for each in site.estate.config.links], links, request.to),
+        obstacles=tuple(obstacles),
+        waves=waves_of(site.estate.config.waves),
+    )
+
+
+def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool, accept_loss: AcceptedLoss) -> SitePlan:
+    """The plan that a plan file asks for, made anew on the world as it is now.
+
+    Raises:
+        StalePlan: a link's would decide otherwise; the message names the links and says what moved.
+    """
+    by_link = {each.link: each for each in planned.plans}
+    moved: dict[LinkId, StalePlan] = {}
+
+    def again(link: Link) -> FailoverPlan:
+        kept = by_link[link.id]
+        try:
+            return plan_again(site.of(link.id), kept, allow_rewind=allow_rewind, accept_loss=accept_loss)
+        except StalePlan as error:
+            moved[link.id] = error
+            return kept
+
+    plans = site.side_by_side(again, [link for link in site.links if link.id in by_link])
+    if moved:
+        first = next(iter(moved.values()))
+        raise StalePlan(
+            shown([f"{link}: {error.what}" for link, error in moved.items()]),
+            meaning=first.meaning,
+            remedy=first.remedy,
+        )
+    if planned.waves != waves_of(site.estate.config.waves):
+        raise StalePlan(
+            "the waves of the configuration are others than those that the plan was made with",
+            meaning="Groups would move in another order than planned",
+            remedy="Make a new one: --dry-run --out FILE",
+        )
+    if accept_loss is None:
+        return replace(planned, made_at=now(), plans=tuple(plans))
+    plans, obstacles = _accepting(plans, accept_loss)
+    return replace(planned, made_at=now(), plans=tuple(plans), obstacles=tuple(obstacles))
+
+
+def accepting_all_loss(plan: SitePlan) -> SitePlan:
+    """The plan once somebody has accepted whatever loss it names."""
+    left = tuple(each for each in plan.obstacles if each.waived_by != ACCEPT_LOSS)
+    return replace(plan, plans=tuple(without_loss_obstacles(each) for each in plan.plans), obstacles=left)
+
+
+def _planned(site: SiteContext, link: Link, request: PlanRequest) -> FailoverPlan:
+    """A link's plan; an error names the link."""
+    try:
+        return make_plan(site.of(link.id), replace(request, link=link))
+    except (UnknownNames, StoreMissing):
+        raise
+    except (Refused, ConfigError) as error:
+        others = " ".join(f"--link '{each.id}'" for each in site.links if each != link)
+        told = Refused if isinstance(error, Refused) else ConfigError
+        raise told(
+            f"{link.id}: {error.what}",
+            meaning=error.meaning,
+            remedy=f"{error.remedy.rstrip('. ')}. Or move the others without it: {others}",
+        ) from error
+
+
+def _planned_each(
+    site: SiteContext, request: PlanRequest
+) -> tuple[list[FailoverPlan], dict[LinkId, Selection], list[LeftOut]]:
+    """Every link's plan, what each was asked for of the groups and topics named, and links that know none of these.
+
+    Raises:
+        UnknownNames: a name is known to none of the links.
+    """
+    asked = request.selection
+
+    def look(link: Link) -> FailoverPlan | UnknownNames:
+        try:
+            return _planned(site, link, request)
+        except UnknownNames as error:
+            return error
+
+    looked = dict(zip([link.id for link in site.links], site.side_by_side(look), strict=True))
+    errors = {link: found for link, found in looked.items() if isinstance(found, UnknownNames)}
+    if len(errors) == len(looked):
+        for kind in ("groups", "topics"):
+            if frozenset.intersection(*(getattr(error, kind) for error in errors.values())):
+                raise next(iter(errors.values()))
+    selections = dict.fromkeys(looked, asked)
+    left_out = []
+    for link, error in errors.items():
+        selections[link] = narrowed = _without(asked, error)
+        if (asked.groups and not narrowed.groups) or (asked.topics and not narrowed.topics):
+            left_out.append(LeftOut(link, "it knows none of the groups and topics that are named"))
+            del selections[link]
+
+    def look_again(link: Link) -> FailoverPlan:
+        return _planned(site, link, replace(request, selection=selections[link.id]))
+
+    narrowed_links = [link for link in site.links if link.id in errors and link.id in selections]
+    again = {plan.link: plan for plan in site.side_by_side(look_again, narrowed_links)}
+    plans = [again.get(link, found) for link, found in looked.items() if link in selections]
+    return [plan for plan in plans if isinstance(plan, FailoverPlan)], selections, left_out
+
+
+def _without(selection: Selection, unknown: UnknownNames) -> Selection:
+    return replace(
+        selection,
+        groups=tuple(each for each in selection.groups if each not in unknown.groups),
+        topics=tuple(each for each in selection.topics if each.topic not in unknown.topics),
+        places=tuple(each for each in selection.places if each.group not in unknown.groups),
+    )
+
+
+def _at_one_instant(
+    site: SiteContext,
+    request: PlanRequest,
+    links: Sequence[Link],
+    plans: list[FailoverPlan],
+    selections: dict[LinkId, Selection],
+) -> list[FailoverPlan]:
+    """Plans at the earliest of the links' consistent instants: what is complete then is complete on every link.
+
+    Raises:
+        Refused: links continue getting earlier instants.
+    """
+    for _ in range(_ROUNDS):
+        instants = {plan.link: plan.cut.instant for plan in plans if plan.cut is not None}
+        earliest: datetime = min(instants.values())
+        late = [link for link in links if instants[link.id] != earliest]
+        if not late:
+            return plans
+
+        def at_earliest(link: Link, until: datetime = earliest) -> FailoverPlan:
+            return _planned(site, link, replace(request, selection=selections[link.id], not_after=until))
+
+        fresh = {plan.link: plan for plan in site.side_by_side(at_earliest, late)}
+        plans = [fresh.get(plan.link, plan) for plan in plans]
+    raise Refused(
+        f"no consistent instant over {counted(len(links), 'link')} was found in {_ROUNDS} looks",
+        meaning="At each look a link was complete up to an earlier instant than the one before",
+        remedy="Try again; or give an instant yourself with --at",
+    )
+
+
+def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[list[FailoverPlan], list[Obstacle]]:
+    """The plans with what each link may lose of what is accepted for all, and what stands in the way of that.
+
+    What a link needs as planned is its own, the rest is divided evenly: so the links together lose no more.
+    """
+    if accepted is None:
+        return list(plans), []
+    if accepted == "unknown":
+        return [without_loss_obstacles(plan) for plan in plans], []
+    losing = [plan for plan in plans if any(each.waived_by == ACCEPT_LOSS for each in plan.obstacles)]
+    needs = {plan.link: None if plan.loss.lower_bound else plan.loss.records for plan in losing}
+    if None in needs.values():
+        return [replace(plan, accept_loss=0) for plan in plans], []  # the obstacles of those links say it
+    needed = sum(each or 0 for each in needs.values())
+    if needed > accepted:
+        obstacle = Obstacle(
+            f"{needed:,} records on {counted(len(needs), 'link')} would be lost, and {accepted:,} are accepted",
+            "The number is for all links of the run together",
+            f"Give {ACCEPT_LOSS} {needed}, or see to it that less is missing",
+        )
+        return [replace(plan, accept_loss=0) for plan in plans], [obstacle]
+    rest = (accepted - needed) // len(plans)
+    return [_with_share(plan, (needs.get(plan.link) or 0) + rest) for plan in plans], []
+
+
+def _with_share(plan: FailoverPlan, share: int) -> FailoverPlan:
+    left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
+    return replace(plan, accept_loss=share, obstacles=left)

@@ -1,0 +1,199 @@
+"""A site run's journal: what is written of it, and reading it back.
+
+    seq  stage            event     payload
+    0    plan             plan      kind, what it does, origin, the id of each link's run, the plan, complete
+    …    link east->dr    begun     the id of the link's run, where another one than planned was begun
+    …    link east->dr    outcome   how the link's run ended, or where it stopped
+    …    wave payments    outcome   the wave is over: its groups stand on the target, its commands were called
+    …    resume           taken     who took the run over
+    …    cancel           cancelled why
+    …    abandon          abandoned why, and what stands
+    …    close            outcome   all links are closed
+
+What a link's run did is in its own journal; its first entry names the site run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from drkit.failover.run.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal
+from drkit.failover.run.journal.run_record import RunRecord, load_run, unfinished
+from drkit.failover.run.state_machine import FINAL_STATES, State
+from drkit.failover.site.site_plan import SitePlan, site_plan_from_json, site_plan_json
+from drkit.model.clock import now
+from drkit.model.errors import Refused
+from drkit.model.runs.journal import RunSummary
+from drkit.model.topology import LinkId
+from drkit.store.api import Store
+
+SITE = "site"
+"""The kind of such a run, in the journal and the listing."""
+BEGUN = "begun"
+CLOSE = "close"
+_ORDER = tuple(State)
+
+
+@dataclass(slots=True)
+class SiteRecord:
+    """A site run as its journal tells it, and the runs of its links as theirs do.
+
+    `runs`: the id of each link's newest run; `children`: those of them that were begun. `elsewhere`: links that
+    somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned anew
+    after their runs took themselves back. `waves_over`: the waves whose groups all stand, by name.
+    """
+
+    journal: Journal
+    plan: SitePlan
+    started_at: datetime
+    accept_unfenced: bool
+    runs: dict[LinkId, str]
+    children: dict[LinkId, RunRecord] = field(default_factory=dict)
+    elsewhere: dict[LinkId, str] = field(default_factory=dict)
+    anew: set[LinkId] = field(default_factory=set)
+    waves_over: set[str] = field(default_factory=set)
+    ended: State | None = None
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.journal.run
+
+    @property
+    def state(self) -> State:
+        """Where the run stands: as the link that is least far; a link that was settled elsewhere doesn't count."""
+        if self.ended is not None:
+            return self.ended
+        states = {link: child.machine.state for link, child in self.children.items()}
+        counting = [states.get(link, State.PLANNED) for link in self.plan.links if link not in self.elsewhere]
+        return least_far(counting)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.ended is not None
+
+
+def least_far(states: Sequence[State]) -> State:
+    """The state of the link that is least far; one that took itself back stands where it began, one that was abandoned
+    counts only where all were.
+    """
+    going = [state for state in states if state is not State.ABANDONED]
+    if State.CANCELLED in going and set(going) != {State.CANCELLED}:
+        return State.PLANNED
+    return min(going or states or [State.CLOSED], key=_ORDER.index)
+
+
+def begin_site(
+    journal: Journal,
+    plan: SitePlan,
+    runs: Mapping[LinkId, str],
+    started_at: datetime,
+    origin: dict[str, Any],
+    *,
+    accept_unfenced: bool,
+) -> None:
+    """Write a site run's first entry."""
+    body = {
+        "kind": SITE,
+        "of": plan.kind.value,
+        "digest": plan.digest,
+        "started_at": started_at.isoformat(),
+        "accept_unfenced": accept_unfenced,
+        "origin": origin,
+        "links": [{"link": str(each.link), "run": runs[each.link], "digest": each.digest} for each in plan.plans],
+    }
+    frame = json.dumps(body, separators=(",", ":"))
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{site_plan_json(plan)}}}')
+
+
+def load_site(store: Store, run: str) -> SiteRecord:
+    """A site run from its journal, and its links' runs from theirs.
+
+    Raises:
+        Refused: there is no such run, or it is no site run.
+        DrkitError: its hash chain, or that of a link's run, is broken.
+    """
+    journal = Journal.open(store, run)
+    text = journal.read(PLAN)
+    body = json.loads(text) if text is not None else {}
+    if not isinstance(body, dict) or body.get("kind") != SITE:
+        raise Refused(f"run {run} is no run of a site", remedy="`drkit runs` lists the runs with their kinds")
+    record = SiteRecord(
+        journal=journal,
+        plan=site_plan_from_json(json.dumps(body["plan"])),
+        started_at=datetime.fromisoformat(body["started_at"]),
+        accept_unfenced=bool(body["accept_unfenced"]),
+        runs={LinkId.parse(each["link"]): each["run"] for each in body["links"]},
+    )
+    _replay(record)
+    for link, child in record.runs.items():
+        if store.entries(child):
+            record.children[link] = load_run(store, child)
+    return record
+
+
+def _replay(record: SiteRecord) -> None:
+    """What the journal has after the plan."""
+    for happened in record.journal.events():
+        payload = json.loads(happened.payload)
+        if happened.event == BEGUN:
+            record.runs[LinkId.parse(payload["link"])] = payload["run"]
+            record.anew.add(LinkId.parse(payload["link"]))
+        elif happened.event == CANCELLED:
+            record.ended = State.CANCELLED
+        elif happened.event == ABANDONED:
+            record.ended = State.ABANDONED
+        elif happened.event == OUTCOME and happened.stage == CLOSE:
+            record.ended = State.CLOSED
+        elif happened.event == OUTCOME and "wave" in payload and payload["outcome"] == "ok":
+            record.waves_over.add(payload["wave"])
+        elif happened.event == OUTCOME and payload.get("elsewhere"):
+            record.elsewhere[LinkId.parse(payload["link"])] = payload["reason"]
+
+
+def list_site(store: Store, record: SiteRecord, state: State) -> None:
+    """Keep the run's line in the listing."""
+    store.put_run(RunSummary(record.run, SITE, state, record.started_at, now(), record.plan.label))
+
+
+def unfinished_sites(store: Store) -> list[RunSummary]:
+    """Site runs that are not over, newest first."""
+    return [each for each in store.runs() if each.kind == SITE and each.state not in FINAL_STATES]
+
+
+def is_site(store: Store, run: str) -> bool:
+    """Whether a run of this id is listed as a site run."""
+    return any(each.run == run and each.kind == SITE for each in store.runs())
+
+
+def site_to_resume(store: Store, run: str | None) -> str | None:
+    """The site run that `drkit resume` means; None: a link's run is meant.
+
+    Raises:
+        Refused: more than one is unfinished and none was named.
+    """
+    if run is not None:
+        return run if is_site(store, run) else None
+    left = unfinished_sites(store)
+    if not left:
+        return None
+    alone = [each for each in unfinished(store) if not any(each.detail.endswith(_of(site.run)) for site in left)]
+    if len(left) > 1 or alone:
+        named = "; ".join(f"{each.run} ({each.kind} {each.detail}, {each.state})" for each in (*left, *alone))
+        raise Refused(f"{len(left) + len(alone)} runs are unfinished: {named}", remedy="Name one: drkit resume RUN")
+    return left[0].run
+
+
+def children_of(store: Store, run: str) -> list[RunSummary]:
+    """The runs of a site run's links that the listing has as not over."""
+    return [each for each in unfinished(store) if each.detail.endswith(_of(run))]
+
+
+def _of(run: str) -> str:
+    """How the line of a link's run in the listing ends (`label_of`)."""
+    return f", of site run {run}"

@@ -1,0 +1,172 @@
+"""Waves as they are carried out: which link may begin, and which groups it may commit, and what is done in between.
+
+A wave is over once each of its links has committed the wave's groups, or has failed. Then its commands are called and
+its pause is waited for, and the next one begins; or, where it failed and is to stop the run, the links that have groups
+in later waves end there, resumable. What was over is journaled, and isn't repeated by a resumed run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from drkit.directory.process import ended, run_bounded
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.lease import RunLease
+from drkit.failover.site.wave_plan import Wave, WaveAssignment
+from drkit.failover.stages.stage import POLL_SECONDS, WantedGroups
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more
+
+Journaled = Callable[[Wave, str | None, float], None]
+"""Writes down that a wave is over: (wave, why it failed or None, seconds)."""
+
+
+class Waves:
+    """The order in which the links of a run commit their groups. Shared by the links' threads and the conductor's.
+
+    Args:
+        site: the site run's id, for messages.
+        waves: in order, the rest last.
+        assignment: which group is in which.
+        links: those that the run carries out.
+        over: names of waves that an earlier attempt journaled as over.
+        environment: what the commands are told, besides this process's own environment.
+        committed: told which groups a link has committed.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        waves: Sequence[Wave],
+        assignment: WaveAssignment,
+        links: Sequence[LinkId],
+        *,
+        over: AbstractSet[str],
+        environment: Mapping[str, str],
+        committed: Callable[[LinkId, AbstractSet[str]], None],
+    ) -> None:
+        self._site = site
+        self._waves = waves
+        self._assignment = assignment
+        self._over = over
+        self._environment = environment
+        self._committed = committed
+        self._members = {link: set(assignment.groups(link)) or {assignment.first(link)} for link in links}
+        self._done: dict[LinkId, set[int]] = {link: set() for link in links}
+        self._ended: set[LinkId] = set()
+        self._open = -1
+        self._stopped: str | None = None
+        self._changed = threading.Condition()
+
+    # -- what links ask -------------------------------------------------------------------------------
+
+    def begin(self, link: LinkId, lease: RunLease) -> None:
+        """Wait until a link's run may begin: its first groups' wave has.
+
+        Raises:
+            PartlyDone: an earlier wave failed, and stops the run.
+        """
+        self._wait(self._assignment.first(link), lease)
+
+    def in_order(self, link: LinkId, lease: RunLease) -> Callable[[WantedGroups], Iterator[WantedGroups]]:
+        """What a link's commit goes by: the groups of each wave, when their time has come."""
+
+        def portions(wanted: WantedGroups) -> Iterator[WantedGroups]:
+            by_wave: dict[int, dict[str, Sequence[PlannedPosition]]] = {}
+            for group, positions in wanted.items():
+                number = self._assignment.wave(link, group, {position.topic for position in positions})
+                by_wave.setdefault(number, {})[group] = positions
+            for number in sorted(by_wave.keys() | self._members[link]):
+                self._wait(number, lease)
+                yield by_wave.get(number, {})
+                self._committed(link, by_wave.get(number, {}).keys())
+                with self._changed:
+                    self._done[link].add(number)
+                    self._changed.notify_all()
+
+        return portions
+
+    def has_committed(self, link: LinkId) -> None:
+        """Say that a link has committed all its groups."""
+        with self._changed:
+            self._done[link] |= self._members[link]
+            self._changed.notify_all()
+
+    def ended(self, link: LinkId) -> None:
+        """Say that a link's run is over, or stops where it stands."""
+        with self._changed:
+            self._ended.add(link)
+            self._changed.notify_all()
+
+    # -- what the conductor does ----------------------------------------------------------------------
+
+    def conduct(self, journaled: Journaled) -> None:
+        """Open one wave after the other, until all are over, one stops the run, or no link is left."""
+        try:
+            self._conduct(journaled)
+        except BaseException as error:
+            with self._changed:  # whatever it was, nobody shall wait for a wave that doesn't come
+                self._stopped = f"the waves can't be gone on with: {error}"
+                self._changed.notify_all()
+            raise
+
+    def _conduct(self, journaled: Journaled) -> None:
+        for number, wave in enumerate(self._waves):
+            links = [link for link, waves in self._members.items() if number in waves]
+            with self._changed:
+                self._open = number
+                self._changed.notify_all()
+                began = time.monotonic()
+                while not all(number in self._done[link] or link in self._ended for link in links):
+                    self._changed.wait(POLL_SECONDS)
+                failed = [str(link) for link in links if number not in self._done[link]]
+            if wave.name in self._over:
+                continue
+            why = f"{and_more(failed)} did not commit" if failed else self._after(wave) if links else None
+            last = number == len(self._waves) - 1
+            if links:
+                journaled(wave, why, time.monotonic() - began)
+            if why is not None and wave.stops and not last:
+                with self._changed:
+                    self._stopped = f"wave {wave.name} failed: {why}"
+                    self._changed.notify_all()
+                return
+            if links and not last:
+                self._pause(wave.pause_seconds)
+
+    def _after(self, wave: Wave) -> str | None:
+        """Call a wave's commands; why one failed, None: none did."""
+        for command in wave.after:
+            name = f"the command {command[0]} after wave {wave.name}"
+            told = {**self._environment, "DRKIT_WAVE": wave.name}
+            try:
+                done = run_bounded(command, told, "", Deadline.after(wave.timeout_seconds))
+            except DrkitError as error:
+                return f"{name}: {error.what}"
+            if done.code != 0:
+                return ended(name, "do its work", done).what
+        return None
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, as long as a link is left that waits, too."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while (left := until - time.monotonic()) > 0 and len(self._ended) < len(self._members):
+                self._changed.wait(min(left, POLL_SECONDS))
+
+    def _wait(self, number: int, lease: RunLease) -> None:
+        with self._changed:
+            while self._open < number and self._stopped is None:
+                lease.check()
+                self._changed.wait(POLL_SECONDS)
+            if self._open < number:
+                raise PartlyDone(
+                    f"wave {self._waves[number].name} was not begun: {self._stopped}",
+                    meaning="What was moved before stands; the groups of later waves are where they were",
+                    remedy=f"Remove the cause; then drkit resume {self._site} continues with the waves",
+                )

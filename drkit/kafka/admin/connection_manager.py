@@ -1,0 +1,365 @@
+"""kafka-python's connection manager with bounded connects and the reason of a failure.
+
+`ConnectionManager` is kafka-python's connection manager with three differences:
+
+- a TLS handshake ends by the connection's deadline: the library's waits for ever for a broker that was frozen
+  after its kernel had accepted the connection;
+- the first brokers are tried side by side, those that were silent a moment ago last: the library spends all its time
+  on the first that it picks;
+- what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import ssl
+import threading
+from collections.abc import Callable, MutableSet
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.future import Future
+from kafka.net.inet import create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
+from drkit.model.deadline import Deadline
+from drkit.model.errors import AuthenticationError, BrokerTooOld, DrkitError, Unreachable
+
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_NO_ISSUER = frozenset({2, 18, 19, 20, 21})
+_WRONG_HOST = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH and that of an address
+_REMEDIES = {
+    _EXPIRED: "Renew the broker's certificate (or set this machine's clock)",
+    _NOT_YET_VALID: "Set this machine's clock, or renew the broker's certificate",
+    **dict.fromkeys(_NO_ISSUER, "Name the authority that signed it in ssl.ca.location"),
+    **dict.fromkeys(
+        _WRONG_HOST,
+        "Let bootstrap_servers and advertised.listeners use a name that is in it; or, where who signed it is enough, "
+        "set ssl.endpoint.identification.algorithm to none",
+    ),
+}
+_NEXT_BROKER_SECONDS = 0.25
+"""After so long without an answer the next of the first brokers is tried as well."""
+_STEP_SECONDS = 0.05
+_GRACE_SECONDS = 1.0
+"""Beyond its deadline a call waits so long for the I/O thread, which only a name server holds up."""
+_TLS_ALERT = re.compile(r"Invalid frame length: 3525(17|18|19|20)\d{3}\b")  # the bytes 21, 3, n: an alert of TLS
+
+
+class PermanentConnectionError(kafka_errors.KafkaError):  # type: ignore[misc]  # untyped base
+    """A broker was reached, and one side refuses the connection. Trying again doesn't help."""
+
+    retriable = False
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+    def as_error(self, alias: str) -> AuthenticationError:
+        """As an error of drkit's own."""
+        return AuthenticationError(f"cluster {alias}: {self.what}", remedy=self.remedy)
+
+
+class UnsupportedBroker(PermanentConnectionError):
+    """A broker was reached that drkit can't work with."""
+
+    def as_error(self, alias: str) -> BrokerTooOld:
+        """As an error of drkit's own."""
+        return BrokerTooOld(f"cluster {alias}: {self.what}", remedy=self.remedy)
+
+
+class _ClosingTls(ssl.SSLSocket):
+    """kafka-python leaves the socket of a failed handshake to the garbage collector; this closes it."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """As usual."""
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+
+class _BoundedTls(KafkaSSLTransport):  # type: ignore[misc]  # untyped base
+    """TLS on a socket, whose handshake ends by a moment of the monotonic clock (None: never)."""
+
+    def __init__(self, net: Any, sock: Any, *, timeout_at: float | None, **options: Any) -> None:
+        super().__init__(net, sock, **options)
+        self._timeout_at = timeout_at
+
+    async def handshake(self) -> None:
+        """As the library's, but every wait has the deadline."""
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at=self._timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at=self._timeout_at)
+            else:
+                return
+
+
+class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
+    """Connections of one client.
+
+    `trouble`: why the last connection failed, or None. `silent`: host and port of brokers that couldn't be connected
+    to when last tried; whoever makes a new client hands it on, so that these are asked last. `too_old`: a broker
+    that was reached and can't be worked with.
+    """
+
+    def __init__(self, net: Any, *, silent: MutableSet[tuple[str, int]] | None = None, **options: Any) -> None:
+        super().__init__(net, **options)
+        context: ssl.SSLContext | None = options.get("ssl_context")
+        if context is not None:
+            context.sslsocket_class = _ClosingTls
+        self.trouble: Exception | None = None
+        self.too_old: UnsupportedBroker | None = None
+        self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
+        self._refused: dict[Any, Exception] = {}
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
+        """As the library's, but the caller waits no longer than it says."""
+        seconds = 30.0 if timeout_ms is None else timeout_ms / 1000
+        self.run_within(seconds, self.bootstrap_async, timeout_ms, refresh)
+
+    def run_within(self, seconds: float, step: Callable[..., Any], *given: object) -> Any:
+        """Run `step` on the I/O thread and give its result.
+
+        Raises:
+            KafkaTimeoutError: not within the time, or a second beyond it where the I/O thread itself doesn't answer
+                (the library asks name servers on it).
+        """
+        ended = threading.Event()
+        stopped: dict[str, Any] = {"value": None, "exception": None}
+        with self._net._pending_waiters_lock:  # noqa: SLF001 - how the library tells waiters that the loop is stopped
+            self._net._pending_waiters[ended] = stopped  # noqa: SLF001 - as above
+        try:
+            future = self.call_soon(self._bounded, seconds, step, given)
+            future.add_both(lambda _outcome: ended.set())
+            if not ended.wait(seconds + _GRACE_SECONDS):
+                raise kafka_errors.KafkaTimeoutError(f"no answer within {seconds:g} s, not even from a name server")
+        finally:
+            with self._net._pending_waiters_lock:  # noqa: SLF001 - as above
+                self._net._pending_waiters.pop(ended, None)  # noqa: SLF001 - as above
+        error = stopped["exception"] or future.exception
+        if error is not None:
+            raise error
+        return future.value
+
+    async def _bounded(self, seconds: float, step: Callable[..., Any], given: tuple[object, ...]) -> Any:
+        return await self.wait_for(self.call_soon(step, *given), max(1.0, seconds * 1000))
+
+    def least_loaded_node(self) -> Any:
+        """As the library's, but a broker that was silent is taken only where all were."""
+        chosen = super().least_loaded_node()
+        broker = None if chosen is None else self.cluster.broker_metadata(chosen)
+        if broker is None or (broker.host, broker.port) not in self.silent:
+            return chosen
+        answering = [
+            each.node_id
+            for each in self.cluster.brokers()
+            if (each.host, each.port) not in self.silent and self.connection_delay(each.node_id) == 0
+        ]
+        return random.choice(answering) if answering else chosen  # noqa: S311 - spreads load
+
+    async def _do_bootstrap(self, deadline: float | None) -> bool:
+        """Connect to the first brokers, one more each moment that nobody answers, until one gives metadata."""
+        until = Deadline.after(30.0) if deadline is None else Deadline(deadline)
+        while not self.closed and not until.passed:
+            node = await self._first_connected(until)
+            if node is None:
+                continue
+            try:
+                await self.wait_for(self.call_soon(self.cluster.refresh_metadata, node), until.left * 1000)
+            except kafka_errors.IncompatibleBrokerVersion:
+                raise
+            except kafka_errors.KafkaError as error:
+                self.trouble = error
+                self.update_backoff(node)
+            else:
+                if self.cluster.brokers():
+                    self.reset_backoff(node)
+                    self.cluster.start_refresh_loop()
+                    return True
+                self.update_backoff(node)
+            finally:
+                self._close_first(None)
+        raise kafka_errors.KafkaTimeoutError(f"no broker of {self.config['bootstrap_servers']} gave metadata")
+
+    async def _first_connected(self, until: Deadline) -> Any:
+        """The node id of a first broker that is connected now; None: a pause was made, try again."""
+        brokers = list(self.cluster.bootstrap_brokers())
+        random.shuffle(brokers)
+        brokers.sort(key=lambda broker: (broker.host, broker.port) in self.silent)
+        answered: Any = Future()
+        trying: dict[Any, tuple[str, int]] = {}
+
+        def took(node_id: Any) -> None:
+            if not answered.is_done:
+                answered.success(node_id)
+
+        def lost(error: Exception, node_id: Any) -> None:
+            trying.pop(node_id, None)
+            if isinstance(error, kafka_errors.IncompatibleBrokerVersion) and not answered.is_done:
+                answered.failure(error)
+
+        for broker in brokers:
+            if until.passed or answered.is_done:
+                break
+            try:
+                connection = self.get_connection(
+                    broker.node_id,
+                    timeout_ms=until.left * 1000,
+                    pop_on_close=False,
+                    refresh_metadata_on_err=False,
+                    reset_backoff_on_connect=False,
+                )
+            except kafka_errors.NodeNotReadyError:
+                continue  # it failed a moment ago
+            trying[broker.node_id] = (broker.host, broker.port)
+            connection.init_future.add_callback(lambda _done, node_id=broker.node_id: took(node_id))
+            connection.init_future.add_errback(lambda error, node_id=broker.node_id: lost(error, node_id))
+            await self._pause(connection.init_future, until.within(_NEXT_BROKER_SECONDS))
+        while trying and not answered.is_done and not until.passed:
+            await self._pause(answered, until.within(_STEP_SECONDS))
+        if answered.is_done:
+            node = await answered
+            self._close_first(node)
+            return node
+        self.silent |= set(trying.values())
+        self._close_first(None)
+        await self._pause(answered, until.within(_STEP_SECONDS))
+        return None
+
+    async def _pause(self, future: Any, until: Deadline) -> None:
+        try:
+            await self.wait_for(future, max(1.0, until.left * 1000))
+        except kafka_errors.KafkaError:
+            return  # the time is up, or the connection failed: whoever waits looks itself
+
+    def _close_first(self, kept: Any) -> None:
+        """Close connections to the first brokers, but for one; in the metadata they have other node ids."""
+        for broker in self.cluster.bootstrap_brokers():
+            if broker.node_id != kept:
+                connection = self._conns.pop(broker.node_id, None)
+                if connection is not None:
+                    connection.close()
+
+    def maybe_raise_auth_failure(self, node_id: Any) -> None:
+        """Called by the library before each connection: stop where trying again can't help.
+
+        While it looks for a first broker, that is so only when all that are configured refused.
+        """
+        refusal = self._refused.get(node_id)
+        if refusal is not None:
+            first = [broker.node_id for broker in self.cluster.bootstrap_brokers()]
+            if node_id not in first or all(each in self._refused for each in first):
+                raise refusal
+
+    async def _connect(self, node: Any, conn: Any, **options: Any) -> None:
+        """As the library does, then keep why it failed."""
+        await super()._connect(node, conn, **options)
+        future = conn.init_future
+        place = (node.host, node.port)
+        if not future.is_done or future.succeeded():
+            self.silent.discard(place)
+            known = conn.broker_version_data
+            lacks = [] if known is None else lacking(known.api_versions)
+            if lacks:
+                self.too_old = UnsupportedBroker(what_is_lacking(f"{node.host}:{node.port}", lacks), REMEDY)
+            return
+        error: Exception = future.exception
+        refusal = _refusal(f"{node.host}:{node.port}", error, self.config["sasl_mechanism"])
+        self.trouble = error if refusal is None else refusal
+        if refusal is not None:
+            self._refused[node.node_id] = refusal
+        elif error.args:  # else we closed it ourselves, as another broker was faster
+            self.silent.add(place)
+
+    def refuse_old(self) -> None:
+        """Raise `UnsupportedBroker` where a first broker is."""
+        if self.too_old is not None:
+            raise self.too_old
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        """As the library does, but the handshake has the deadline, and what a broker sends just before it hangs up is
+        read: the library drops it, and with it the reason why a log-in failed.
+        """
+        sock = await create_connection(
+            self._net,
+            node.host,
+            node.port,
+            self.config["socket_options"],
+            proxy_url=self.config["proxy_url"],
+            timeout_at=timeout_at,
+        )
+        if self.ssl_enabled:
+            options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+            transport = _BoundedTls(self._net, sock, host=node.host, timeout_at=timeout_at, **options)
+        else:
+            transport = KafkaTCPTransport(self._net, sock, host=node.host)
+        try:
+            await transport.handshake()
+        except kafka_errors.KafkaTimeoutError:
+            transport.close()
+            raise kafka_errors.KafkaConnectionError(
+                f"{node.host}:{node.port} accepted the connection and did not continue with TLS"
+            ) from None
+        except Exception as error:
+            raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
+        receive: Callable[[], tuple[bytes, Exception | None]] = transport._sock_recv  # noqa: SLF001 - no public name
+
+        def data_first() -> tuple[bytes, Exception | None]:
+            data, error = receive()
+            return data, None if data else error  # the end is met again at the next read
+
+        transport._sock_recv = data_first  # noqa: SLF001 - as above
+        return transport
+
+
+def _refusal(broker: str, error: Exception, mechanism: str | None) -> Exception | None:
+    """The error to raise where it can't get better by itself; else None."""
+    if isinstance(error, DrkitError):
+        return None if isinstance(error, Unreachable) else error
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        return PermanentConnectionError(
+            f"broker {broker} doesn't offer {mechanism} there",
+            "Name one of the listener's sasl.enabled.mechanisms in sasl.mechanisms",
+        )
+    credentials: tuple[type[Exception], ...]
+    credentials = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.IllegalSaslStateError)
+    if isinstance(error, credentials):
+        return error
+    if _TLS_ALERT.search(str(error)):
+        return PermanentConnectionError(
+            f"broker {broker} speaks TLS, and security.protocol doesn't", "Set security.protocol to SSL or SASL_SSL"
+        )
+    causes = [each for each in (error.__context__, *error.args) if isinstance(each, ssl.SSLError)]
+    return _tls_refusal(broker, causes[0]) if causes else None
+
+
+def _tls_refusal(broker: str, error: ssl.SSLError) -> PermanentConnectionError | None:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return PermanentConnectionError(
+            f"the certificate of broker {broker} can't be trusted: {error.verify_message}",
+            _REMEDIES.get(error.verify_code, "Correct that certificate, or ssl.ca.location"),
+        )
+    reason = (error.reason or "").replace("_", " ").lower()
+    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+        return PermanentConnectionError(
+            f"broker {broker} refused this client's certificate ({reason})",
+            "Check ssl.certificate.location and ssl.key.location, and that the broker trusts who signed it",
+        )
+    if "wrong version number" in reason:
+        return PermanentConnectionError(
+            f"broker {broker} doesn't speak TLS there, and security.protocol does",
+            "Correct bootstrap_servers or security.protocol",
+        )
+    return None  # a broker that hangs up may be starting, or stopping

@@ -1,0 +1,104 @@
+"""The mapping rows of one partition in one epoch, ascending: the row in force at an offset, and properties of all."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from drkit.model.offsets import OffsetMapping
+
+
+def around(rows: Sequence[OffsetMapping], source_offset: int) -> tuple[OffsetMapping | None, OffsetMapping | None]:
+    """The row in force at `source_offset` (the newest at or below it) and the first one above; None where there is
+    none."""
+    above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
+    return rows[above - 1] if above else None, rows[above] if above < len(rows) else None
+
+
+def floor(rows: Sequence[OffsetMapping], source_offset: int) -> OffsetMapping | None:
+    """The row in force at `source_offset`: the newest at or below it; None where there is none."""
+    return around(rows, source_offset)[0]
+
+
+def following(rows: Sequence[OffsetMapping], source_offset: int) -> OffsetMapping | None:
+    """The first row strictly above `source_offset`; None where there is none."""
+    return around(rows, source_offset)[1]
+
+
+def last_valid(rows: Sequence[OffsetMapping], target_end: int) -> OffsetMapping | None:
+    """The last row whose `target_offset` isn't beyond `target_end`; None where there is none."""
+    above = bisect_right(rows, target_end, key=lambda row: row.target_offset)
+    return rows[above - 1] if above else None
+
+
+def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
+    """The source offset whose record stands at `target_offset`, or else the first behind it. At least one row."""
+    above = bisect_right(rows, target_offset, key=lambda row: row.target_offset)
+    if above == 0:
+        return rows[0].source_offset
+    row = rows[above - 1]
+    found = row.source_offset + (target_offset - row.target_offset)
+    return found if above == len(rows) else min(found, rows[above].source_offset)
+
+
+def conflict(rows: Sequence[OffsetMapping]) -> str | None:
+    """Why rows (ascending by source offset) can't be those of one mirror, or None where they can.
+
+    Target offsets never fall as source offsets grow. A row that breaks this is left over from a
+    segment that was never produced: the mirror removes those when it resumes.
+    """
+    for lower, upper in pairwise(rows):
+        found = _pair_conflict(lower, upper)
+        if found:
+            return found
+    return None
+
+
+def ordered(*rows: OffsetMapping | None) -> str | None:
+    """As `conflict`, for the few rows of a single look-up; those that don't exist are None."""
+    present = [row for row in rows if row is not None]
+    for lower, upper in pairwise(present):
+        found = None if lower == upper else _pair_conflict(lower, upper)
+        if found:
+            return found
+    return None
+
+
+def records_between(rows: Sequence[OffsetMapping], low: int, high: int) -> int:
+    """How many target offsets in [low, high) stand for mirrored records; never too few.
+
+    Offsets below the first row are not of this link and don't count; nor do a target's own markers
+    between two segments. Rows can't tell a marker that was matched one to one to a source marker from
+    a record, nor how a segment that ends both in a source hole and in markers is divided: such
+    offsets count.
+    """
+    if not rows or high <= low:
+        return 0
+    start = max(0, bisect_right(rows, low, key=lambda row: row.target_offset) - 1)
+    total = 0
+    for index in range(start, len(rows)):
+        row = rows[index]
+        if row.target_offset >= high:
+            break
+        end = high
+        if index + 1 < len(rows):
+            following = rows[index + 1]
+            span = min(
+                following.source_offset - row.source_offset,
+                following.target_offset - row.target_offset,
+            )
+            end = min(high, row.target_offset + span)
+        total += max(0, end - max(low, row.target_offset))
+    return total
+
+
+def _pair_conflict(lower: OffsetMapping, upper: OffsetMapping) -> str | None:
+    if lower.tp != upper.tp or lower.epoch != upper.epoch:
+        return f"rows of {lower.tp} epoch {lower.epoch} and {upper.tp} epoch {upper.epoch} are mixed"
+    if upper.source_offset > lower.source_offset and upper.target_offset >= lower.target_offset:
+        return None
+    return (
+        f"the mapping rows of {lower.tp} conflict: source {lower.source_offset} -> target {lower.target_offset}, "
+        f"but source {upper.source_offset} -> target {upper.target_offset}"
+    )

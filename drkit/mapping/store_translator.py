@@ -1,0 +1,188 @@
+"""Translating over a store: many positions from one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from drkit.mapping.mapping_rows import conflict, floor, records_between, source_at
+from drkit.mapping.translate import translate_by_rows, unavailable
+from drkit.mapping.translation_problems import heed
+from drkit.model.link_state import SOURCE_TRUNCATED, Problem
+from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+
+class MappingSource(Protocol):
+    """What translating needs of a store (`drkit.store.api.MappingStore` has it)."""
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        """The newest watermark of every partition of the link."""
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        """All rows of a partition in an epoch, ascending by source offset."""
+
+    def problems(self, link: LinkId) -> list[Problem]:
+        """What is known to be wrong with the link."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    watermark: Watermark
+    rows: list[OffsetMapping]
+    conflict: str | None
+
+
+class Translator:
+    """Translates any number of positions of a link from one snapshot of the store.
+
+    Watermarks are read once, at the first use; rows once per partition, after its watermark (so that
+    no row of what the watermark covers can be missing); problems last, once. Make a new object to see newer data.
+
+    Args:
+        store: where the rows are.
+        link: the link whose source offsets are translated.
+    """
+
+    def __init__(self, store: MappingSource, link: LinkId) -> None:
+        self._store = store
+        self._link = link
+        self._target_logs: Mapping[TopicPartition, tuple[int, int]] | None = None
+        self._silent: str | None = None
+        self._watermarks: dict[TopicPartition, Watermark] | None = None
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._problems: Sequence[Problem] | None = None
+        self._unseen: Collection[TopicPartition] = ()
+
+    def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
+        """Heed where the target's logs begin and end now, by source partition: what the store knows of that is as old
+        as the mirror's last look. Of a log that isn't seen no position is exact. Watermarks are read before `look` is
+        called, or logs that grow would seem to end below them; nothing may have been translated yet.
+        """
+        self._all_watermarks()
+        self._target_logs = look()
+
+    def heed_silence(self, reason: str) -> None:
+        """Say why the target's logs weren't seen (`observe_target`)."""
+        self._silent = reason
+
+    def heed_problems(self, problems: Sequence[Problem], unseen: Collection[TopicPartition]) -> None:
+        """Heed these problems rather than those on record: somebody has just looked at the source (after the
+        watermarks were read). `unseen`: partitions of a source that lost something, and may have lost more since:
+        nothing of them is exact."""
+        self._problems, self._unseen = problems, unseen
+
+    def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
+        """Where `source_offset` of `tp` (the source's name) is on the target, and how surely: problems count."""
+        answer = self._by_rows(tp, source_offset)
+        if self._problems is None:
+            self._problems = self._store.problems(self._link)
+        answer = heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
+        if answer.certainty is not Certainty.EXACT:
+            return answer
+        if self._target_logs is not None and tp not in self._target_logs:
+            return _as_last_seen(answer, self._silent)
+        if tp not in self._unseen:
+            return answer
+        why = next(
+            (p.reason for p in self._problems if p.kind == SOURCE_TRUNCATED and (p.topic, p.partition) == tp), None
+        )
+        return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why)
+
+    def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
+        partition = self._partition(tp)
+        if partition is None:
+            return unavailable(source_offset, _nothing(tp))
+        if not partition.rows:
+            return unavailable(source_offset, _no_rows(tp))
+        if partition.conflict is not None:
+            return unavailable(source_offset, partition.conflict)
+        return translate_by_rows(source_offset, partition.rows, partition.watermark)
+
+    def watermark(self, tp: TopicPartition) -> Watermark | None:
+        """The watermark that translations of `tp` rest on."""
+        return self._all_watermarks().get(tp)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a watermark, sorted."""
+        return sorted(self._all_watermarks())
+
+    def floor(self, tp: TopicPartition, source_offset: int) -> OffsetMapping | None:
+        """The newest row at or below `source_offset`: its delta holds there; None where there is no such row."""
+        partition = self._partition(tp)
+        return None if partition is None else floor(partition.rows, source_offset)
+
+    def mirrored(self, tp: TopicPartition) -> Watermark | None:
+        """The watermark as far as the target's log holds now what it says; None where there is none."""
+        partition = self._partition(tp)
+        return None if partition is None else partition.watermark
+
+    def first(self, tp: TopicPartition) -> OffsetMapping | None:
+        """The first row: nothing below it was mirrored; None where there is none."""
+        partition = self._partition(tp)
+        return None if partition is None or not partition.rows else partition.rows[0]
+
+    def reread(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
+        """How many mirrored records a group that committed `source_offset` reads again at `target_offset`.
+
+        None where the position can't be translated. 0 where `target_offset` is at or above the
+        translated position.
+        """
+        answer = self.translate(tp, source_offset).target_offset
+        partition = self._partition(tp)
+        if answer is None or partition is None:
+            return None
+        return records_between(partition.rows, max(target_offset, partition.watermark.target_start), answer)
+
+    def skipped(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
+        """How many mirrored records a group that committed `source_offset` misses at `target_offset`.
+
+        None where the position can't be translated. 0 where `target_offset` is at or below the
+        translated position.
+        """
+        answer = self.translate(tp, source_offset).target_offset
+        partition = self._partition(tp)
+        if answer is None or partition is None:
+            return None
+        return records_between(partition.rows, answer, min(target_offset, partition.watermark.target_end))
+
+    def _all_watermarks(self) -> dict[TopicPartition, Watermark]:
+        if self._watermarks is None:
+            self._watermarks = self._store.watermarks(self._link)
+        return self._watermarks
+
+    def _partition(self, tp: TopicPartition) -> _Partition | None:
+        kept = self._partitions.get(tp)
+        if kept is None:
+            watermark = self._all_watermarks().get(tp)
+            if watermark is None:
+                return None
+            rows = self._store.mappings(self._link, tp, watermark.epoch)
+            if self._target_logs is not None and tp in self._target_logs:
+                watermark = _as_it_is(watermark, rows, *self._target_logs[tp])
+            kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows))
+        return kept
+
+
+def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int) -> Watermark:
+    """The watermark of a log that begins and ends there by now: it may have lost its beginning, or its end."""
+    mark = replace(mark, target_start=max(mark.target_start, start))
+    if end >= mark.target_end or not rows:
+        return mark
+    through = min(mark.source_through, source_at(rows, end))
+    return replace(mark, source_through=through, target_end=end, leader_epoch=None)
+
+
+def _as_last_seen(answer: Translation, why: str | None) -> Translation:
+    """What was exact when the mirror last looked at a target that can't be seen now: it may hold less, or others."""
+    reason = f"it was so when the mirror last looked; whether it still is can't be seen: {why or 'no leader answers'}"
+    return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
+
+
+def _nothing(tp: TopicPartition) -> str:
+    return f"the mirror has recorded nothing for {tp} yet"
+
+
+def _no_rows(tp: TopicPartition) -> str:
+    return f"the mirror keeps no mapping of {tp}: its target has other writers too, or it has only just begun"

@@ -1,0 +1,62 @@
+"""How problems on record limit a translation: mapping rows alone can't show that the logs differ. Pure.
+
+| problem | positions | the answer becomes |
+|---|---|---|
+| `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
+| `source_truncated` | from the first lost record on | conservative: where the two sides part |
+| `store_recovered` | from what the copy of the state proves on | conservative: where that ends |
+| any other that names source offsets (`records_misplaced`, `foreign_writer`) | those | conservative, at its place |
+
+So a position is never exact while something on record says otherwise; and it is never moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from drkit.mapping.translate import unavailable
+from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, STORE_RECOVERED, Problem
+from drkit.model.offsets import Certainty, Translation
+from drkit.model.topology import TopicPartition
+
+
+def heed(
+    answer: Translation, problems: Iterable[Problem], tp: TopicPartition, again: Callable[[int], Translation]
+) -> Translation:
+    """An answer with what the problems of its partition say about it.
+
+    Args:
+        answer: by the mapping rows.
+        problems: of the link.
+        tp: the partition.
+        again: translates another source offset of it by the rows.
+    """
+    for problem in problems:
+        if problem.topic != tp.topic or problem.partition not in {None, tp.partition}:
+            continue
+        if answer.target_offset is None:
+            break
+        if problem.kind in RECREATED:
+            return unavailable(answer.source_offset, problem.reason)
+        if problem.doubts(answer.source_offset):
+            answer = _doubted(answer, problem, again)
+    return answer
+
+
+def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
+    reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
+    if problem.kind == STORE_RECOVERED and problem.unsure_from is not None:
+        known = again(problem.unsure_from).target_offset
+        lowest = min(each for each in (known, answer.target_offset) if each is not None)
+        return replace(
+            answer, certainty=Certainty.CONSERVATIVE, target_offset=lowest, reason=problem.reason, reread=None
+        )
+    doubted = replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason)
+    if problem.kind != SOURCE_TRUNCATED or problem.unsure_from is None:
+        return doubted
+    parting = again(problem.unsure_from).target_offset
+    if parting is None or answer.target_offset is None or parting >= answer.target_offset:
+        return doubted
+    # what the group read behind the place where the sides part may be on the target, or may not: unknown, not 0
+    return replace(doubted, target_offset=parting, reread=None)

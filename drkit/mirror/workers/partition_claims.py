@@ -1,0 +1,129 @@
+"""This worker's claims on partitions: the generation of each, and a store that writes with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from drkit.model.digests import RangeDigest
+from drkit.model.errors import Fenced
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Claims, MappingStore
+
+
+class PartitionClaims:
+    """The partitions of one link that this worker has claimed. Shared by threads.
+
+    A partition is claimed again each time the worker takes it up, with a generation of its own: what an
+    earlier holder (this worker included) still has under way is refused from then on.
+    """
+
+    def __init__(self, link: LinkId, store: MappingStore) -> None:
+        self._link = link
+        self._store = store
+        self._lock = threading.Lock()
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
+        self._claims: Claims = {}
+
+    def take(self, places: Iterable[tuple[TopicPartition, int]]) -> set[TopicPartition]:
+        """Claim those that aren't held yet, each in its epoch; returns which of all are held now.
+
+        Raises:
+            Unreachable: the store doesn't answer; some may be claimed, which is harmless.
+        """
+        wanted = list(places)
+        with self._lock:
+            new = [(tp, epoch) for tp, epoch in wanted if self._held.get(tp, (0, None))[1] != epoch]
+        if new:
+            generation = self._store.next_generation(self._link)
+            lost: set[TopicPartition] = set()
+            try:
+                self._store.claim(self._link, new, generation)
+            except Fenced as error:
+                lost.update(error.partitions)
+            with self._lock:
+                self._held.update({tp: (generation, epoch) for tp, epoch in new if tp not in lost})
+                self._changed()
+        with self._lock:
+            return {tp for tp, _ in wanted if tp in self._held}
+
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
+        """Let go of these: nothing is written of them any more."""
+        with self._lock:
+            for tp in tps:
+                self._held.pop(tp, None)
+            self._changed()
+
+    def claims(self) -> Claims:
+        """The generation of each partition held, as of now."""
+        return self._claims
+
+    def _changed(self) -> None:
+        """Made anew, never changed: `claims` is asked for with every row, and given out as it is."""
+        self._claims = {tp: generation for tp, (generation, _) in self._held.items()}
+
+
+class ClaimedMappings:
+    """A `MappingStore` whose writes carry what this worker holds; see `drkit.store.api.MappingStore`."""
+
+    # ruff: noqa: D102  # the protocol documents every method
+
+    def __init__(self, store: MappingStore, holdings: PartitionClaims) -> None:
+        self._store = store
+        self._holdings = holdings
+
+    def next_generation(self, link: LinkId) -> int:
+        return self._store.next_generation(link)
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        self._store.claim(link, places, generation)
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
+        self._store.append_mappings(link, rows, self._with(claims))
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
+        return self._store.mappings(link, tp, epoch)
+
+    def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._store.floor_mapping(link, tp, epoch, source_offset)
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        return self._store.next_mapping(link, tp, epoch, source_offset)
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        return self._store.last_valid_mapping(link, tp, epoch, target_end)
+
+    def supersede_mappings(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
+    ) -> int:
+        return self._store.supersede_mappings(link, tp, epoch, target_end, self._with(claims))
+
+    def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
+        self._store.put_watermarks(link, watermarks, self._with(claims))
+
+    def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+        return self._store.watermarks(link)
+
+    def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
+        self._store.put_range_digests(link, digests, self._with(claims))
+
+    def range_digests(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[RangeDigest]:
+        return self._store.range_digests(link, tp, epoch)
+
+    def forget_range_digests(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_start: int, claims: Claims | None = None
+    ) -> None:
+        self._store.forget_range_digests(link, tp, epoch, target_start, self._with(claims))
+
+    def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
+        self._store.put_group_positions(link, positions)
+
+    def group_positions(self, link: LinkId) -> list[GroupPosition]:
+        return self._store.group_positions(link)
+
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
+        self._store.forget_group_positions(link, groups)
+
+    def _with(self, claims: Claims | None) -> Claims:
+        return self._holdings.claims() if claims is None else claims

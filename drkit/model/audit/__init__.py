@@ -1,0 +1,1 @@
+"""What audits are asked and what they find."""

@@ -1,0 +1,361 @@
+"""What an audit is asked and what it found: counts, findings, verdict. See docs/audit.md for the definitions.
+
+Two identities hold for every partition and for the totals (`Counts.identities`):
+
+    source_records = matched + lost + corrupted + unseen + unreadable
+    target_records = matched + duplicated + corrupted + foreign + unreadable
+
+What a side's own retention or compaction removed, and what was written on the target after the link
+was sealed, is outside of both sums and counted on its own (`source_retired`, `target_retired`,
+`target_appended`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.clock import date_of
+from drkit.model.digests import Coverage
+from drkit.model.topology import Link, LinkId
+
+
+class Verdict(StrEnum):
+    """`clean`: all was compared, and nothing is lost, duplicated, corrupted, reordered, foreign or unreadable.
+    `incomplete`: nothing of that is known, but something could not be compared."""
+
+    CLEAN = "clean"
+    INCOMPLETE = "incomplete"
+    DEVIATED = "deviated"
+
+    @classmethod
+    def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
+        """The gravest of these; `clean` where there are none."""
+        return max(verdicts, key=list(cls).index, default=cls.CLEAN)
+
+
+class FindingKind(StrEnum):
+    """The anomalies, gravest first; `unseen` is none (the mirror had not got there)."""
+
+    LOST = "lost"
+    UNREADABLE = "unreadable"
+    CORRUPTED = "corrupted"
+    DUPLICATED = "duplicated"
+    FOREIGN = "foreign"
+    REORDERED = "reordered"
+    UNSEEN = "unseen"
+
+
+DEVIATIONS = tuple(kind.value for kind in FindingKind if kind is not FindingKind.UNSEEN)
+"""The kinds of finding that make a verdict `deviated`, gravest first."""
+
+
+class PlacementBasis(StrEnum):
+    """What told where a record belongs on the target."""
+
+    MAPPING = "mapping"  # the link's mapping rows
+    CONTENT = "content"  # nothing is recorded: content and order within the partition only
+    MIXED = "mixed"  # some partitions by the one, some by the other
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Records, by what became of them.
+
+    `unreadable`: records whose place on the target is in a batch that a consumer which checks CRCs can't read.
+
+    `source_retired`: on the target only, because the source's own retention or compaction removed
+    them there (or the whole topic was recreated). `target_retired`: the same the other way round.
+    `target_appended`: on the target beyond the mirrored data of a sealed link.
+    """
+
+    source_records: int = 0
+    target_records: int = 0
+    matched: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    corrupted: int = 0
+    reordered: int = 0
+    foreign: int = 0
+    unseen: int = 0
+    unreadable: int = 0
+    source_retired: int = 0
+    target_retired: int = 0
+    target_appended: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[Counts]) -> Counts:
+        """The sum of the parts, field by field."""
+        sums = dict.fromkeys((each.name for each in fields(cls)), 0)
+        for part in parts:
+            for name in sums:
+                sums[name] += getattr(part, name)
+        return cls(**sums)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing deviates."""
+        return not any(getattr(self, kind) for kind in DEVIATIONS)
+
+    def broken_identity(self) -> str | None:
+        """Which of the two identities does not hold, or None where both do."""
+        both = self.matched + self.corrupted + self.unreadable
+        if self.source_records != both + self.lost + self.unseen:
+            return f"source_records is not matched + lost + corrupted + unseen + unreadable: {self}"
+        if self.target_records != both + self.duplicated + self.foreign:
+            return f"target_records is not matched + duplicated + corrupted + foreign + unreadable: {self}"
+        return None
+
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITIONS = re.compile(r":(\d+(?:,\d+)*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """Topics of the link's source, whole (`partitions` None) or some of their partitions.
+
+    `topic` is a name; where it holds a character that no name of Kafka's has, a regular expression of whole names.
+    """
+
+    topic: str
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TopicChoice:
+        """Read ``t``, ``t:0,1`` or the same with a pattern for t; raises ValueError where it isn't of that form.
+
+        Kafka's topic names hold no colon, so there is one reading. In a pattern only numbers at the end are partitions.
+        """
+        topic, colon, numbers = text.partition(":")
+        if not _NAME.fullmatch(topic) and topic:
+            pattern = _PARTITIONS.search(text)
+            topic, colon, numbers = (text, "", "") if pattern is None else (text[: pattern.start()], ":", pattern[1])
+            try:
+                re.compile(topic)
+            except re.error as error:
+                raise ValueError(f"{topic!r} is no regular expression: {error}") from None
+        if not topic:
+            raise ValueError(f"{text!r} names no topic; write t or t:0,1")
+        if not colon:
+            return cls(topic)
+        try:
+            partitions = frozenset(int(number) for number in numbers.split(","))
+        except ValueError:
+            raise ValueError(f"{text!r}: {numbers!r} is not a list of partitions; write t or t:0,1") from None
+        if min(partitions) < 0:
+            raise ValueError(f"{text!r}: a partition is not below 0")
+        return cls(topic, partitions)
+
+    @property
+    def text(self) -> str:
+        """As `parse` reads it."""
+        return self.topic if self.partitions is None else f"{self.topic}:{','.join(map(str, sorted(self.partitions)))}"
+
+    def names(self, topic: str) -> bool:
+        """Whether this topic is one of those chosen."""
+        return self.topic == topic if _NAME.fullmatch(self.topic) else re.fullmatch(self.topic, topic) is not None
+
+    def covers(self, topic: str, partition: int) -> bool:
+        """Whether this partition is one of those chosen."""
+        return self.names(topic) and (self.partitions is None or partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One record that is not simply on both sides.
+
+    `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
+    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what stands in its place.
+    `source_offset` of a duplicate is the record that it is a further copy of. `timestamp` is null where the record's
+    `timestamp_ms` is no date (`drkit.model.clock.date_of`). `other_partition`, `other_offset`: of a lost or unseen
+    record, where on the target a record from nowhere equals it, in another partition; of a foreign one, which such
+    record of the source it equals.
+    """
+
+    kind: FindingKind
+    topic: str
+    target_topic: str
+    partition: int
+    source_offset: int | None
+    target_offset: int | None
+    timestamp_ms: int
+    key: bytes | None
+    digest: str
+    target_timestamp_ms: int | None = None
+    target_key: bytes | None = None
+    target_digest: str | None = None
+    other_partition: int | None = None
+    other_offset: int | None = None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When it was stamped."""
+        return date_of(self.timestamp_ms)
+
+    @property
+    def target_timestamp(self) -> datetime | None:
+        """When what stands in its place was stamped."""
+        return date_of(self.target_timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    """One partition's counts and what they rest on.
+
+    `source_end`, `target_end`: the ends (exclusive) that the audit read to. `mirrored_through`: the
+    source offset up to which records count as mirrored; None where nothing ever was. `target_bound`:
+    for a sealed link, the target offset from which on records are not this link's.
+    """
+
+    topic: str
+    target_topic: str
+    partition: int
+    basis: PlacementBasis
+    counts: Counts
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    mirrored_through: int | None
+    target_bound: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A child record on the target whose parent isn't there. `offset`: on the target; `key`: of the parent."""
+
+    partition: int
+    offset: int
+    key: str
+    timestamp: datetime | None
+    on_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyAudit:
+    """What holds of a declared foreign key between two topics.
+
+    `children`: child records within the time window on the target that name a parent; `keyless`: those that name
+    none. `orphans`: those whose parent isn't on the target; `orphans_on_source`: how many children on the source have
+    no parent there. `brought`: orphans whose parent key is no orphan's on the source: what the mirror or a
+    failover tore apart. `first`: some of the orphans.
+    """
+
+    child: str
+    parent: str
+    key: str
+    parent_key: str
+    children: int
+    keyless: int
+    orphans: int
+    orphans_on_source: int
+    brought: int
+    first: tuple[Orphan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What to audit.
+
+    `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their timestamps. `run`:
+    the audit's name in findings. `out`: the folder that gets the findings (made if missing). `full`: decode every
+    record, also where whole batches are equal on both sides. `from_digests`: read the target only where the mirror kept
+    digests of what it forwarded (not with a time window). `unseen_since`: unseen records stamped before it count as a
+    deviation; None: none do.
+    """
+
+    link: Link
+    out: str
+    topics: tuple[TopicChoice, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    full: bool = False
+    from_digests: bool = False
+    unseen_since: datetime | None = None
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all. `coverage`: what was
+    proven by digest; None where that wasn't asked for. `incomplete`: what could not be compared, and why, in words.
+    `overdue`: unseen records stamped before the time from which on they may be missing; None where none was given."""
+
+    link: LinkId
+    counts: Counts
+    partitions: tuple[PartitionAudit, ...]
+    findings: tuple[Finding, ...]
+    findings_total: int
+    findings_path: str
+    basis: PlacementBasis
+    observed_at: datetime
+    seconds: float
+    notes: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    foreign_keys: tuple[ForeignKeyAudit, ...] = ()
+    coverage: Coverage | None = None
+    incomplete: tuple[str, ...] = ()
+    overdue: int | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is known of both sides, in a word."""
+        if not self.counts.clean or self.overdue:
+            return Verdict.DEVIATED
+        return Verdict.INCOMPLETE if self.incomplete else Verdict.CLEAN
+
+    @property
+    def findings_truncated(self) -> bool:
+        """Whether `findings` is less than all."""
+        return len(self.findings) < self.findings_total
+
+
+class SalvageKind(StrEnum):
+    """Why a salvaged record isn't on the target."""
+
+    UNSEEN = "unseen"  # the mirror had not got there
+    LOST = "lost"  # it was mirrored, or should have been, and isn't there
+    CORRUPTED = "corrupted"  # another record stands in its place
+    UNREADABLE = "unreadable"  # its place on the target is in a batch that can't be read
+    RETIRED = "retired"  # the target's retention, compaction or DeleteRecords removed it there
+
+
+class SalvageClass(StrEnum):
+    """How a salvaged record stands to what its partition of the target holds."""
+
+    NEW = "new"  # nothing of its key is or may be later than it, or it has no key
+    CONFLICTING = "conflicting"  # something of its key, with other content, is or may be later than it
+    IDENTICAL = "identical"  # an equal record
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageResult:
+    """What was kept of what only one side holds.
+
+    `records` by kind, `by_topic` by topic; `standings`: by how they stand to the target; `through`: by
+    `topic:partition`, the offset (exclusive) up to which the source was read: what lies beyond was not looked at.
+    `uncommitted`: where transactions are still open, the log end (exclusive) by `topic:partition`: what lies from
+    `through` to it is not kept. `unreadable`: by `topic:partition`, the source's offsets [first, until) whose batches
+    fail their checksum: they are not kept either.
+    """
+
+    link: LinkId
+    path: str
+    manifest: str
+    records: dict[SalvageKind, int]
+    by_topic: dict[str, int]
+    standings: dict[SalvageClass, int]
+    through: dict[str, int]
+    uncommitted: dict[str, int]
+    unreadable: dict[str, list[tuple[int, int]]]
+    observed_at: datetime
+
+    @property
+    def total(self) -> int:
+        """Records kept."""
+        return sum(self.records.values())

@@ -1,0 +1,220 @@
+"""What a continuous audit has reconciled: ranges of source offsets, the counts of each, and the sum. Pure.
+
+A range is closed once the mirror's watermark has passed it: everything in it is on the target, says the mirror. It is
+reconciled once, and its counts are added to the sum in the same step in which that is kept, so that a process that
+is killed counts no range twice and leaves none out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from drkit.model.audit.audit_result import DEVIATIONS, Counts
+from drkit.model.clock import iso
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import merged_ranges
+
+FORMAT = "drkit-continuous-audit/1"
+
+
+class ClosedRange(NamedTuple):
+    """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
+
+    `closed_ms`: when that was seen first, ms since the epoch. `opening`: nothing of the partition was looked at before
+    it. It begins where the logs do, and what stands on the target before its first record is looked at with it.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    first: int
+    until: int
+    closed_ms: int
+    opening: bool = False
+
+    @property
+    def name(self) -> str:
+        """`epoch/partition/topic`."""
+        return f"{self.epoch}/{self.partition}/{self.topic}"
+
+
+KINDS = DEVIATIONS
+GONE = "gone"
+
+
+class Sample(NamedTuple):
+    """A record that deviates: one of KINDS, or GONE, and where it is on either side."""
+
+    kind: str
+    source_offset: int | None
+    target_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """One range's outcome. `problem`: why it could not be reconciled (then there are no counts).
+
+    `behind`: the range is empty, and these target offsets [first, until) behind its place were looked at instead.
+    `reached`: the target offset up to which was looked; None where nothing was compared.
+
+    `gone`: records of a live range that the target has already removed although the source still has them. `first`:
+    some of those that deviate.
+    """
+
+    closed: ClosedRange
+    target_topic: str
+    counts: Counts = field(default_factory=Counts)
+    gone: int = 0
+    first: tuple[Sample, ...] = ()
+    problem: str | None = None
+    behind: tuple[int, int] | None = None
+    reached: int | None = None
+
+    @property
+    def deviates(self) -> bool:
+        """Whether something is wrong with it."""
+        return not self.counts.clean or self.gone > 0
+
+    @property
+    def lost(self) -> int:
+        """Records that the target doesn't have."""
+        return self.counts.lost + self.gone
+
+    def __str__(self) -> str:
+        found = [f"{getattr(self.counts, kind):,} {kind}" for kind in KINDS if getattr(self.counts, kind)]
+        if self.gone:
+            found.append(f"{self.gone:,} gone from the target")
+        closed = self.closed
+        at = f"source offsets {closed.first} to {closed.until - 1}"
+        if self.behind is not None:
+            at = f"target offsets {self.behind[0]} to {self.behind[1] - 1}, behind the last mirrored record"
+        return f"{closed.topic}:{closed.partition} {at}: {self.problem or ', '.join(found) or 'equal'}"
+
+
+def slices(ranges: Sequence[ClosedRange], most: int) -> list[list[ClosedRange]]:
+    """Ranges in lots of at most `most` offsets; long ones are cut. A partition's pieces stay in order, one a lot."""
+    lots: list[list[ClosedRange]] = []
+    rest = [each for each in ranges if each.first < each.until]
+    while rest:
+        room, lot, left = most, list[ClosedRange](), list[ClosedRange]()
+        for each in rest:
+            until = min(each.until, each.first + room)
+            if until > each.first:
+                lot.append(each._replace(until=until))
+                room -= until - each.first
+            if until < each.until:
+                left.append(each._replace(first=until, opening=each.opening and until == each.first))
+        lots.append(lot)
+        rest = left
+    return lots
+
+
+@dataclass(slots=True)
+class AuditProgress:
+    """The sum, kept beside the stream's checkpoint.
+
+    `batch`: the last of the stream's batches that is in it. `topics`: counts by source topic. `alerts`: ranges that
+    deviated; `unknown`: ranges that could not be reconciled. `latency_seconds`: of the last batch, from when its
+    oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
+    of its ranges that the logs no longer held whole at the first look, by `ClosedRange.name`; kept before it is
+    reconciled. `looks`: how often something was found behind the last mirrored records; `told`: the target offsets of
+    that, as ranges, by `topic:partition`: they are in the sum, and no range's any more. `reached`: up to where the
+    target was looked at for ranges, by `topic:partition`; where it ended early, what is appended later is below the
+    last place.
+    """
+
+    run: str
+    link: str
+    started_at: str
+    batch: int = -1
+    ranges: int = 0
+    alerts: int = 0
+    unknown: int = 0
+    gone: int = 0
+    latency_seconds: float | None = None
+    reconciled_at: str | None = None
+    topics: dict[str, Counts] = field(default_factory=dict)
+    through: dict[str, int] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)
+    begins_of: int = -1
+    looks: int = 0
+    told: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Counts:
+        """Over all topics."""
+        return Counts.total(self.topics.values())
+
+    @property
+    def verdict(self) -> str:
+        """As an audit's; `unknown` where a range could not be reconciled and no other deviates."""
+        if self.alerts:
+            return "deviated"
+        return "unknown" if self.unknown else "clean"
+
+    def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
+        """The sum with one batch's ranges added."""
+        outcomes = list(found)
+        topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
+        for each in outcomes:
+            topic, name = each.closed.topic, f"{each.closed.topic}:{each.closed.partition}"
+            topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
+            through[name] = each.closed.until
+            if each.reached is not None:
+                reached[name] = each.reached
+        return replace(
+            self,
+            batch=batch,
+            begins={},
+            begins_of=-1,
+            ranges=self.ranges + len(outcomes),
+            alerts=self.alerts + sum(each.deviates for each in outcomes),
+            unknown=self.unknown + sum(each.problem is not None for each in outcomes),
+            gone=self.gone + sum(each.gone for each in outcomes),
+            latency_seconds=latency_seconds,
+            reconciled_at=iso(at),
+            topics=topics,
+            through=through,
+            reached=reached,
+        )
+
+    def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:
+        """The sum with what stood behind the last mirrored records added: outcomes, and the target offsets told of."""
+        topics, told, alerts = dict(self.topics), dict(self.told), self.alerts
+        for outcome, offsets in found:
+            topic, name = outcome.closed.topic, f"{outcome.closed.topic}:{outcome.closed.partition}"
+            topics[topic] = Counts.total([topics.get(topic, Counts()), outcome.counts])
+            told[name] = merged_ranges([*told.get(name, ()), *offsets])
+            alerts += 1
+        return replace(self, topics=topics, told=told, alerts=alerts, looks=self.looks + 1)
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> AuditProgress:
+        """As it was kept.
+
+        Raises:
+            DrkitError: it can't be read.
+        """
+        try:
+            body: Mapping[str, Any] = json.loads(text)
+            known = {FORMAT: body}[body["format"]]
+            topics = {topic: Counts(**counts) for topic, counts in body["topics"].items()}
+            names = {each.name for each in fields(cls)}
+            told = {name: [tuple(each) for each in ranges] for name, ranges in body.get("told", {}).items()}
+            kept = {key: value for key, value in known.items() if key in names}
+            return cls(**{**kept, "topics": topics, "told": told})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DrkitError(
+                f"{where} is not a continuous audit's progress: {error}",
+                meaning="What was reconciled before is not known",
+                remedy="Give another --checkpoint to begin again",
+            ) from error

@@ -1,0 +1,203 @@
+"""What one group missed or saw twice by a failover: where it stood on the source, where it keeps reading on the
+target, and which records lie between. See docs/audit.md.
+
+Counts are of records; None is not known, and `notes` say why. `missed` are records that the group had not read on the
+source and won't read on the target; `twice` are those that it reads (again) although it has read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from drkit.model.topology import LinkId
+
+
+class GroupVerdict(StrEnum):
+    """`deviated`: something was missed, altered or copied; `unknown`: nothing is known to be, and not all is known."""
+
+    CLEAN = "clean"
+    DEVIATED = "deviated"
+    UNKNOWN = "unknown"
+
+
+class SourceEvidence(StrEnum):
+    """What says where the group stood on the source."""
+
+    SOURCE = "source"  # the source itself, asked now
+    JOURNAL = "journal"  # the failover's journal
+    TIMELINE = "timeline"  # what the mirror captured over time
+
+
+class After(StrEnum):
+    """What says where the group keeps reading on the target."""
+
+    FAILOVER = "failover"  # the failover committed it
+    TARGET = "target"  # the failover didn't move it; the target has this position now
+
+
+class Reason(StrEnum):
+    """Why a record was missed or is seen twice."""
+
+    POSITION = "position"  # missed: on the target, below the group's position there
+    LOST = "lost"  # missed: below the highest mirrored position, not on the target
+    UNMIRRORED = "unmirrored"  # missed: the mirror had not got there
+    CORRUPTED = "corrupted"  # read, but altered
+    REREAD = "reread"  # twice: read on the source, and at or above the group's position on the target
+    DUPLICATED = "duplicated"  # twice: a further copy on the target of a record not read on the source
+    RETIRED = "retired"  # on the target once, removed there by retention or compaction: whether it was read isn't known
+
+
+class CountBasis(StrEnum):
+    """What the counts rest on."""
+
+    RECORDS = "records"  # both sides, compared record by record
+    MAPPING = "mapping"  # the target and the mapping only: the source can't be read
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPositions:
+    """Where a group stood on a partition, and where it went. Offsets are the next to be read.
+
+    `source_seen_at`: when it was seen there. `target_now`: what it has committed on the target now.
+    `why`: for each position that isn't known, the reason, and what makes one doubtful.
+    """
+
+    topic: str
+    target_topic: str
+    partition: int
+    source_offset: int | None
+    before: SourceEvidence | None
+    source_seen_at: datetime | None
+    target_offset: int | None
+    after: After | None
+    target_now: int | None
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """What a failover did with one group. `unreadable`: why the source's records can't be compared; None: they can."""
+
+    link: LinkId
+    group: str
+    run: str
+    moved_at: datetime
+    places: tuple[GroupPositions, ...]
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """Records by reason; None: not known. `unmirrored_at_least`: source offsets beyond the mirrored position, as the
+    mirror saw them last, where `unmirrored` isn't known."""
+
+    position: int | None = None
+    lost: int | None = None
+    unmirrored: int | None = None
+    corrupted: int | None = None
+    reread: int | None = None
+    duplicated: int | None = None
+    retired: int | None = None
+    unmirrored_at_least: int | None = None
+
+    @property
+    def missed(self) -> int | None:
+        """Neither read before nor to be read after."""
+        return total((self.position, self.lost, self.unmirrored))
+
+    @property
+    def twice(self) -> int | None:
+        """Seen twice."""
+        return total((self.reread, self.duplicated))
+
+    @property
+    def verdict(self) -> GroupVerdict:
+        """What is read again by the position alone is no deviation: consumers count on at least once."""
+        found = (self.position, self.lost, self.unmirrored, self.corrupted, self.duplicated)
+        if any(found) or self.unmirrored_at_least:
+            return GroupVerdict.DEVIATED
+        return GroupVerdict.UNKNOWN if None in {*found, self.reread} or self.retired else GroupVerdict.CLEAN
+
+    @classmethod
+    def sum(cls, parts: Iterable[GroupCounts]) -> GroupCounts:
+        """All parts together: not known where one isn't."""
+        found = list(parts)
+        names = ("position", "lost", "unmirrored", "corrupted", "reread", "duplicated", "retired")
+        sums = {name: total([getattr(part, name) for part in found]) for name in names}
+        least = [each for each in (_least(part) for part in found) if each]
+        return cls(**sums, unmirrored_at_least=sum(least) if sums["unmirrored"] is None and least else None)
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where one isn't known."""
+    known = list(counts)
+    return None if None in known else sum(each for each in known if each is not None)
+
+
+def _least(part: GroupCounts) -> int | None:
+    return part.unmirrored_at_least if part.unmirrored is None else part.unmirrored
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWitness:
+    """A record that was missed or is seen twice, or one of its sides. `stamp` in ms; all None where it can't be read,
+    and `problem` says why."""
+
+    reason: Reason
+    topic: str
+    partition: int
+    source_offset: int | None
+    target_offset: int | None
+    stamp: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One partition of the view."""
+
+    place: GroupPositions
+    counts: GroupCounts
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAudit:
+    """The view. `observed_at`: when the logs' ends were taken; `seconds`: how long it took."""
+
+    move: GroupMove
+    means: CountBasis
+    partitions: tuple[GroupPartition, ...]
+    witnesses: tuple[GroupWitness, ...]
+    observed_at: datetime
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> GroupCounts:
+        """All partitions together."""
+        return GroupCounts.sum(each.counts for each in self.partitions)
+
+    @property
+    def missed_at_least(self) -> int:
+        """What is known to be missed, whatever else isn't known."""
+        parts = [each.counts for each in self.partitions]
+        return sum((part.position or 0) + (part.lost or 0) + (_least(part) or 0) for part in parts)
+
+    @property
+    def twice_at_least(self) -> int:
+        """What is known to be seen twice."""
+        return sum((each.counts.reread or 0) + (each.counts.duplicated or 0) for each in self.partitions)
+
+    @property
+    def verdict(self) -> GroupVerdict:
+        """The gravest of the partitions'."""
+        found = {each.counts.verdict for each in self.partitions}
+        return next(
+            (each for each in (GroupVerdict.DEVIATED, GroupVerdict.UNKNOWN) if each in found), GroupVerdict.CLEAN
+        )

@@ -1,0 +1,1 @@
+"""Topics of a link: names, cycles, settings of a standby, access rules."""

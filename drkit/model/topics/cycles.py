@@ -1,0 +1,194 @@
+"""Where a set of links would carry records round, or write one topic from two sides. Pure.
+
+A topic name is followed along the links, as its records would travel: from cluster to cluster, each link
+giving it a name, provenance stopping records where they have been. Records that come back to a topic
+they were in go round for ever under the identity policy; a name that grows at each hop (identity and
+prefix mixed) never ends either. The names that are tried are examples of every way in which names can
+match the links' patterns (`drkit.model.topics.name_patterns`), or topics that exist.
+
+Clusters are told apart by what the caller knows of them: aliases that reach the same brokers, or
+Kafka's cluster ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drkit.model.topics.name_patterns import examples
+from drkit.model.topology import Link, TopicPolicy
+
+_MOST_STEPS = 100_000
+
+Clusters = Mapping[str, str]
+"""What an alias stands for; two aliases of one cluster stand for the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """Links along which a topic's records come back, in the order of the way; `topic` is its name at the start."""
+
+    links: tuple[Link, ...]
+    topic: str
+
+    def __str__(self) -> str:
+        return " -> ".join([self.links[0].id.source, *(link.id.target for link in self.links)])
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two links that write the same topic of the same cluster; `topic` is its name there."""
+
+    links: tuple[Link, Link]
+    topic: str
+
+
+def find_cycle(
+    links: Sequence[Link], clusters: Clusters, names: Iterable[str], *, through: Link | None = None
+) -> Cycle | None:
+    """A way on which records would go round, among these names; None: none was found.
+
+    `through`: only one that this link is a part of.
+    """
+    if _only_prefixed(links, clusters):
+        return None
+    steps = _Steps()
+    for name in names:
+        for first in links if through is None else (through,):
+            if first.covers_topic(name):
+                cycle = _follow(links, clusters, first, name, steps)
+                if cycle is not None and through in {None, *cycle.links}:
+                    return cycle
+    return None
+
+
+def find_clash(
+    links: Sequence[Link], clusters: Clusters, names: Iterable[str], *, of: Link | None = None
+) -> Clash | None:
+    """Two links that write the same topic, among these names (of any link's source); None: none was found.
+
+    `of`: only where this link is one of them.
+    """
+    for name in names:
+        for one in (link for link in links if link.covers_topic(name)):
+            there, target = one.target_topic(name), clusters[one.id.target]
+            for other in links:
+                concerned = other.id != one.id and of in {None, one, other}
+                if concerned and clusters[other.id.target] == target and other.source_topic(there) is not None:
+                    return Clash((one, other), there)
+    return None
+
+
+def sharing(links: Sequence[Link], clusters: Clusters, names: Iterable[str]) -> set[Link]:
+    """The links whose target topics have other writers: only provenance keeps their records from coming back."""
+    bare = {replace(link, provenance=False): link for link in links}
+    marking = [link for link, marked in bare.items() if marked.marks]
+    shared: set[Link] = set()
+    steps = _Steps()
+    for name in names if marking else ():
+        for link in marking:
+            cycle = _follow(list(bare), clusters, link, name, steps) if link.covers_topic(name) else None
+            if cycle is not None:
+                shared.update(bare[each] for each in cycle.links)
+    return shared
+
+
+def names_to_try(links: Sequence[Link]) -> list[str]:
+    """Names of topics that these links name, or that their patterns match."""
+    patterns: dict[str, None] = {}
+    for link in links:
+        patterns.update(dict.fromkeys((*link.topics, *link.exclude_topics)))
+        if link.policy is TopicPolicy.PREFIX:
+            patterns[link.passed_target] = None
+    prefixes = {link.id.source for link in links if link.policy is TopicPolicy.PREFIX}
+    prefixed = [f"{re.escape(prefix)}[.](?:{pattern})" for prefix in sorted(prefixes) for pattern in patterns]
+    tried = dict.fromkeys(name for link in links for pair in link.renames for name in pair)
+    tried.update(dict.fromkeys(examples([*patterns, *prefixed])))
+    return list(tried)
+
+
+class _Steps:
+    """How much may still be tried: ways multiply in a mesh of many links."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_STEPS
+
+    def take(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+def _only_prefixed(links: Sequence[Link], clusters: Clusters) -> bool:
+    """Whether names alone keep records from coming back: each hop leaves its alias, which no later one enters."""
+    aliases = {alias for link in links for alias in (link.id.source, link.id.target)}
+    return all(link.policy is TopicPolicy.PREFIX and not link.inverse for link in links) and (
+        len({clusters[alias] for alias in aliases}) == len(aliases)
+    )
+
+
+def _follow(links: Sequence[Link], clusters: Clusters, first: Link, name: str, steps: _Steps) -> Cycle | None:
+    """Send a record of topic `name` along `first` and on; the way on which it comes back, if it does."""
+    by_source: dict[str, list[Link]] = {}
+    for link in links:
+        by_source.setdefault(clusters[link.id.source], []).append(link)
+    longest = 2 * len(links) + 1
+    ways: list[tuple[tuple[Link, ...], tuple[tuple[str, str], ...], frozenset[str]]] = [
+        ((first,), ((clusters[first.id.source], name),), frozenset())
+    ]
+    while ways and steps.take():
+        way, places, passed = ways.pop()
+        link, topic = way[-1], places[-1][1]
+        target = clusters[link.id.target]
+        if not link.covers_topic(topic) or (link.marks and target in passed):
+            continue
+        if link.marks:
+            passed |= {clusters[link.id.source]}
+        place = (target, link.target_topic(topic))
+        if place in places:
+            since = places.index(place)
+            return Cycle(way[since:], places[since][1])
+        if len(way) > longest:
+            return _endless(way, places)
+        ways += [((*way, following), (*places, place), passed) for following in by_source.get(target, ())]
+    return None
+
+
+def _endless(way: tuple[Link, ...], places: tuple[tuple[str, str], ...]) -> Cycle:
+    """A name that grows at each hop: the part of the way that comes back to a cluster first."""
+    seen: dict[str, int] = {}
+    for index, (cluster, _) in enumerate(places):
+        if cluster in seen:
+            return Cycle(way[seen[cluster] : index], places[seen[cluster]][1])
+        seen[cluster] = index
+    return Cycle(way, places[0][1])
+
+
+def cycle_error(cycle: Cycle) -> tuple[str, str, str]:
+    """What a cycle is, what it means, and what to do."""
+    names = ", ".join(str(link.id) for link in cycle.links)
+    if len(cycle.links) == 1:
+        what = f"{names} would mirror a cluster into itself (both aliases reach the same one)"
+        return what, f"Topic {cycle.topic!r} would be appended to itself for ever", "Name two different clusters"
+    what = f"records of topics such as {cycle.topic!r} would go round {cycle} for ever, by the links {names}"
+    meaning = "Each link takes what the one before it brought for new records"
+    remedy = (
+        'Use policy = "prefix" on each of these links, or provenance = true on each of them; or make their topics '
+        "differ with `topics` and `exclude_topics`. (A way back after a failover needs no link of its own: "
+        "`drkit failback` turns the link round)"
+    )
+    return what, meaning, remedy
+
+
+def clash_error(clash: Clash, clusters: Clusters) -> tuple[str, str, str]:
+    """What a clash is, what it means, and what to do."""
+    one, other = (link.id for link in clash.links)
+    what = f"{one} and {other} would both write topics such as {clash.topic!r} of {one.target}"
+    meaning = (
+        "A target partition has one writer: drkit must know each record's offset there before it writes, and positions "
+        "on the target stand for one source"
+    )
+    if clusters[one.source] == clusters[other.source]:
+        return what, meaning, "Let each topic travel on one of these links: `exclude_topics` on the other"
+    remedy = 'Use policy = "prefix" on both (each source\'s topics get its name), `rename`, or topics that differ'
+    return what, meaning, remedy

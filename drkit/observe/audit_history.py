@@ -1,0 +1,98 @@
+"""The results of earlier audits in the store, by link; the last of each link as metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from drkit.model.audit.audit_result import FindingKind
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.runs.journal import RunSummary
+from drkit.store.api import Store
+
+AUDIT = "audit"
+"""The kind of an audit's run."""
+
+FAILED = "failed"
+"""The verdict of an audit that ended without one."""
+
+VERDICTS = ("clean", "incomplete", "deviated", FAILED)
+
+
+class AuditOfLink(NamedTuple):
+    """One audit's outcome of one link. `totals` is None where the audit failed; `detail` says why then."""
+
+    run: str
+    link: str
+    began: datetime
+    verdict: str
+    totals: dict[str, int] | None
+    detail: str
+
+
+def past_audits(store: Store) -> list[AuditOfLink]:
+    """All audits that the store lists, oldest first; of one with several links a row for each."""
+    listed = sorted((each for each in store.runs() if each.kind == AUDIT), key=lambda each: each.started_at)
+    return [found for summary in listed for found in _of_run(store, summary)]
+
+
+def last_audits(store: Store, links: Iterable[str]) -> list[AuditOfLink]:
+    """The last audit of each of these links (in whichever direction it was looked at); of some there is none."""
+    wanted = set(links)
+    wanted |= {"->".join(reversed(link.split("->"))) for link in wanted}
+    found: dict[str, AuditOfLink] = {}
+    for summary in sorted((each for each in store.runs() if each.kind == AUDIT), key=_began, reverse=True):
+        for each in _of_run(store, summary):
+            found.setdefault(each.link, each)
+        if wanted <= found.keys():
+            break
+    return [each for link, each in sorted(found.items()) if link in wanted]
+
+
+def _began(summary: RunSummary) -> datetime:
+    return summary.started_at
+
+
+def _of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
+    for entry in store.entries(summary.run):
+        payload = json.loads(entry.payload)
+        for each in payload.get("links", ()):
+            yield AuditOfLink(summary.run, each["link"], summary.started_at, each["verdict"], each["totals"], "")
+        for each in payload.get("failures", ()):
+            yield AuditOfLink(summary.run, each["link"], summary.started_at, FAILED, None, each["what"])
+
+
+class AuditCollector(Collector):
+    """Collects from `look`, which returns the last audit of each link; nothing where the store doesn't answer."""
+
+    def __init__(self, look: Callable[[], Sequence[AuditOfLink]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterable[Metric]:
+        """Verdict, age and counts of the last one-off audit, by link; nothing of a link that never had one."""
+        verdict = GaugeMetricFamily(
+            "drkit_last_audit_verdict", "1 for the verdict of the link's last audit", labels=["link", "verdict"]
+        )
+        age = GaugeMetricFamily("drkit_last_audit_age_seconds", "Seconds since the last audit began", labels=["link"])
+        records = GaugeMetricFamily(
+            "drkit_last_audit_records", "Records by what the link's last audit found of them", labels=["link", "kind"]
+        )
+        try:
+            audits = self._look()
+        except DrkitError:
+            audits = ()
+        at = now()
+        for each in audits:
+            for name in VERDICTS:
+                verdict.add_metric([each.link, name], 1 if each.verdict == name else 0)
+            age.add_metric([each.link], max(0.0, (at - each.began).total_seconds()))
+            for kind in ("matched", *FindingKind):
+                if each.totals is not None:
+                    records.add_metric([each.link, str(kind)], each.totals.get(str(kind), 0))
+        return [verdict, age, records]

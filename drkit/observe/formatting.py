@@ -1,0 +1,92 @@
+"""Formats numbers of workers and the places of problems, the same for the page and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drkit.model.link_state import Problem
+from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
+from drkit.model.wording import counted
+
+_WHOLE_LINK = "*"
+_STEP = 1000.0
+_WORTH_SAYING = 2.0
+_IN_SECONDS = 10.0
+
+
+def place(problem: Problem) -> str:
+    """`orders:3`, `orders`, or nothing where it is about the whole link."""
+    if problem.topic == _WHOLE_LINK:
+        return ""
+    return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+
+
+def loss(records: int | None, *, lower_bound: bool) -> str:
+    """`12 records`, `12 records or more`, `not known`."""
+    if records is None:
+        return "not known"
+    return counted(records, "record") + (" or more" if lower_bound else "")
+
+
+def short(worker: str) -> str:
+    """A worker's name as far as it tells people anything: host and process id."""
+    return ":".join(worker.split(":")[:2])
+
+
+def throughput(worker: WorkerStatistics) -> str:
+    """`1,200/s · 3.4 MB/s`."""
+    return f"{worker.records_per_second:,.0f}/s · {size(worker.bytes_per_second)}/s"
+
+
+def in_flight(statistics: EngineStatistics) -> str:
+    """`1,200 records · 3.4 MB`; a question mark for what the engine doesn't know."""
+    records = "?" if statistics.in_flight_records is None else f"{statistics.in_flight_records:,}"
+    held = "? B" if statistics.in_flight_bytes is None else size(statistics.in_flight_bytes)
+    return f"{records} records · {held}"
+
+
+def treatment(statistics: EngineStatistics) -> str:
+    """What became of batches: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
+    parts = [f"{statistics.batches_forwarded:,} forwarded"] if statistics.batches_forwarded else []
+    if statistics.batches_merged:
+        parts.append(f"{statistics.batches_merged:,} merged")
+    rebuilt = sum(statistics.batches_rebuilt.values())
+    if rebuilt:
+        parts.append(f"{rebuilt:,} rebuilt ({_by_reason(statistics.batches_rebuilt)})")
+    if statistics.markers_matched:
+        parts.append(f"{statistics.markers_matched:,} markers matched")
+    dropped = sum(statistics.records_dropped.values())
+    if dropped:
+        parts.append(f"{dropped:,} left out ({_by_reason(statistics.records_dropped)})")
+    if parts:
+        return ", ".join(parts)
+    return "batches are not counted" if statistics.records else "nothing sent yet"
+
+
+def latency(found: Latency | None) -> str:
+    """`p50 4 ms · p99 12 ms`, and what is still on its way where that takes long; what to say without one."""
+    if found is None:
+        return "no canary"
+    measured = "none arrived"
+    if found.p50 is not None and found.p99 is not None:
+        measured = f"p50 {_ms(found.p50)} · p99 {_ms(found.p99)}"
+    if found.waiting_seconds < _WORTH_SAYING:
+        return measured
+    return f"{measured} · one is on its way for {found.waiting_seconds:.0f} s"
+
+
+def size(count: float) -> str:
+    """Bytes with a unit: `3.4 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < _STEP:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= _STEP
+    return f"{count:,.1f} TB"
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds < _IN_SECONDS else f"{seconds:,.1f} s"

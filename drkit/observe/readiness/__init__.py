@@ -1,0 +1,1 @@
+"""Would a failover now succeed? One check for each question."""

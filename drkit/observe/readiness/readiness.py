@@ -1,0 +1,296 @@
+"""Readiness: would a failover now succeed, and at what loss? One function per question.
+
+Each check answers ok, warn, fail or unknown, with a reason. Unknown is not failed and failed is not
+fine: a check that could not be made says so. `fail` means that a failover would be refused or would
+leave a group without a position; `warn`, that it would go through at a cost named in the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drkit.config import ClusterConfig, Config, Objectives
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.clusters import Clusters
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
+from drkit.model.link_state import OFFSETS_DIFFER, Problem
+from drkit.model.offsets import Certainty
+from drkit.model.topology import Link, is_canary
+from drkit.model.wording import counted
+from drkit.observe.fence import FENCED
+from drkit.observe.formatting import loss, short
+from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.store_safety import copy_of_store, placement
+from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
+from drkit.store.api import Store
+
+_AWAY = frozenset({"sealed", "reversed"})
+STALE_POSITIONS_SECONDS = 10.0
+"""Group positions are captured every second; older than this they are behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """All checks of one link, and what a failover now would cost."""
+
+    link: Link
+    checks: tuple[Check, ...]
+    expected_loss_records: int | None
+    expected_loss_seconds: float | None
+
+    @property
+    def outcome(self) -> CheckOutcome:
+        """The worst outcome of the checks."""
+        return worst_outcome(self.checks)
+
+
+def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> Readiness:
+    """Ask every question about one link; `clusters` are `observing`'s.
+
+    Raises:
+        Unreachable: the store doesn't answer: without it a failover by mapping can't be made.
+    """
+    status = link_statuses(config, store, [link], clusters=clusters)[0]
+    if status.state in _AWAY:
+        return _of_failed_over(config, store, link, clusters, status)
+    checks = [
+        _mirror(status),
+        _objectives(status, config.objectives),
+        *_problems(status),
+        _positions_fresh(status),
+        _positions_known(status),
+        *_unmovable(status),
+        _clusters(status),
+    ]
+    if status.source_reachable:
+        source = config.clusters[link.id.source]
+        checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
+    checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
+    checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
+    checks.append(placement(config, link, clusters))
+    runs = status.state in {"mirroring", "degraded"}
+    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=runs))
+    checks.append(copied)
+    point = status.recovery_point
+    return Readiness(link, tuple(checks), point.records, point.seconds)
+
+
+def _of_failed_over(config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus) -> Readiness:
+    """A link that was failed over: its groups run on the target, so no further failover is prepared.
+
+    What is asked is whether the target serves, and what stands on the source.
+    """
+    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=False))
+    placed = placement(config, link, clusters)
+    checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), placed, copied)
+    return Readiness(link, checks, None, None)
+
+
+def _left_behind(status: LinkStatus) -> Check:
+    """What is on the cluster that was failed away from, and not on the one that serves."""
+    name, point, ids = "left behind", status.recovery_point, status.link.id
+    if status.state == "reversed":
+        return Check(name, CheckOutcome.OK, f"a failback brings {ids.source} back: what only it held was salvaged")
+    if point.records is None:
+        return Check(name, CheckOutcome.UNKNOWN, f"what {ids.source} holds beyond {ids.target} is not known")
+    if point.records == 0 and not point.lower_bound:
+        return Check(name, CheckOutcome.OK, f"{ids.source} holds nothing that is not on {ids.target}")
+    held = loss(point.records, lower_bound=point.lower_bound)
+    why = f"on {ids.source} and not on {ids.target}: {held}"
+    keep = "`drkit failback` salvages them"
+    count = f"; once {ids.source} answers, `drkit runs RUN --audit` counts them (RUN: the failover in `drkit runs`)"
+    return Check(name, CheckOutcome.WARN, why, keep + (count if point.lower_bound else ""))
+
+
+def _serving(status: LinkStatus) -> Check:
+    name, ids = "clusters", status.link.id
+    if not status.target_reachable:
+        why = f"{ids.target} does not answer, and it serves {ids}'s clients"
+        return Check(name, CheckOutcome.FAIL, why, "Bring it back; `way out` names other commands that recover")
+    both = "both answer" if status.source_reachable else f"{ids.source} does not answer"
+    return Check(name, CheckOutcome.OK, f"{ids.target} serves; {both}")
+
+
+def _asked(name: str, check: Callable[[], Check]) -> Check:
+    """A check that needs a cluster: no answer is unknown, a missing right fails, as a failover would."""
+    try:
+        return check()
+    except NotShown as error:
+        return Check(name, CheckOutcome.FAIL, error.what, error.remedy)
+    except Unreachable as error:
+        return Check(name, CheckOutcome.UNKNOWN, error.what, error.remedy)
+    except DrkitError as error:
+        return Check(name, CheckOutcome.FAIL, error.what, error.remedy)
+
+
+def _mirror(status: LinkStatus) -> Check:
+    name = "mirror"
+    if status.state in _AWAY:
+        why = f"the link is {status.state}: it was failed over to {status.link.id.target} already"
+        return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
+    if status.observed_at is None:
+        return Check(name, CheckOutcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
+    if status.state == "stopped":
+        return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
+    if status.state == "paused":
+        why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
+        return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")
+    return Check(name, CheckOutcome.OK, f"running as {short(status.worker or '')}")
+
+
+def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
+    name = "recovery point"
+    point = status.recovery_point
+    if point.records is None:
+        return Check(name, CheckOutcome.UNKNOWN, f"the loss can't be told: {point.reason}")
+    seconds = point.seconds
+    age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
+    if not status.source_reachable:
+        ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
+        loss = f"a failover now loses {counted(point.records, 'record')} or more (the source does not answer{ago})"
+        return Check(name, CheckOutcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
+    loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
+    missed = []
+    if objectives.rpo_records is not None and point.records > objectives.rpo_records:
+        missed.append(f"rpo_records = {objectives.rpo_records}")
+    if objectives.rpo_seconds is not None and (seconds is None or seconds > objectives.rpo_seconds):
+        missed.append(f"rpo_seconds = {objectives.rpo_seconds:g}")
+    if missed:
+        return Check(name, CheckOutcome.WARN, f"{loss}: misses {', '.join(missed)}", "Let the mirror catch up")
+    return Check(name, CheckOutcome.OK, loss)
+
+
+def _problems(status: LinkStatus) -> list[Check]:
+    if not status.problems:
+        return [Check("problems", CheckOutcome.OK, "none recorded")]
+    return [
+        Check(f"problem: {problem.kind}", _gravity(problem), problem.reason, problem.remedy)
+        for problem in status.problems
+    ]
+
+
+def _gravity(problem: Problem) -> CheckOutcome:
+    if problem.kind == OFFSETS_DIFFER:
+        return CheckOutcome.OK
+    if problem.kind == FENCED:
+        return CheckOutcome.FAIL
+    moves_data = problem.topic is None or not is_canary(problem.topic)
+    return CheckOutcome.FAIL if problem.halted and moves_data else CheckOutcome.WARN
+
+
+def _moved(status: LinkStatus) -> list[GroupStatus]:
+    """The positions of groups that a failover moves."""
+    return [group for group in status.groups if group.type is None]
+
+
+def _positions_fresh(status: LinkStatus) -> Check:
+    name = "group positions captured"
+    groups = _moved(status)
+    if not groups:
+        return Check(
+            name, CheckOutcome.WARN, "no group position is known: no group would be moved", "Do groups commit?"
+        )
+    oldest = min(group.captured_at for group in groups)
+    age = (now() - oldest).total_seconds()
+    text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
+    if age > STALE_POSITIONS_SECONDS:
+        return Check(
+            name, CheckOutcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?"
+        )
+    return Check(name, CheckOutcome.OK, text)
+
+
+def _positions_known(status: LinkStatus) -> Check:
+    name = "group positions translatable"
+    groups = _moved(status)
+    if not groups:
+        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
+    missing = [g for g in groups if g.translation is Certainty.UNAVAILABLE]
+    if missing:
+        first = missing[0]
+        why = f"{len(missing)} of {len(groups)} can't be translated, first {first.group} on {first.topic}:"
+        return Check(
+            name, CheckOutcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
+        )
+    rough = sum(g.translation is Certainty.CONSERVATIVE for g in groups)
+    if rough:
+        why = f"{rough} of {len(groups)} are conservative: they read some records again and skip none"
+        return Check(name, CheckOutcome.OK, why)
+    return Check(name, CheckOutcome.OK, f"all {len(groups)} exact")
+
+
+def _unmovable(status: LinkStatus) -> list[Check]:
+    return [
+        Check(
+            f"{each.type} group {each.group}",
+            CheckOutcome.WARN,
+            "it would not be moved",
+            each.why(status.link.id.target),
+        )
+        for each in status.unmovable
+    ]
+
+
+def _clusters(status: LinkStatus) -> Check:
+    name = "clusters"
+    if not status.target_reachable:
+        why = f"{status.link.id.target} does not answer: there is nothing to fail over to"
+        return Check(name, CheckOutcome.FAIL, why, "Check bootstrap_servers, the network and the brokers")
+    if not status.source_reachable:
+        why = f"{status.link.id.source} does not answer: it can't be fenced"
+        return Check(name, CheckOutcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
+    return Check(name, CheckOutcome.OK, "both answer")
+
+
+def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
+    """By what the source would be fenced; whether that holds is shown only when it is."""
+    name = "fence"
+    if cluster.fence.command is not None:
+        return Check(name, CheckOutcome.OK, f"{alias} would be fenced by its command")
+    try:
+        clusters.admin(alias, may_be_gone=True).acls()
+    except Refused as error:
+        return Check(
+            name,
+            CheckOutcome.WARN,
+            f"{alias} can't be fenced: {error.what}",
+            "A failover needs --accept-unfenced; or give it an authorizer or a command (docs/fencing.md)",
+        )
+    return Check(name, CheckOutcome.OK, f"{alias} would be fenced by access rules")
+
+
+def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
+    name = "topics on the target"
+    wanted: dict[str, int] = {}
+    for each in status.partitions:
+        wanted[each.target_topic] = max(wanted.get(each.target_topic, 0), each.partition + 1)
+    there: dict[str, TopicInfo] = clusters.admin(alias, may_be_gone=True).topics(wanted)
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        return Check(name, CheckOutcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
+    short = [t for t, count in sorted(wanted.items()) if there[t].partitions < count]
+    if short:
+        return Check(
+            name, CheckOutcome.FAIL, f"too few partitions on {alias}: {', '.join(short[:5])}", "Start `drkit mirror`"
+        )
+    single = [t for t in sorted(wanted) if there[t].replication_factor < 2]  # noqa: PLR2004  # 1 = no replica
+    if single:
+        there_are = f"{counted(len(wanted), 'topic')} {'is' if len(wanted) == 1 else 'are'} there"
+        why = f"{there_are}; {len(single)} {'has' if len(single) == 1 else 'have'} one replica only, e.g. {single[0]}"
+        return Check(name, CheckOutcome.WARN, why, "After a failover one broker's loss would take their data")
+    return Check(name, CheckOutcome.OK, f"all {len(wanted)} are there with their partitions")
+
+
+def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
+    name = "groups on the target"
+    groups = sorted({group.group for group in _moved(status)})
+    if not groups:
+        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
+    members = clusters.groups(alias, may_be_gone=True).members(groups)
+    active = [group for group in groups if members.get(group, 0) > 0]
+    if active:
+        why = f"active on {alias}, a failover refuses them: {', '.join(active[:5])}"
+        return Check(name, CheckOutcome.FAIL, why, "Stop their consumers on the target")
+    return Check(name, CheckOutcome.OK, f"none of the {len(groups)} groups is active on {alias}")

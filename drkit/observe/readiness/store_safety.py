@@ -1,0 +1,178 @@
+"""Whether the store survives the loss of the source: where it runs, and how complete its copy on the target is."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+import psutil
+
+from drkit.config import Config
+from drkit.kafka.admin.clusters import Clusters
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link
+from drkit.model.wording import and_more, counted
+from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.state_topic.guard import holds, older_than
+from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
+from drkit.state_topic.records import state_topic
+from drkit.store.api import Store
+from drkit.store.cassandra.url import parse_cassandra_url
+
+OLD_SECONDS = 60.0
+"""A copy whose last record is older than this isn't kept up (it is touched every few seconds)."""
+_RESOLVE_SECONDS = 2.0
+_PLACEMENT = "store placement"
+_COPY = "copy of the store"
+
+
+def placement(config: Config, link: Link, clusters: Clusters) -> Check:
+    """Whether the store stands on hosts of the source."""
+    url = config.store.plain_url
+    here, what = _store_hosts(url)
+    sides = {alias: _addresses(_hosts_of(config, clusters, alias)) for alias in (link.id.source, link.id.target)}
+    if here is None or any(found is None for found in sides.values()):
+        return Check(
+            _PLACEMENT,
+            CheckOutcome.UNKNOWN,
+            f"the addresses of {what}, or of a cluster's brokers, can't be resolved",
+            "Check the names in store.url and bootstrap_servers, and the resolver of this host",
+        )
+    shared = here & (sides[link.id.source] or set())
+    if not shared:
+        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}")
+    both = f" (and with {link.id.target}: one host carries all)" if shared & (sides[link.id.target] or set()) else ""
+    return Check(
+        _PLACEMENT,
+        CheckOutcome.WARN,
+        f"{what} shares a host with {link.id.source}{both}: {and_more(sorted(shared))}. Who loses that host loses both",
+        f"Keep the store on the side of {link.id.target} (docs/store.md); until then a loss costs "
+        f"`drkit store recover --from {link.id.target}`",
+    )
+
+
+def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: bool) -> Check:
+    """How old the copy of the link's state is, and how far it is behind the store.
+
+    Args:
+        config: the clusters.
+        store: the store.
+        link: a configured link.
+        clusters: connections to them.
+        at: now.
+        runs: whether a mirror of the link is running.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+    """
+    return _beside_another(config, store, link, clusters) or _compared(config, store, link, clusters, at, runs=runs)
+
+
+def _beside_another(config: Config, store: Store, link: Link, clusters: Clusters) -> Check | None:
+    """That a mirror keeps another store; None: none does."""
+    groups = clusters.groups(link.id.target, may_be_gone=True)
+    elsewhere = mirrors_of_other_stores(groups, link, store, config.store.plain_url)
+    if not elsewhere:
+        return None
+    why = other_store(link, elsewhere)
+    return Check(_COPY, CheckOutcome.FAIL, why.what, why.remedy or "")
+
+
+def _compared(config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: bool) -> Check:
+    alias = link.id.target
+    copy = read_copy(link, config.clusters[alias], clusters.admin(alias, may_be_gone=True))
+    if copy is None or copy.written_at is None:
+        return Check(
+            _COPY,
+            CheckOutcome.WARN,
+            f"{alias} has no copy of the link's state: with the store the mapping and group positions would be lost",
+            f"`drkit mirror` keeps one in topic {state_topic(link)}; it needs the rights in docs/store.md",
+        )
+    recover = f"drkit store recover --from {alias} --link '{link.id}'"
+    if copy.topics and not holds(store, link):
+        why = f"the store has nothing of the link, and {alias} has a copy of its state"
+        return Check(_COPY, CheckOutcome.FAIL, why, f"The store was lost, or is another one: {recover}")
+    marks = store.watermarks(link.id)
+    behind = {
+        tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
+        for tp, mark in marks.items()
+    }
+    lost = sorted(
+        tp
+        for tp, found in copy.partitions.items()
+        if tp not in marks
+        or (marks[tp].epoch, marks[tp].source_through) < (found.watermark.epoch, found.watermark.source_through)
+        or (found.rows and not store.mappings(link.id, tp, found.watermark.epoch))
+    )
+    gone = {(p.group, p.topic, p.partition) for p in copy.positions}
+    gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}
+    older = older_than(copy, store, link)
+    if older is not None and older.decision is not None:
+        why = (
+            f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
+        )
+        return Check(_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
+    if (lost or gone) and not runs:
+        what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
+        what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
+        remedy = f"The store has lost rows, or is an older one: move it away, then {recover}"
+        return Check(_COPY, CheckOutcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
+    missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
+    late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
+    age = max(0.0, (at - copy.written_at).total_seconds())  # it may have been written while this looked
+    said = f"written {age:.1f} s ago, {counted(late, 'offset')} behind the store"
+    if missing:
+        said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"
+    if missing or (runs and age > OLD_SECONDS):
+        remedy = f"The mirror writes it: see its log, and the rights on {copy.topic} that docs/store.md names"
+        return Check(_COPY, CheckOutcome.WARN, said, remedy)
+    return Check(_COPY, CheckOutcome.OK, said)
+
+
+def _store_hosts(url: str) -> tuple[set[str] | None, str]:
+    """The addresses of the store's hosts, and what it is."""
+    if url.startswith("cassandra://"):
+        points = [host for host, _ in parse_cassandra_url(url).contact_points]
+        return _addresses(points), f"the store (Cassandra, contact points {and_more(points)})"
+    own = {each.address.partition("%")[0] for found in psutil.net_if_addrs().values() for each in found}
+    return {each for each in own if _is_address(each)}, "the store (SQLite on this host)"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _hosts_of(config: Config, clusters: Clusters, alias: str) -> list[str]:
+    """The hosts of a cluster: those configured, and those of its brokers where it answers."""
+    servers = config.clusters[alias].bootstrap_servers.split(",")
+    hosts = {server.strip().rpartition(":")[0].strip("[]") for server in servers}
+    with suppress(DrkitError):  # those configured tell
+        hosts |= {broker.host for broker in clusters.admin(alias, may_be_gone=True).brokers()}
+    return sorted(hosts)
+
+
+def _addresses(hosts: Sequence[str]) -> set[str] | None:
+    """What these hosts resolve to; None: one doesn't, or not in time."""
+    found: dict[str, set[str]] = {}
+
+    def resolve(names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                found[name] = {str(each[4][0]) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+            except OSError:
+                return
+
+    thread = threading.Thread(target=resolve, args=(list(hosts),), daemon=True)
+    thread.start()
+    thread.join(_RESOLVE_SECONDS)
+    known = dict(found)
+    return set().union(*known.values()) if len(known) == len(set(hosts)) else None

@@ -1,0 +1,161 @@
+"""The protocol between driver and tasks: JSON objects over a connection that both authenticate with a key.
+
+    task ── work ──▶ driver      what to bring over, from where, up to where
+    task ── heartbeat ──▶ driver      how far it is, what stands still; the answer renews the right to produce
+    task ── rows ──▶ driver      mapping rows; the answer comes when they are durable, and names partitions that
+                                 aren't the task's any more
+    task ── done ──▶ driver      the last heartbeat of a task
+
+Nothing here holds a secret: what tasks need to reach the clusters comes by Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionStart
+from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.offsets import OffsetMapping
+from drkit.model.topology import TopicPartition
+
+HEARTBEAT_SECONDS = 0.25
+VALID_SECONDS = 1.5
+"""How long a heartbeat's answer lets a task produce: less than the margin that the driver's own note leaves."""
+
+_CONNECT_SECONDS = 20.0
+_LINE_SECONDS = 15
+_LARGEST = 64 << 20
+
+
+class DriverConnection:
+    """A task's connection to the driver. Shared by threads; one question at a time.
+
+    Args:
+        host, port: where the driver listens.
+        key: what both sides prove to know.
+
+    Raises:
+        Unreachable: nobody answers there, or not the driver.
+    """
+
+    def __init__(self, host: str, port: int, key: bytes) -> None:
+        try:
+            there = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
+            there.settimeout(None)
+            tune(there)
+            self._connection = Connection(there.detach())
+            answer_challenge(self._connection, key)
+            deliver_challenge(self._connection, key)
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise Unreachable(
+                f"a Spark task on {socket.gethostname()} can't reach drkit's driver at {host}:{port}: {error}",
+                remedy="Executors must reach the driver: give --spark-conf spark.driver.host=ADDRESS, and "
+                "spark.drkit.seed.port=PORT where only some ports are open",
+            ) from None
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, **said: Any) -> dict[str, Any]:
+        """Ask the driver something, and wait for its answer.
+
+        Raises:
+            OSError, EOFError: the driver is gone.
+        """
+        with self._lock:
+            send(self._connection, {"ask": what, **said})
+            return receive(self._connection)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+def tune(line: socket.socket) -> None:
+    """Send at once, and notice within about `_LINE_SECONDS` that the other side is gone, also while nothing is said.
+
+    A connection that was cut without a word (a firewall's, a machine that lost its power) would be waited on for
+    many minutes otherwise.
+    """
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": _LINE_SECONDS * 1_000}
+    for name, value in wanted.items():
+        option = getattr(socket, name, None)  # not every system has each of them
+        if option is not None:
+            line.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def send(connection: Connection, document: Mapping[str, Any]) -> None:
+    """One document."""
+    connection.send_bytes(json.dumps(document, separators=(",", ":")).encode())
+
+
+def receive(connection: Connection) -> dict[str, Any]:
+    """The next document. Raises OSError or EOFError where the other side is gone, ValueError for what is none."""
+    found = json.loads(connection.recv_bytes(_LARGEST))
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - bad content, as any other
+    return found
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def start_document(start: PartitionStart, generation: int, until: int) -> dict[str, Any]:
+    """A partition's work: where it continues, and the source offset that it is to reach."""
+    return asdict(start) | {
+        "tp": [start.tp.topic, start.tp.partition],
+        "generation": generation,
+        "until": until,
+    }
+
+
+def start_from(document: Mapping[str, Any]) -> tuple[PartitionStart, int, int]:
+    """The start, its generation, its end."""
+    fields = dict(document)
+    generation, until = int(fields.pop("generation")), int(fields.pop("until"))
+    return PartitionStart(**fields | {"tp": TopicPartition(*fields["tp"])}), generation, until
+
+
+def rows_document(rows: Sequence[OffsetMapping]) -> list[list[Any]]:
+    """Mapping rows."""
+    return [[row.topic, row.partition, row.epoch, row.source_offset, row.target_offset] for row in rows]
+
+
+def rows_from(document: Sequence[Sequence[Any]]) -> list[OffsetMapping]:
+    """What `rows_document` wrote."""
+    return [OffsetMapping(*row) for row in document]
+
+
+def incident_document(incident: Incident) -> list[Any]:
+    """Why a partition stands still."""
+    tp = incident.tp
+    return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy]
+
+
+def incident_from(document: Sequence[Any]) -> Incident:
+    """What `incident_document` wrote."""
+    topic, partition, kind, reason, remedy = document
+    return Incident(TopicPartition(topic, partition), IncidentKind(kind), reason, remedy)
+
+
+def notice_document(notice: Notice) -> list[Any]:
+    """What an operator should know."""
+    return [notice.tp.topic, notice.tp.partition, notice.kind, notice.reason, notice.remedy]
+
+
+def notice_from(document: Sequence[Any]) -> Notice:
+    """What `notice_document` wrote."""
+    topic, partition, kind, reason, remedy = document
+    return Notice(TopicPartition(topic, partition), kind, reason, remedy)
+
+
+def error_document(error: DrkitError) -> dict[str, str]:
+    """Drkit's own error, as failures of Spark's tasks carry it (`drkit.audit.spark.failures`)."""
+    return {"type": type(error).__name__, "what": error.what, "meaning": error.meaning, "remedy": error.remedy}

@@ -1,0 +1,132 @@
+"""Whether a mirror of a link is running that keeps another store than this process.
+
+Two stores decide apart: after a failover from one, the mirror of the other writes on into what clients use by then.
+Workers of a link meet in a group on its target, whatever their store is, and the client id of each says whose it is:
+`drkit-mirror/PATTERNS/STORE/OWNER`, with the checksum of the link's topic patterns (two configurations between the same
+clusters have one group and don't meet), the store's identity, and who the worker is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.runs.fence import patterns_checksum
+from drkit.model.topology import Link, worker_group
+from drkit.store.api import Store
+from drkit.store.identity import in_a_file, store_identity
+from drkit.store.workers import read_workers
+
+log = logging.getLogger(__name__)
+
+SESSION_SECONDS = 6.0
+"""So long after its last word a dead worker is still in the group."""
+_GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.25
+_ASK_SECONDS = 5.0
+_WORD = "drkit-mirror"
+_PARTS = 3
+
+
+class _Member(NamedTuple):
+    """A worker in the group: its store's identity, and who it is (`host:pid:start:token`)."""
+
+    store: str
+    owner: str
+
+    def __str__(self) -> str:
+        host, _, rest = self.owner.partition(":")
+        return f"process {rest.partition(':')[0]} on {host}"
+
+
+def worker_client_id(link: Link, store_url: str, owner: str) -> str:
+    """The client id of a worker in its link's group."""
+    return f"{_WORD}/{patterns_checksum(link):08x}/{store_identity(store_url)}/{owner}"
+
+
+def mirrors_of_any_store(groups: GroupAdmin, link: Link) -> list[str]:
+    """The workers of a link that are running, in words; dead ones are waited for, until they have left the group.
+
+    Args:
+        groups: the coordinators of the link's target.
+        link: the link.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+    """
+    return _found(groups, link, lambda members: members)
+
+
+def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_url: str) -> list[str]:
+    """As `mirrors_of_any_store`, those that keep another store than this one. None is seen where groups may not be."""
+    own = store_identity(store_url)
+
+    def others(members: list[_Member]) -> list[_Member]:
+        found = [member for member in members if member.store != own]
+        return [each for each in found if not _noted(store, link, each.owner, store_url)] if found else []
+
+    try:
+        return _found(groups, link, others)
+    except Refused:
+        return []
+
+
+def check_one_store(target: ClusterConfig, link: Link, store: Store, store_url: str) -> None:
+    """Raise `Refused` where a mirror of the link is running with another store than this one.
+
+    Where the group's coordinator doesn't answer nobody can be a member of it now.
+    """
+    try:
+        with GroupAdmin(link.id.target, target, timeout_seconds=_ASK_SECONDS) as groups:
+            found = mirrors_of_other_stores(groups, link, store, store_url)
+    except Unreachable as error:
+        log.info("%s: whether a mirror with another store is running can't be seen: %s", link.id, error)
+        return
+    if found:
+        raise other_store(link, found)
+
+
+def other_store(link: Link, found: Sequence[str]) -> Refused:
+    """Why nothing is done beside a mirror that keeps another store. `found`: who."""
+    return Refused(
+        f"a mirror of {link.id} is running that keeps another store: {found[0]}",
+        meaning="store.url of this configuration names another store than the mirror's. Two stores decide apart: the "
+        f"mirror would continue writing to {link.id.target} after a failover from this one",
+        remedy="Name the mirror's store in store.url. Where this store is the right one: stop that process",
+    )
+
+
+def _noted(store: Store, link: Link, owner: str, store_url: str) -> bool:
+    """Whether a store that is named otherwise (hosts in part, a link to a file) is a worker's all the same.
+
+    A note that has expired is of a worker that doesn't reach the store now; or this is a copy of that worker's file.
+    """
+    at = store.time()
+    return any(
+        note.owner == owner and (note.expires_at > at or not in_a_file(store_url))
+        for note in read_workers(store, link.id)
+    )
+
+
+def _found(groups: GroupAdmin, link: Link, judged: Callable[[list[_Member]], list[_Member]]) -> list[str]:
+    name, deadline = worker_group(link.id), time.monotonic() + SESSION_SECONDS + _GRACE_SECONDS
+    while True:
+        members = [_member(link, text) for text in groups.client_ids(name)]
+        found = judged([member for member in members if member is not None])
+        if not found or time.monotonic() > deadline:
+            return sorted(map(str, found))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _member(link: Link, client_id: str) -> _Member | None:
+    """What a client id says; None: it isn't a worker of this link."""
+    word, _, rest = client_id.partition("/")
+    parts = rest.split("/", _PARTS - 1)
+    if word != _WORD or len(parts) != _PARTS or parts[0] != f"{patterns_checksum(link):08x}":
+        return None
+    return _Member(parts[1], parts[2])

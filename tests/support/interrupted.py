@@ -1,0 +1,50 @@
+"""A small program with all that a command of drkit has: work, a result, what is removed at its end."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import sys
+from pathlib import Path
+
+from drkit.cli.wiring import interrupts
+
+
+class Rubbish:
+    """Part of a cycle, so that it is the garbage collector that runs `__del__`, where Python drops exceptions."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        sum(each for each in range(3))
+
+
+def work(folder: Path) -> None:
+    """Make something that has to go again; leave rubbish behind; write the result whole."""
+    import gc  # noqa: PLC0415 - as verbs import what they need
+
+    folder.mkdir()
+    for _ in range(3):
+        Rubbish()
+        gc.collect()
+    with interrupts.held():
+        sys.stdout.write("one\n")
+        sys.stdout.write("two\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Run it as `drkit.cli.main` runs a command."""
+    code = 5
+    folder = Path(sys.argv[1])
+    try:
+        interrupts.catch()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        work(folder)
+        interrupts.over()
+    except interrupts.TermSignal:
+        code = 143
+    except KeyboardInterrupt:
+        code = 130
+    interrupts.leave(code)

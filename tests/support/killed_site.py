@@ -1,0 +1,96 @@
+"""A site's failover, resume or cancel that kills itself at one place of its journal, or of a link's.
+
+    python -m tests.support.killed_site CONFIG ACTION WHOSE STAGE EVENT before|after
+
+WHOSE is `site`, or a link's name. Store and clusters are the real ones. With the action `hold` it only takes the right
+to act on both links, writes the run's id and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+from drkit.config import load_config
+from drkit.failover.plan.planner import PlanRequest
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.journal.journal import new_run_id
+from drkit.failover.run.lease import RunLease
+from drkit.failover.site.choose_links import links_into
+from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_planner import make_site_plan
+from drkit.failover.site.site_record import SITE, site_to_resume
+from drkit.failover.site.site_run import cancel_site, resume_site, run_site
+from drkit.model.runs.journal import JournalEntry
+from drkit.state_topic.recorded_store import StateRecording
+from drkit.store import open_store
+from drkit.store.api import Store
+
+
+class KillingStore:
+    """A store that kills its process round one entry of one journal."""
+
+    def __init__(self, store: Store, whose: str, stage: str, event: str, when: str) -> None:
+        self._store = store
+        self._place = (whose, stage, event)
+        self._when = when
+        self._owners: dict[str, str] = {}
+
+    def append_entry(self, entry: JournalEntry) -> bool:
+        here = self._place == (self._whose(entry), entry.stage, entry.event)
+        if here and self._when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        kept = self._store.append_entry(entry)
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return kept
+
+    def _whose(self, entry: JournalEntry) -> str:
+        """The link of a run, or `site`."""
+        if entry.run not in self._owners:
+            if entry.seq == 0:
+                body = json.loads(entry.payload)
+                link = body["plan"].get("link", {})
+                self._owners[entry.run] = SITE if body["kind"] == SITE else f"{link['source']}->{link['target']}"
+            for summary in self._store.runs():
+                whose = SITE if summary.kind == SITE else summary.detail.split(" ")[0]
+                self._owners.setdefault(summary.run, whose)
+        return self._owners[entry.run]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def main(config_path: str, action: str, whose: str, stage: str, event: str, when: str) -> None:
+    """Carry the action out until the kill; ends with 0 where that place was never reached."""
+    config = load_config(Path(config_path))
+    killing = KillingStore(open_store(config.store.plain_url), whose, stage, event, when)
+    store = StateRecording(config, cast("Store", killing)).store  # as a command's is
+    with ClusterContext(config, store, patience_seconds=2.0) as estate:
+        links = links_into(estate, "c").links
+        if action == "hold":
+            run = new_run_id()
+            with ExitStack() as stack:
+                for link in links:
+                    stack.enter_context(RunLease(store, link.id, run))
+                sys.stdout.write(f"{run}\n")
+                sys.stdout.flush()
+                signal.pause()
+            return
+        if action == "failover":
+            with SiteContext(estate, links) as site:
+                run_site(site, make_site_plan(site, PlanRequest("c")), accept_unfenced=True)
+            return
+        unfinished = site_to_resume(store, None)
+        assert unfinished is not None
+        with SiteContext(estate, [link.link() for link in config.links]) as site:
+            (cancel_site if action == "cancel" else resume_site)(site, unfinished)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

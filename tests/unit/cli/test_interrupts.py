@@ -1,0 +1,117 @@
+"""Ctrl-C and SIGTERM at every moment of a command: its exit code says so, no trace is printed, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+COMMAND = ("drkit.cli.main", "config", "show", "--output", "json")
+COUNTED = 4
+"""Lines at the end that are none of the program's: it ends with the one before."""
+
+
+def struck(line, number, module, *arguments, folder):
+    """Run a module's `main` with a signal at a line; what it counted goes to `folder`."""
+    command = [sys.executable, "-m", "tests.support.strike", str(line), str(int(number)), module, *arguments]
+    environment = os.environ | {"STRIKE_LINES": str(folder / "lines"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def lines_of(module, *arguments, folder, code=0):
+    """How many lines it has from when it catches signals to the last that can be struck."""
+    done = struck(0, signal.SIGTERM, module, *arguments, folder=folder)
+    assert done.returncode == code, done.stderr
+    return int((folder / "lines").read_text()) - COUNTED
+
+
+@pytest.mark.parametrize("every", [16, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_at_any_line_of_a_program_ends_it_with_its_code_and_leaves_nothing(number, every, tmp_path):
+    module, folder = "tests.support.interrupted", tmp_path / "made"
+    lines = lines_of(module, str(folder), folder=tmp_path, code=5)
+    assert lines > 200
+    for line in [*range(1, lines, every), lines]:
+        done = struck(line, number, module, str(folder), folder=tmp_path)
+        assert done.returncode == CODES[number], (line, done.returncode, done.stderr)
+        assert done.stderr == "", line
+        assert done.stdout in {"", "one\ntwo\n"}, line
+        assert not folder.exists(), line
+
+
+@pytest.mark.parametrize("line", [1, 40_000])
+def test_a_signal_while_a_command_is_imported_has_it_answer(line, tmp_path):
+    document = answered(line, signal.SIGTERM, tmp_path)
+    assert document["error"]["what"] == "ended by SIGTERM"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_at_any_line_of_a_command_has_it_answer_once(number, tmp_path):
+    (tmp_path / "drkit.toml").write_text('[clusters.a]\nbootstrap_servers = "127.0.0.1:1"\n')
+    lines = lines_of(*COMMAND, folder=tmp_path)
+    drawn = random.Random(int(number))  # noqa: S311 - no secret
+    for line in [lines, *(drawn.randint(1, lines) for _ in range(6))]:
+        document = answered(line, number, tmp_path)
+        assert "error" not in document or document["error"]["exit_code"] == CODES[number]
+
+
+def answered(line, number, folder):
+    """What a command with a signal at a line writes to stdout."""
+    done = struck(line, number, *COMMAND, folder=folder)
+    assert done.returncode == CODES[number], (line, done.returncode, done.stderr)
+    assert "Traceback" not in done.stderr, (line, done.stderr)
+    assert "ignored" not in done.stderr, (line, done.stderr)
+    return json.loads(done.stdout)
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from drkit.cli.wiring import interrupts\n"
+        "interrupts.catch()\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "interrupts.leave(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_that_runs_until_it_is_stopped_ends_with_its_own_code_whatever_comes_after():
+    program = (
+        "import os, signal\n"
+        "from drkit.cli.wiring import interrupts\n"
+        "interrupts.catch()\n"
+        "with interrupts.stop_on_signals() as stop:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    assert stop.wait(10)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "interrupts.leave(5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (5, "")
+
+
+def test_a_process_without_catch_keeps_its_own_handlers():
+    program = (
+        "import signal\n"
+        "before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
+        "import drkit.cli.main, drkit.cli.application\n"
+        "from drkit.cli.wiring import interrupts\n"
+        "with interrupts.held(): pass\n"
+        "interrupts.over()\n"
+        "assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
+        "raise SystemExit(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
