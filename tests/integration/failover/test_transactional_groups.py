@@ -9,24 +9,41 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from drkit.config import load_config
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import State
+from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
+from drkit.store import open_store
 from drkit.store.transactions import transaction_history
 from tests.support import transactional_app
 from tests.support.estates import TIMEOUT, mirroring, texts, without_primary
+from tests.support.guard import Guard
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """A lab of their own: where a transaction was committed to a part of the coordinators' log, no group of that part
+    is known to commit without, so that on the shared lab other tests' groups would not be placed exactly."""
+    folder = tmp_path_factory.mktemp("transactions")
+    lab_guard.watch(folder)
+    lab = Lab.up(folder, brokers=1, store="sqlite")
+    open_store(load_config(lab.config_path).store.plain_url).close()
+    yield lab
+    lab.down()
 
 
 class App:
