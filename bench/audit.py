@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.audit_load import Log, damaged_batches, write
+from bench.audit_start import LIMIT_SECONDS, START, Start, measure_starts
 from bench.audit_ways import WAYS, Job, keep_digests, shuffled_bytes
 from bench.clusters import Clusters
 from bench.machine import describe
@@ -53,6 +54,9 @@ _NAMES = {
     "exceptall": "(b) two DataFrames, exceptAll",
 }
 
+_START = "start"
+"""As a way: the whole command on a small link."""
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -81,7 +85,7 @@ class Row:
 def main(
     full: Annotated[bool, typer.Option("--full", help="1, 5 and 50 million records instead of 1.")] = False,
     records: Annotated[list[int] | None, typer.Option("--records", help="These sizes instead (repeatable).")] = None,
-    way: Annotated[list[str] | None, typer.Option("--way", help=f"Only these of {', '.join(WAYS)}.")] = None,
+    way: Annotated[list[str] | None, typer.Option("--way", help=f"Only these of {', '.join((_START, *WAYS))}.")] = None,
     memory: Annotated[str, typer.Option("--memory", help="Heap of Spark's JVM.")] = "1g",
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.")] = None,
 ) -> None:
@@ -92,22 +96,26 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     toolchain = ensure("kafka", "mirrormaker", "cassandra", "spark")  # `describe` names them all
     rows: list[Row] = []
+    starts: list[Start] = []
     scratch = Path(tempfile.mkdtemp(prefix="drkit-bench-audit-"))
     try:
         with Clusters(scratch, toolchain, _say) as clusters:
             _fill(clusters, "warm", _WARM, scratch, one_in=_WARM.loaded)  # what comes after damage is warm, too
-            for size in sizes:
+            if not way or _START in way:
+                starts += _starts(clusters, scratch, memory)
+                _write(folder, rows, starts, describe(toolchain), memory)
+            for size in sizes if way != [_START] else ():
                 log = Log(size)
                 topics = {False: f"clean-{size}", True: f"damaged-{size}"}
                 for damaged, topic in topics.items():
                     _say(f"writing {log.loaded:,} records to {topic} on both sides")
                     _fill(clusters, topic, log, scratch, one_in=_ONE_IN if damaged else None)
-                for each in way or WAYS:
+                for each in [name for name in way or WAYS if name != _START]:
                     if each in _BESIDE and size > _BESIDE_UP_TO and not way:
                         continue
                     compared = {False: topics[False]} if each in _BESIDE and size != sizes[0] else topics
                     rows += _measure(clusters, each, compared, log, scratch, memory)
-                    _write(folder, rows, describe(toolchain), memory)
+                    _write(folder, rows, starts, describe(toolchain), memory)
                 for cluster in (clusters.source, clusters.target):
                     cluster.delete_topics(keep=["warm"])
     except DrkitError as error:
@@ -116,6 +124,17 @@ def main(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     print((folder / "AUDIT.md").read_text(encoding="utf-8"))
+
+
+def _starts(clusters: Clusters, scratch: Path, memory: str) -> list[Start]:
+    topics = {False: "start-clean", True: "start-damaged"}
+    for damaged, topic in topics.items():
+        _fill(clusters, topic, START, scratch, one_in=_ONE_IN if damaged else None)
+    folder = Path(tempfile.mkdtemp(prefix="start-", dir=scratch))
+    job = Job(clusters.source.address, clusters.target.address, "", "warm", START.partitions, str(folder), memory)
+    found = measure_starts(job, topics, len(damaged_batches(START, _ONE_IN)), _say)
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
 
 
 def _fill(clusters: Clusters, topic: str, log: Log, scratch: Path, one_in: int | None = None) -> None:
@@ -199,10 +218,9 @@ def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def _write(folder: Path, rows: Sequence[Row], machine: dict[str, Any], memory: str) -> None:
-    (folder / "audit.json").write_text(
-        json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n", encoding="utf-8"
-    )
+def _write(folder: Path, rows: Sequence[Row], starts: Sequence[Start], machine: dict[str, Any], memory: str) -> None:
+    measured = {"machine": machine, "rows": [asdict(row) for row in rows], "starts": [asdict(each) for each in starts]}
+    (folder / "audit.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     lines = ["# What an audit costs", "", "Written by `python -m bench.audit`; see [README.md](README.md).", ""]
     where = f"{cores()} cores shared with both brokers, {memory} of heap, {machine['cpu']}"
     lines += [f"{where}; load average before: {machine['load_before']}.", ""]
@@ -217,7 +235,7 @@ def _write(folder: Path, rows: Sequence[Row], machine: dict[str, Any], memory: s
             f"| {row.start_cpu:.1f} |"
         )
     lines += ["", "| records a side | target | measured | limit | |", "| ---: | --- | ---: | ---: | --- |"]
-    lines += _targets(rows)
+    lines += _targets(rows) + _start_targets(starts)
     (folder / "AUDIT.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -240,6 +258,17 @@ def _targets(rows: Sequence[Row]) -> list[str]:
                     f"| {size:,} | {name} | {value:.2f} x | {sign} {limit} x | {'met' if met else 'not met'} |"
                 )
     return lines + _linear(rows)
+
+
+def _start_targets(starts: Sequence[Start]) -> list[str]:
+    """How long the whole command takes."""
+    lines = []
+    for each in starts:
+        kind, met = "damaged" if each.damaged else "clean", "met" if each.met else "not met"
+        name = f"drkit audit, {kind}: seconds from the command to its end"
+        value = f"{each.seconds:.1f} s (slowest {each.slowest:.1f})"
+        lines.append(f"| {each.records:,} | {name} | {value} | ≤ {LIMIT_SECONDS:.0f} s | {met} |")
+    return lines
 
 
 def _linear(rows: Sequence[Row]) -> list[str]:

@@ -26,6 +26,7 @@ from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Partition
 from drkit.store import open_store
+from drkit.store.api import Store
 
 _FETCHED = 10_000
 _DIGESTS = "digests.db"
@@ -113,24 +114,10 @@ def keep_digests(folder: Path, digests: Sequence[RangeDigest]) -> None:
     store.close()
 
 
-def shuffled_bytes(folder: Path) -> int | None:
-    """What Spark wrote for shuffles since the last mark, by its event log; None where there is none."""
-    logs = [each for each in folder.iterdir() if each.is_file() and not each.name.endswith(".crc")]
-    if not logs:
-        return None
-    total = 0
-    for log in logs:
-        for line in log.read_text(encoding="utf-8").splitlines():
-            if line.startswith('{"Event":"SparkListenerTaskEnd"'):
-                metrics = json.loads(line).get("Task Metrics") or {}
-                total += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
-    return total
-
-
-def _audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> int:
+def remember(store: Store, job: Job, topic: str) -> list[Partition]:
+    """Keep what a mirror would have kept of a topic that is on both sides, at the same offsets; its partitions."""
     config = job.config()
     link = config.links[0].link()
-    store = open_store("sqlite:///:memory:")
     with ClusterAdmin("primary", config.clusters["primary"]) as admin:
         ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)], committed=True)
         source_id = admin.topics([topic])[topic].topic_id
@@ -163,9 +150,31 @@ def _audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> i
         for tp, end in ends.items()
     ]
     store.put_watermarks(link.id, marks)
+    return list(ends)
+
+
+def shuffled_bytes(folder: Path) -> int | None:
+    """What Spark wrote for shuffles since the last mark, by its event log; None where there is none."""
+    logs = [each for each in folder.iterdir() if each.is_file() and not each.name.endswith(".crc")]
+    if not logs:
+        return None
+    total = 0
+    for log in logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.startswith('{"Event":"SparkListenerTaskEnd"'):
+                metrics = json.loads(line).get("Task Metrics") or {}
+                total += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
+    return total
+
+
+def _audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> int:
+    config = job.config()
+    link = config.links[0].link()
+    store = open_store("sqlite:///:memory:")
+    parts = remember(store, job, topic)
     if from_digests:
         kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
-        store.put_range_digests(link.id, [row for tp in ends for row in kept.range_digests(link.id, tp, 0)])
+        store.put_range_digests(link.id, [row for tp in parts for row in kept.range_digests(link.id, tp, 0)])
         kept.close()
     spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
     out = Path(job.folder) / "findings" / uuid.uuid4().hex
