@@ -10,20 +10,26 @@ from drkit.cli.wiring import interrupts
 
 def main() -> NoReturn:
     """Entry point: signals are caught before anything else is imported, which takes longer than some commands."""
-    code = 1
+    code, began = 1, False
+    number: int | None = None
     try:
         interrupts.catch()
         from drkit.cli.application import run
 
         code = run(sys.argv[1:])
+        number = interrupts.unanswered()
+        interrupts.over()
     except KeyboardInterrupt:
-        pass
-    number = interrupts.unanswered()
-    if number is not None:  # it came before there was a command to answer it
-        from drkit.cli.wiring.output import interruption, writer_for
+        began = interrupts.is_over()  # it struck in the few lines by which a command ends
+        interrupts.over()
+        number = interrupts.asked()
+    if number is not None:  # there was no command to answer it
+        from drkit.cli.wiring.output import Writer, interruption, writer_for
 
-        error = interruption(number, "Nothing was done yet")
-        writer_for(sys.argv[1:]).error(error)
+        writer = writer_for(sys.argv[1:])
+        writer.answered = Writer.wrote
+        error = interruption(number, "`drkit runs` lists what was kept" if began else "Nothing was done yet")
+        writer.error(error)
         code = int(error.exit_code)
     interrupts.leave(code)
 

@@ -152,6 +152,8 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False, launch: Launch 
             return foreign
         owned = make_folder()
         folder = owned.path
+        # For good: whatever asks the session for something may be interrupted, and py4j logs the trace of that.
+        logging.getLogger().addFilter(_not_of_py4j)
         try:
             with quietly():
                 session, jvm = _start(runtime, folder, launch, brief=brief)
@@ -228,8 +230,6 @@ def stop_session(*, gently: bool = True) -> None:
                 alive.jvm.end()
             alive.jvm.kill()
             _forget_gateway()
-        # The dead JVM's objects are collected later, up to the interpreter's end: py4j logs each it can't release.
-        logging.getLogger().addFilter(_not_of_py4j)
         alive.owned.remove()
 
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from drkit.cli.wiring.interrupts import TermSignal, over
+from drkit.cli.wiring.interrupts import TermSignal, answered, insist, lost, over
 from drkit.cli.wiring.output import OutputMode, Writer, interruption
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, StoreMissing
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
 from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId
 
@@ -190,7 +190,13 @@ def _ending_spark() -> Iterator[None]:
 
 @contextmanager
 def command(
-    config: Path | None, output: OutputMode, verbose: bool, *, lines: bool = False, unfinished: str = ""
+    config: Path | None,
+    output: OutputMode,
+    verbose: bool,
+    *,
+    lines: bool = False,
+    unfinished: str = "",
+    at_once: bool = False,
 ) -> Iterator[Invocation]:
     """Run a verb's body: errors become messages on stderr and exit codes, resources are closed.
 
@@ -200,7 +206,10 @@ def command(
         verbose: whether errors are shown with their trace.
         lines: the verb writes one JSON object a line, so an error is one line too.
         unfinished: what an interrupt means for what the verb had done.
+        at_once: a signal ends the verb wherever it is, and nothing in it catches one to continue: then one that some
+            library drops is raised again, and what fails after one is its doing.
     """
+    insist(at_once=at_once)
     writer = Writer.for_mode(output, lines=lines)
     run = Invocation(config, writer, verbose, lambda: unfinished)
     try:
@@ -210,21 +219,22 @@ def command(
         finally:
             over()
     except DrkitError as error:
+        if (number := lost()) is not None:
+            if not isinstance(error, PartlyDone | OutcomeUnknown):
+                raise typer.Exit(_interrupted(run, number)) from None
+            answered()  # by these two: what was changed matters more than the signal
         writer.error(error)
         if verbose:
             traceback.print_exc()
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:
         number = signal.SIGTERM if isinstance(interrupt, TermSignal) else signal.SIGINT
-        if writer.answered:
-            ended = interruption(number, "The command was done, and its result is written", "")
-        else:
-            ended = interruption(number, run.unfinished())
-        writer.error(ended)
-        raise typer.Exit(int(ended.exit_code)) from None
+        raise typer.Exit(_interrupted(run, number)) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
+        if (number := lost()) is not None:
+            raise typer.Exit(_interrupted(run, number)) from None
         writer.error(
             DrkitError(
                 f"internal error: {type(error).__name__}: {error}",
@@ -235,6 +245,17 @@ def command(
         if verbose:
             traceback.print_exc()
         raise typer.Exit(int(ExitCode.FAILED)) from None
+
+
+def _interrupted(run: Invocation, number: int) -> int:
+    """Say that a signal ended the verb; the exit code."""
+    answered()
+    if run.writer.answered:
+        ended = interruption(number, "The command was done, and its result is written", "")
+    else:
+        ended = interruption(number, run.unfinished())
+    run.writer.error(ended)
+    return int(ended.exit_code)
 
 
 def listen_address(listen: str, option: str) -> tuple[str, int]:

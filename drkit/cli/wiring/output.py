@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 
@@ -49,7 +49,7 @@ class Writer:
     """Where a verb's result goes.
 
     `console` is stdout for people; `log` is stderr, for progress and remarks in either mode. `lines`: each JSON object
-    is one line, errors too. `answered`: the result is written.
+    is one line, errors too. `answered`: the result is written; `wrote`: by any writer of this process.
     """
 
     mode: OutputMode
@@ -57,6 +57,7 @@ class Writer:
     log: Console
     lines: bool = False
     answered: bool = False
+    wrote: ClassVar[bool] = False
 
     @classmethod
     def for_mode(cls, mode: OutputMode, *, lines: bool = False) -> Writer:
@@ -71,7 +72,7 @@ class Writer:
                 sys.stdout.flush()
             else:
                 human(self.console)
-            self.answered = True
+            self.answered = Writer.wrote = True
 
     def line(self, document: JsonObject) -> None:
         """Write one JSON object as one line (`drkit mirror --output json`)."""

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation
+from drkit.cli.wiring.interrupts import check
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import Direction
@@ -163,11 +164,14 @@ class _Lines:
 
 @contextmanager
 def told(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
-    """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step."""
+    """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step.
+
+    Each step is a safe point: a signal that was lost is raised there.
+    """
     log = run.writer.log
     if not log.is_terminal:
         lines = _Lines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
-        yield SparkProgressWriter(lines.step, lines.tasks)
+        yield SparkProgressWriter(_safely(lines.step), lines.tasks)
         return
     columns = (
         SpinnerColumn(),
@@ -185,4 +189,12 @@ def told(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
         def tasks(done: int, total: int) -> None:
             bar.update(line, completed=done, total=total)
 
-        yield SparkProgressWriter(step, tasks)
+        yield SparkProgressWriter(_safely(step), tasks)
+
+
+def _safely(step: Callable[[str], None]) -> Callable[[str], None]:
+    def safely(text: str) -> None:
+        check()
+        step(text)
+
+    return safely

@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 COMMAND = ("drkit.cli.main", "config", "show", "--output", "json")
-COUNTED = 4
-"""Lines at the end that are none of the program's: it ends with the one before."""
+COUNTED = 5
+"""Lines at the end in which signals are blocked, or that are none of the program's."""
 
 
 def struck(line, number, module, *arguments, folder):
@@ -115,3 +115,138 @@ def test_a_process_without_catch_keeps_its_own_handlers():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
+
+
+def ended(program):
+    """What became of a program that catches signals, and imports what programs here need."""
+    begin = (
+        "import os, signal, sys, threading, time\n"
+        "from drkit.cli.wiring import interrupts\n"
+        "interrupts.catch()\n"
+        "def strike(number=signal.SIGTERM):\n"
+        "    os.kill(os.getpid(), number)\n"
+        "    time.sleep(60)\n"
+        "code = 5\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", begin + program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=50
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_signal_that_a_library_drops_is_raised_again():
+    program = (
+        "try:\n"
+        "    for _ in range(3):\n"
+        "        try:\n"
+        "            strike()\n"
+        "        except BaseException: pass\n"  # as C code that clears whatever error there is
+        "    time.sleep(60)\n"
+        "except interrupts.TermSignal:\n"
+        "    code = 143\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (143, "", "")
+
+
+def test_a_signal_that_is_kept_without_being_raised_is_raised_at_the_next_safe_point():
+    program = (
+        "kept = []\n"
+        "try:\n"
+        "    try:\n"
+        "        strike(signal.SIGINT)\n"
+        "    except BaseException as error: kept.append(error)\n"
+        "    with interrupts.held():\n"
+        "        print('written')\n"
+        "except KeyboardInterrupt:\n"
+        "    code = 130\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (130, "", "")
+
+
+def test_a_signal_that_is_on_its_way_cuts_no_clean_up_short():
+    program = (
+        "try:\n"
+        "    try:\n"
+        "        strike()\n"
+        "    finally:\n"
+        "        time.sleep(0.2)\n"
+        "        interrupts.check()\n"
+        "        with interrupts.held():\n"
+        "            print('cleaned')\n"
+        "except interrupts.TermSignal:\n"
+        "    code = 143\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (143, "cleaned\n", "")
+
+
+def test_a_command_that_catches_a_signal_itself_ends_as_it_says():
+    program = (
+        "interrupts.insist(at_once=False)\n"
+        "try:\n"
+        "    strike()\n"
+        "except KeyboardInterrupt:\n"
+        "    code = 7\n"
+        "time.sleep(0.2)\n"
+        "interrupts.check()\n"
+        "print('done')\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (7, "done\n", "")
+
+
+def test_a_signal_in_a_block_that_fails_is_raised_behind_it():
+    program = (
+        "try:\n"
+        "    try:\n"
+        "        with interrupts.held():\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "            raise ValueError\n"
+        "    except ValueError:\n"
+        "        time.sleep(60)\n"
+        "except interrupts.TermSignal:\n"
+        "    code = 143\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (143, "", "")
+
+
+def test_a_signal_that_another_thread_gets_wakes_the_main_thread():
+    program = (
+        "done = threading.Event()\n"
+        "other = threading.Thread(target=done.wait, daemon=True)\n"
+        "other.start()\n"
+        "threading.Timer(0.1, signal.pthread_kill, (other.ident, signal.SIGTERM)).start()\n"
+        "try:\n"
+        "    threading.Event().wait(60)\n"
+        "except interrupts.TermSignal:\n"
+        "    code = 143\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (143, "", "")
+
+
+def test_what_was_dropped_just_before_the_end_still_gives_the_code():
+    program = "try:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException: pass\ninterrupts.leave(code)\n"
+    assert ended(program) == (143, "", "")
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_while_pyarrow_imports_pandas_is_not_lost(number, tmp_path):
+    """pyarrow imports it in C++ where it first needs it, and clears what that raises."""
+    (tmp_path / "pandas.py").write_text(
+        f"import os, time\nos.kill(os.getpid(), {int(number)})\ntime.sleep(0.2)\n"  # raised while it is imported
+    )
+    program = (
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import pyarrow\n"
+        "try:\n"
+        "    pyarrow.infer_type([1.5, None])\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        f"    code = {CODES[number]}\n"
+        "interrupts.leave(code)\n"
+    )
+    assert ended(program) == (CODES[number], "", "")

@@ -120,7 +120,7 @@ def audit(
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
         return
-    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         began, choices = now(), topic_choices(topic)
         unseen_since = overdue_since(fail_on, began)
         if from_digests:

@@ -87,7 +87,7 @@ def group_view(
 
     [dim]drkit audit group billing --report billing.html[/]
     """
-    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         run_group_view(
             run,
             group,

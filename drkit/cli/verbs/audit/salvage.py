@@ -70,7 +70,7 @@ def salvage_verb(
     what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
     what isn't there yet. Exits 8 where the source itself can't give some offsets, which are named: all else is kept.
     """
-    with command(config, output, verbose, unfinished=NOTHING_KEPT) as run:
+    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         links = run.links(link)
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
