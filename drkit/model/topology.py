@@ -12,6 +12,8 @@ from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
 OWN_GROUPS = "drkit."
 """Groups whose names begin so are drkit's own: the workers of a link meet in one. They are no business groups."""
+REHEARSAL_GROUPS = f"{OWN_GROUPS}rehearsal."
+"""Groups that a rehearsed failover makes and removes again."""
 
 
 class TopicPartition(NamedTuple):

@@ -33,10 +33,9 @@ from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs.journal import RunSummary
-from drkit.model.topology import OWN_GROUPS, LinkId
+from drkit.model.topology import REHEARSAL_GROUPS, LinkId
 from drkit.store.api import Store
 
-REHEARSAL_GROUPS = f"{OWN_GROUPS}rehearsal."  # links never carry groups of drkit's own
 REHEARSAL = "rehearsal"
 """The kind of such a run, in the journal and the contract's `kind`."""
 

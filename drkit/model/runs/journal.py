@@ -15,6 +15,8 @@ from drkit.model.clock import iso
 from drkit.model.wording import and_more
 
 GENESIS = "0" * 64
+JOURNAL_TOPIC = "__drkit_journal"
+"""Where heads are anchored, on the cluster that a run leads to: internal by its name, so it is never mirrored."""
 _MICROS_A_MILLI = 1000
 
 

@@ -30,12 +30,9 @@ from drkit.kafka.client.small_topic import APPEND_ONLY, TopicWriter, Written, ma
 from drkit.model.clock import iso
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.journal import Anchor, AnchorPlace, JournalEntry
+from drkit.model.runs.journal import JOURNAL_TOPIC, Anchor, AnchorPlace, JournalEntry
 
 log = logging.getLogger(__name__)
-
-JOURNAL_TOPIC = "__drkit_journal"
-"""Where heads are anchored, on the cluster that a run leads to: internal by its name, so it is never mirrored."""
 
 _ASK_SECONDS = 5.0
 _CLOSE_SECONDS = 3.0
