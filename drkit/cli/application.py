@@ -21,6 +21,7 @@ VERBS = {
     "init": "Write a commented drkit.toml for two clusters.",
     "config": "Show the configuration with the origin of each value, check it, print its schema.",
     "demo": "Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.",
+    "acls": "Print the least rights (ACLs) that drkit's commands need, by cluster and principal.",
     "jars": "Fetch the jars of the lab ahead; the audit needs none.",
     "lab": "Real Kafka clusters and Cassandra on this machine, for trying and testing.",
     "mirror": "Mirror records, topics and group positions; exact after any stop.",
@@ -47,7 +48,7 @@ VERBS = {
 """The verbs in the order of `drkit --help`, each with its summary."""
 
 _FOLDERS = {
-    "setup": ("init", "config", "jars", "store"),
+    "setup": ("init", "config", "acls", "jars", "store"),
     "lab": ("demo", "lab", "drill"),
     "mirroring": ("mirror", "status", "translate", "link", "serve"),
     "failover": (

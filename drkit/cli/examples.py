@@ -20,6 +20,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "config show": ("drkit config show --config drkit.toml --output json",),
     "config check": ("drkit config check --connect",),
     "config schema": ("drkit config schema",),
+    "acls": (
+        "drkit acls",
+        "drkit acls --format kafka-acls --principal User:drkit",
+        "drkit acls --format strimzi --cluster dr",
+        "drkit acls --command failover --link 'primary->dr' --verbose",
+    ),
     "status": ("drkit status", "drkit status --watch", "drkit status --output json"),
     "doctor": ("drkit doctor", "drkit doctor --to dr"),
     "translate": ("drkit translate --group billing", "drkit translate --topic flights --partition 0 --offset 900"),

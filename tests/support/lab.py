@@ -39,7 +39,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     lab.down()
 
 
-USERS = {name: f"{name}secret" for name in ("mirror", "app", "reader", "other")}
+USERS = {name: f"{name}secret" for name in ("mirror", "app", "reader", "other", "exact")}
 """Users of the secure lab and their passwords."""
 
 

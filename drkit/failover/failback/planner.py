@@ -11,6 +11,7 @@ from drkit.failover.failback.checks import obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.plan.failover_plan import DirectoryView, StagePlan
+from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Kind
@@ -27,7 +28,11 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
+from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId
+from drkit.permissions.missing import Names
+from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.permissions.table import Command, Operation, Side, Subject
 
 _DECISIONS = 2  # reversed, then active again
 
@@ -65,7 +70,7 @@ def make_failback_plan(
             remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
         )
     snapshot = take_failback_snapshot(estate, chosen)
-    return _plan_for(
+    plan = _plan_for(
         snapshot,
         estate.endpoint(chosen.id.source),
         read_directories(estate, chosen.id),
@@ -73,6 +78,27 @@ def make_failback_plan(
         Kind.REPROTECT if for_good else Kind.FAILBACK,
         by_spark=by_spark,
     )
+    found = _rights(estate, snapshot, plan)
+    return replace(plan, warnings=(*plan.warnings, *found.warnings), obstacles=(*plan.obstacles, *found.obstacles))
+
+
+def _rights(estate: ClusterContext, snapshot: FailbackSnapshot, plan: FailbackPlan) -> RightsFound:
+    """What drkit lacks on the old primary, which is scrubbed and seeded, and on the live cluster, which is read."""
+    link, topics = snapshot.link, {topic.topic for topic in plan.topics}
+    fence = snapshot.fence
+    closed = fence is not None and fence.stands and fence.method is FenceMethod.ACL
+    old: Names = {
+        (Subject.TOPICS, Operation.DELETE): () if plan.level else topics,
+        (Subject.TOPICS, None): topics,
+        (Subject.GROUPS, Operation.DELETE): () if plan.level else set(plan.offsets),
+        (Subject.GROUPS, Operation.READ): {position.group for position in plan.positions},
+        (Subject.CLUSTER, Operation.ALTER): {CLUSTER_NAME} if closed else (),
+    }
+    live: Names = {
+        (Subject.TOPICS, None): set(snapshot.live_topics),
+        (Subject.GROUPS, None): {offset.group for offset in snapshot.live_offsets},
+    }
+    return look_at_rights(estate, link, Command(plan.kind.value), {Side.SOURCE: old, Side.TARGET: live})
 
 
 def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:

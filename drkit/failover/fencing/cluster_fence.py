@@ -60,10 +60,14 @@ def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str
     """
     if estate.config.clusters[cluster].fence.command is not None:
         return FenceMethod.COMMAND, ""
+    admin = estate.admin(cluster, may_be_gone=True)
     try:
-        estate.admin(cluster, may_be_gone=True).acls()
+        admin.acls()
+        allowed = admin.allowed_on_cluster()
     except Refused as error:
         return FenceMethod.NONE, error.what
+    if allowed is not None and "alter" not in allowed:
+        return FenceMethod.NONE, f"drkit lacks Alter on cluster {cluster}, which `drkit acls --command fence` prints"
     return FenceMethod.ACL, ""
 
 

@@ -12,6 +12,7 @@ from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, Failo
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles, older_store
+from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
@@ -40,6 +41,9 @@ from drkit.model.link_state import Direction
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
+from drkit.permissions.missing import Names
+from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.state_topic.guard import OlderStore, older_than
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.other_store import mirrors_of_other_stores
@@ -99,7 +103,20 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
+    found = _rights(estate, link, snapshot, plan)
+    plan = replace(plan, warnings=(*plan.warnings, *found.warnings), obstacles=(*plan.obstacles, *found.obstacles))
     return replace(plan, places=read_checks(estate, link.id.target, plan.positions))
+
+
+def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: FailoverPlan) -> RightsFound:
+    """What drkit lacks on the target, where positions are committed and topics are promoted."""
+    touched: Names = {
+        (Subject.TOPICS, Operation.READ): {position.target_topic for position in plan.placed},
+        (Subject.TOPICS, None): {view.target_topic for view in snapshot.partitions.values() if view.on_target},
+        (Subject.GROUPS, None): {position.group for position in plan.placed},
+        (Subject.CLUSTER, None): {CLUSTER_NAME},
+    }
+    return look_at_rights(estate, link, Command.FAILOVER, {Side.TARGET: touched})
 
 
 def _look(

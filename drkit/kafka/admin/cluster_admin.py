@@ -11,7 +11,7 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
-from drkit.kafka.admin import acls, leader_epochs, log_offsets, topic_deletion
+from drkit.kafka.admin import acls, allowed_operations, leader_epochs, log_offsets, topic_deletion
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, describe, error_class
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.log_sizes import log_sizes
@@ -302,6 +302,16 @@ class ClusterAdmin(ClusterClient):
     def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Remove exactly these rules; returns why, by rule, for those that were refused."""
         return acls.delete_acls(self._connection, set(rules))
+
+    # -- what drkit itself may do ------------------------------------------------------------------
+
+    def allowed_on_cluster(self) -> frozenset[str] | None:
+        """Operations that drkit may do to the cluster; None where that isn't told (`allowed_operations`)."""
+        return allowed_operations.allowed_on_cluster(self._connection)
+
+    def allowed_on_topics(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Operations that drkit may do, by topic; those that don't exist are left out."""
+        return allowed_operations.allowed_on_topics(self._connection, set(names))
 
     # -- offsets -----------------------------------------------------------------------------------
 

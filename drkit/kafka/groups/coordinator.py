@@ -49,11 +49,15 @@ class FetchedOffsets:
 
 
 async def find_coordinators(
-    connection: AdminConnection, groups: list[str], remembered: dict[str, int] | None = None
+    connection: AdminConnection,
+    groups: list[str],
+    remembered: dict[str, int] | None = None,
+    denied: set[str] | None = None,
 ) -> tuple[dict[int, list[str]], str]:
     """Groups by coordinator's node id, and why the others have none now.
 
     Groups in `remembered` aren't looked up but taken from it, once: the caller puts back what proved right.
+    `denied` takes those that drkit may not describe; None: that is an error.
     """
     coordinators: dict[int, list[str]] = defaultdict(list)
     why = "no coordinator found"
@@ -75,6 +79,9 @@ async def find_coordinators(
         for group, answer in answers:
             if answer.error_code:
                 error = error_class(answer.error_code)
+                if error is kafka_errors.GroupAuthorizationFailedError and denied is not None:
+                    denied.add(group)
+                    continue
                 if not error.retriable:
                     raise error(group)
                 why = describe(error)

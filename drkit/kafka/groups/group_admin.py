@@ -25,6 +25,7 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
+from drkit.kafka.admin.allowed_operations import operations_of
 from drkit.kafka.admin.schemas.messages import ConsumerGroupDescribeRequest, DescribeShareGroupOffsetsRequest
 from drkit.kafka.groups.coordinator import (
     GROUPS_A_FETCH,
@@ -269,6 +270,34 @@ class GroupAdmin(ClusterClient):
         self._on_coordinators("describe groups", left, describing(DescribeGroupsRequest, "groups", left, clients))
         return clients.get(group, ())
 
+    def allowed(self, groups: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Operations that drkit may do, by group (`drkit.kafka.admin.allowed_operations`), whether it exists or not.
+
+        Nothing where it may not describe the group. Groups of which the coordinator doesn't say it are left out.
+        """
+        left = dict.fromkeys(groups)
+        denied: set[str] = set()
+        found: dict[str, frozenset[str]] = {}
+
+        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+            request = DescribeGroupsRequest(
+                groups=chunk, include_authorized_operations=True, min_version=3, max_version=5
+            )  # from 6 on a group that doesn't exist is an error, without the operations
+            response = await connection.send(request, node)
+            for group in response.groups:
+                error = error_class(group.error_code)
+                if group.error_code and error.retriable:
+                    continue
+                left.pop(group.group_id, None)
+                allowed = operations_of(group.authorized_operations)
+                if error is kafka_errors.GroupAuthorizationFailedError:
+                    denied.add(group.group_id)
+                elif not group.error_code and allowed is not None:
+                    found[group.group_id] = allowed
+
+        self._on_coordinators("ask what drkit may do to groups", left, ask, denied=denied)
+        return found | dict.fromkeys(denied, frozenset[str]())
+
     def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
 
@@ -370,15 +399,19 @@ class GroupAdmin(ClusterClient):
         groups_a_request: int = GROUPS_A_REQUEST,
         *,
         remembered: dict[str, int] | None = None,
+        denied: set[str] | None = None,
     ) -> None:
         """Ask each group's coordinator until `ask` has taken every group out of `left`.
 
         `remembered`: coordinators found before, asked without looking them up; one that doesn't answer for
         a group is looked up at the next try.
+        `denied` takes groups that drkit may not describe, which aren't asked for; None: that is an error.
         """
 
         async def step(connection: AdminConnection) -> None:
-            coordinators, why = await find_coordinators(connection, list(left), remembered)
+            coordinators, why = await find_coordinators(connection, list(left), remembered, denied)
+            for group in denied or ():
+                left.pop(group, None)
 
             async def ask_one(node: int, groups: list[str]) -> None:
                 nonlocal why

@@ -18,12 +18,15 @@ from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.link_state import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
+from drkit.permissions.missing import Names, missing_rights, remedy_of
+from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
+from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
 _AWAY = frozenset({"sealed", "reversed"})
@@ -69,6 +72,7 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
         checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
+    checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
     checks.append(placement(config, link, clusters))
     runs = status.state in {"mirroring", "degraded"}
     copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=runs))
@@ -84,7 +88,8 @@ def _of_failed_over(config: Config, store: Store, link: Link, clusters: Clusters
     """
     copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=False))
     placed = placement(config, link, clusters)
-    checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), placed, copied)
+    rights = _asked("rights", lambda: _rights(config, store, status, clusters))
+    checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), rights, placed, copied)
     return Readiness(link, checks, None, None)
 
 
@@ -249,16 +254,48 @@ def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
     name = "fence"
     if cluster.fence.command is not None:
         return Check(name, CheckOutcome.OK, f"{alias} would be fenced by its command")
+    admin = clusters.admin(alias, may_be_gone=True)
+    remedy = "A failover needs --accept-unfenced; or give it an authorizer or a command (docs/fencing.md)"
     try:
-        clusters.admin(alias, may_be_gone=True).acls()
+        admin.acls()
+        allowed = admin.allowed_on_cluster()
     except Refused as error:
-        return Check(
-            name,
-            CheckOutcome.WARN,
-            f"{alias} can't be fenced: {error.what}",
-            "A failover needs --accept-unfenced; or give it an authorizer or a command (docs/fencing.md)",
-        )
+        return Check(name, CheckOutcome.WARN, f"{alias} can't be fenced: {error.what}", remedy)
+    if allowed is not None and "alter" not in allowed:
+        why = f"{alias} can't be fenced: drkit lacks Alter on it"
+        without = "drkit acls --command fence prints the rights; without them a failover needs --accept-unfenced"
+        return Check(name, CheckOutcome.WARN, why, without)
     return Check(name, CheckOutcome.OK, f"{alias} would be fenced by access rules")
+
+
+def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters) -> Check:
+    """Whether drkit may do what the next move needs: a failover, or from a link that was failed over, a failback."""
+    name, link, away = "rights", status.link, status.state in _AWAY
+    command = Command.FAILBACK if away else Command.FAILOVER
+    groups = {group.group for group in _moved(status)}
+    target: Names = {(Subject.TOPICS, None): {each.target_topic for each in status.partitions}}
+    touched: dict[Side, Names] = {Side.TARGET: {**target, (Subject.GROUPS, None): groups}}
+    if not away:
+        touched[Side.TARGET] = {**touched[Side.TARGET], (Subject.CLUSTER, None): {CLUSTER_NAME}}
+    elif status.source_reachable:
+        topics = {each.topic for each in status.partitions}
+        touched[Side.SOURCE] = {
+            (Subject.TOPICS, None): topics,
+            (Subject.GROUPS, None): groups,
+            (Subject.CLUSTER, Operation.ALTER): {CLUSTER_NAME},
+        }
+    missing = missing_rights(clusters, config, store, link, command, touched, may_be_gone=True)
+    lacking = [each for each in missing if not each.optional]
+    if lacking:
+        outcome = CheckOutcome.WARN if away else CheckOutcome.FAIL
+        why = f"a {command} would be refused: {and_more([str(each) for each in lacking], separator='; ')}"
+        return Check(name, outcome, why, remedy_of(command, link, lacking[0].cluster))
+    if missing:
+        named = [f"{each}: {'; '.join(each.without)}" for each in missing]
+        remedy = remedy_of(command, link, missing[0].cluster)
+        return Check(name, CheckOutcome.WARN, and_more(named, separator="; "), remedy)
+    where = " and ".join(sorted(cluster_of(link, side) for side in touched))
+    return Check(name, CheckOutcome.OK, f"drkit may do on {where} what a {command} needs there")
 
 
 def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -365,7 +366,10 @@ def test_a_target_that_takes_no_commits_stops_the_run_and_it_goes_on_later(own: 
         with pytest.raises(Refused, match="Grant drkit's principal DESCRIBE on the topic __consumer_offsets"):
             make_plan(estate, PLANNED)
         put(own, "dr", coordinators)
-        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False)
+        plan = make_plan(estate, PLANNED)
+        assert [each.what for each in plan.obstacles] == [f"drkit lacks Read on 1 group of dr: {group}"]
+        # as if the right had been taken once the plan was made
+        stopped = run_failover(estate, replace(plan, obstacles=()), accept_unfenced=False)
     assert isinstance(stopped.error, PartlyDone)
     assert stopped.machine.state is State.TRANSLATED
     assert "GROUP_AUTHORIZATION_FAILED" in stopped.error.what or "denied" in stopped.error.what

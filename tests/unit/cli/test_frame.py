@@ -22,6 +22,7 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
     "init",
     "config",
+    "acls",
     "jars",
     "demo",
     "lab",

@@ -1,0 +1,176 @@
+"""A principal that has exactly the rights that `drkit acls` prints carries everything out; with one taken away the
+command fails as the table says, and its plan and `drkit doctor` tell before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.service import run_failback, run_failover
+from drkit.failover.run.state_machine import State
+from drkit.lab import Lab
+from drkit.model.errors import Refused
+from drkit.model.runs.fence import FenceMethod
+from tests.support.estates import OwnLink, mirror, own_link, texts
+from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
+from tests.support.rights import Grants, as_exact, printed, run
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
+    """A link on clusters with an authorizer, as a super user: for what others do, and to look."""
+    mine = own_link(secure_lab, tmp_path, unique_name)
+    yield mine
+    mine.store.close()
+
+
+@pytest.fixture
+def grants(secure_lab: Lab) -> Iterator[Grants]:
+    given = Grants(secure_lab)
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def exact(own: OwnLink, secure_lab: Lab, grants: Grants) -> Iterator[OwnLink]:
+    """The same link as the user `exact`, who has the rights of all commands and no other."""
+    mine = as_exact(own, secure_lab)
+    grants.give(printed(mine))
+    yield mine
+    mine.store.close()
+
+
+def mirrored(own: OwnLink, exact: OwnLink) -> tuple[str, str]:
+    """A topic and a group, mirrored with drkit's own rights."""
+    topic = own.create("primary", "orders")
+    own.produce("primary", topic, texts("before", 50))
+    group = own.commit("primary", "billing", topic, {0: 50, 1: 20})
+    assert mirror(exact) == 100
+    return topic, group
+
+
+def gone_over(own: OwnLink, exact: OwnLink) -> tuple[str, str]:
+    """Failed over as the user `exact`; the primary holds records that dr hasn't."""
+    topic, group = mirrored(own, exact)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    with exact.estate() as estate:
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False)
+    assert result.error is None
+    own.produce("dr", topic, texts("on-dr", 5))
+    return topic, group
+
+
+def fail_back(own: OwnLink, exact: OwnLink, folder: Path):
+    ports = Ports(RealMirror(exact), ReadingSalvager(own), ReadingAuditor(own), folder / "salvage")
+    with exact.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        return plan, run_failback(
+            estate, plan, ports, cluster_id=estate.admin("primary").cluster_id(), accept_unfenced=False
+        )
+
+
+def test_with_exactly_these_rights_everything_is_carried_out(own: OwnLink, exact: OwnLink, tmp_path: Path) -> None:
+    topic = own.create("primary", "orders", retention_ms="123456789")
+    own.produce("primary", topic, texts("before", 50))
+    group = own.commit("primary", "billing", topic, {0: 50, 1: 20})
+    command = [sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(exact.config_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    (status,) = run("status", exact)["links"]
+    assert status["problems"] == []
+    assert run("translate", exact, "--group", group)["positions"][0]["translation"] == "exact"
+    checks = {each["check"]: each for each in run("doctor", exact)["links"][0]["checks"]}
+    assert checks["rights"]["outcome"] == "ok", checks["rights"]
+    assert checks["fence"]["outcome"] == "ok", checks["fence"]
+    assert checks["copy of the store"]["outcome"] == "ok", checks["copy of the store"]
+    rehearsed = run("failover", exact, "--to", "dr", "--rehearse")
+    assert rehearsed["state"] == "closed"
+
+    planned = run("failover", exact, "--to", "dr", "--planned", "--yes")
+    assert (planned["state"], planned["evidence"]["fenced"]) == ("closed", True)
+    assert own.committed("dr", group) == {(topic, 0): 50, (topic, 1): 20}
+    run("runs", exact, planned["run"])
+
+    own.produce("primary", topic, texts("past-the-fence", 3))  # by a super user
+    own.produce("dr", topic, texts("on-dr", 5))
+    on_dr = own.values("dr", topic)
+    plan, back = fail_back(own, exact, tmp_path)
+    assert back.error is None
+    assert back.machine.state is State.CLOSED
+    assert (plan.only_here, back.evidence.fenced) == (6, True)
+    assert own.values("primary", topic) == on_dr
+
+    mirror(exact)
+    own.produce("primary", topic, texts("later", 5))
+    assert mirror(exact) == 10
+    unplanned = run("failover", exact, "--to", "dr", "--unplanned", "--yes")
+    assert (unplanned["state"], unplanned["evidence"]["fenced"]) == ("closed", True)
+    assert [each["fenced"] for each in run("fence", exact)["links"]] == [True]
+
+
+def test_without_the_right_to_commit_a_failover_is_refused_before_anything_changes(
+    own: OwnLink, exact: OwnLink, grants: Grants
+) -> None:
+    _, group = mirrored(own, exact)
+    rights = printed(exact, "--command", "failover", "--cluster", "dr")["dr"]
+    taken = [right for right in rights if (right["resource"], right["operation"]) == ("group", "read")]
+    assert not any(right["optional"] for right in taken)
+    grants.give({"dr": [{**right, "operation": "describe"} for right in taken]})
+    grants.take("dr", [right for right in taken if right["name"].startswith(own.name)])
+    refused = run("failover", exact, "--to", "dr", "--yes", code=3, schema="error")["error"]
+    assert f"drkit lacks Read on 1 group of dr: {group}" in refused["what"]
+    assert "the commit is denied" in refused["meaning"]
+    assert "drkit acls --command failover --cluster dr" in refused["remedy"]
+    checks = {each["check"]: each for each in run("doctor", exact, code=3)["links"][0]["checks"]}
+    assert checks["rights"]["outcome"] == "fail"
+    assert group in checks["rights"]["reason"]
+    assert own.store.runs() == []
+    with exact.estate() as estate:
+        result = run_failover(
+            estate, replace(make_plan(estate, PlanRequest("dr")), obstacles=()), accept_unfenced=False
+        )
+    assert result.error is not None, "the table says that the commit is denied"
+    assert "GROUP_AUTHORIZATION_FAILED" in str(result.error) or "denied" in str(result.error)
+    assert own.committed("dr", group) == {}
+
+
+def test_without_the_right_to_alter_the_cluster_it_cannot_be_fenced(
+    own: OwnLink, exact: OwnLink, grants: Grants
+) -> None:
+    mirrored(own, exact)
+    rights = printed(exact, "--command", "failover", "--cluster", "primary")["primary"]
+    taken = [right for right in rights if (right["resource"], right["operation"]) == ("cluster", "alter")]
+    grants.give({"primary": [{**right, "operation": "describe"} for right in taken]})
+    grants.take("primary", taken)
+    with exact.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+        assert plan.fence == FenceMethod.NONE
+        assert "lacks Alter" in plan.fence_reason
+        with pytest.raises(Refused, match="primary can't be fenced"):
+            run_failover(estate, plan, accept_unfenced=False)
+
+
+@pytest.mark.parametrize(("operation", "without"), [("read", "the commit is denied"), ("delete", "the scrub stops")])
+def test_a_failback_tells_behind_the_fence_which_right_it_will_lack(
+    own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path, operation: str, without: str
+) -> None:
+    _, group = gone_over(own, exact)
+    rights = printed(exact, "--command", "failback", "--cluster", "primary")["primary"]
+    of_groups = [right for right in rights if right["resource"] == "group" and right["name"].startswith(own.name)]
+    assert {right["operation"] for right in of_groups} == {"read", "delete"}
+    grants.take("primary", [right for right in of_groups if right["operation"] == operation])
+    with pytest.raises(Refused, match=f"drkit lacks {operation.capitalize()} on 1 group of primary: {group}") as caught:
+        fail_back(own, exact, tmp_path)
+    assert without in caught.value.meaning
+    assert "drkit acls --command failback" in caught.value.remedy
+    assert [each.kind for each in own.store.runs()] == ["failover"]

@@ -1,0 +1,220 @@
+"""The rights of a configuration: patterns as names and prefixes, what includes what, and the documentation."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drkit.cli.application import VERBS
+from drkit.cli.views.acls_view import PrintedRights, kafka_acls_commands, kafka_acls_text, strimzi_user
+from drkit.config import Config
+from drkit.model.topics.name_patterns import Stretch, stretches
+from drkit.permissions.page import permissions_page
+from drkit.permissions.principal import Principal, PrincipalOrigin, given_principal, principal_of
+from drkit.permissions.resolve import EVERY_NAME, rights_of
+from drkit.permissions.table import TABLE, Command, Resource, Side, Subject, Who, needs_of
+
+ROOT = Path(__file__).parents[3]
+CLUSTERS = {"primary": {"bootstrap_servers": "p:1"}, "dr": {"bootstrap_servers": "d:1"}}
+
+
+def config(clusters=None, **link) -> Config:
+    return Config.model_validate(
+        {"clusters": clusters or CLUSTERS, "links": [{"source": "primary", "target": "dr", **link}]}
+    )
+
+
+def rights(read: Config, *commands: Command, cluster: str, **more) -> dict[tuple[str, str], set[str]]:
+    """Operations by resource and name (a prefix with an ellipsis)."""
+    found: dict[tuple[str, str], set[str]] = {}
+    links = [each.link() for each in read.links]
+    for each in rights_of(read, links, commands or tuple(Command), **more):
+        for right in each.rights if each.cluster == cluster and each.who is Who.DRKIT else ():
+            name = right.on.name + ("…" if right.on.prefixed else "")
+            found.setdefault((right.on.resource.value, name), set()).add(right.operation.value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("flights", [Stretch("flights", prefixed=False, exact=True)]),
+        ("orders[.].*", [Stretch("orders.", prefixed=True, exact=True)]),
+        (r"orders\.eu", [Stretch("orders.eu", prefixed=False, exact=True)]),
+        (".*", [Stretch("", prefixed=True, exact=True)]),
+        (
+            "flights|orders[.](eu|us)",
+            [Stretch(name, prefixed=False, exact=True) for name in ("flights", "orders.eu", "orders.us")],
+        ),
+        ("(?:a|b)[.].*", [Stretch("a.", prefixed=True, exact=True), Stretch("b.", prefixed=True, exact=True)]),
+        ("orders[.][0-9]+", [Stretch("orders.", prefixed=True, exact=False)]),
+        ("orders.eu", [Stretch("orders", prefixed=True, exact=False)]),
+        ("colou?r", [Stretch("colo", prefixed=True, exact=False)]),
+        ("ab+c", [Stretch("ab", prefixed=True, exact=False)]),
+        ("[ab|]x|y", [Stretch("", prefixed=True, exact=False), Stretch("y", prefixed=False, exact=True)]),
+        ("(?i)flights|orders", [Stretch("", prefixed=True, exact=False)]),
+        ("x(a|b)?", [Stretch("x", prefixed=True, exact=False)]),
+    ],
+)
+def test_a_pattern_as_names_and_prefixes(pattern, expected):
+    assert stretches(pattern) == expected
+
+
+@pytest.mark.parametrize("pattern", ["flights|orders[.](eu|us)", "a(b|c)+d", "x{2}y", "(a|(b|c)d)e.*", r"a\.b|c.+"])
+def test_the_stretches_hold_every_name_that_matches(pattern):
+    names = [each for length in range(4) for each in _words("abcdexy.", length)]
+    found = stretches(pattern)
+    matching = [*(name for name in names if re.fullmatch(pattern, name)), "flights", "orders.eu"]
+    for name in (each for each in matching if re.fullmatch(pattern, each)):
+        assert any(name.startswith(each.name) if each.prefixed else name == each.name for each in found), name
+
+
+def _words(letters, length):
+    if length == 0:
+        return [""]
+    return [f"{first}{rest}" for first in letters for rest in _words(letters, length - 1)]
+
+
+def test_the_names_of_a_link_on_both_sides():
+    identity = config(topics=["flights", "orders[.].*"], groups=["billing"], rename={"flights": "flights-old"})
+    source = rights(identity, Command.AUDIT, cluster="primary")
+    assert set(source) == {("topic", "flights"), ("topic", "orders.…")}
+    target = rights(identity, Command.AUDIT, cluster="dr")
+    assert set(target) == {("topic", "flights-old"), ("topic", "orders.…"), ("cluster", "kafka-cluster")}
+    prefix = config(topics=[".*"], policy="prefix")
+    assert ("topic", "primary.…") in rights(prefix, Command.AUDIT, cluster="dr")
+    assert ("topic", EVERY_NAME) in rights(prefix, Command.AUDIT, cluster="primary")
+
+
+def test_what_is_wider_than_the_link_is_said():
+    read = config(topics=["orders[.][0-9]+", "flights"], exclude_topics=["orders[.]7"])
+    (found,) = [each for each in rights_of(read, [read.links[0].link()], [Command.AUDIT]) if each.cluster == "primary"]
+    assert any("no name and no prefix" in note and "topic orders.…" in note for note in found.notes)
+    assert any("what is excluded" in note for note in found.notes)
+    exact = config(topics=["flights"], groups=["billing"])
+    assert all(not each.notes for each in rights_of(exact, [exact.links[0].link()], [Command.AUDIT, Command.MIRROR]))
+
+
+def test_a_right_that_another_one_includes_is_left_out():
+    read = config(topics=["flights"], groups=["billing"])
+    both = rights(read, Command.STATUS, Command.AUDIT, cluster="primary")
+    assert both["topic", "flights"] == {"read", "describe_configs"}
+    assert rights(read, Command.STATUS, cluster="primary")["topic", "flights"] == {"describe"}
+    found = rights_of(read, [read.links[0].link()], [Command.STATUS, Command.AUDIT])
+    reads = [right for each in found for right in each.rights if right.operation == "read"]
+    assert all({Command.STATUS, Command.AUDIT} <= set(right.commands) for right in reads), "it serves both"
+    everything = rights(config(), Command.MIRROR, cluster="dr")
+    assert ("topic", "__drkit_state.primary.dr.…") not in everything, "all topics are more"
+
+
+def test_an_optional_right_stands_in_for_none_that_is_needed():
+    read = config(topics=["flights"], groups=["billing"])
+    found = rights(read, Command.MIRROR, Command.FAILOVER, cluster="primary")
+    assert found["topic", "__consumer_offsets"] == {"read", "describe"}
+    assert rights(read, Command.MIRROR, cluster="primary")["topic", "__consumer_offsets"] == {"read"}
+
+
+def test_what_a_link_does_not_do_needs_no_right():
+    read = config(topics=["flights"], groups=["billing"], offsets="translate")
+    assert "delete" not in rights(read, Command.MIRROR, cluster="dr")["topic", "flights"]
+    assert ("cluster", "kafka-cluster") not in rights(read, Command.MIRROR, cluster="dr")
+    deleting = config(topics=["flights"], groups=["billing"], offsets="translate", deletions="mirror", acls="standby")
+    assert "delete" in rights(deleting, Command.MIRROR, cluster="dr")["topic", "flights"]
+    assert rights(deleting, Command.MIRROR, cluster="dr")["cluster", "kafka-cluster"] == {"alter"}
+    canary = config(topics=["flights"], groups=["billing"], canary=True)
+    assert "write" in rights(canary, Command.MIRROR, cluster="primary")["topic", "drkit.canary.primary.dr"]
+
+
+def test_a_failback_needs_what_the_mirror_of_the_way_back_needs():
+    read = config(topics=["flights"], groups=["billing"])
+    old = rights(read, Command.FAILBACK, cluster="primary")
+    assert {"create", "write", "read", "alter", "alter_configs", "delete"} <= old["topic", "flights"]
+    assert old["group", "drkit.mirror.dr-primary"] == {"read"}
+    assert old["group", "billing"] == {"read", "delete"}
+    assert old["group", "*"] == {"describe"}
+    assert "read" not in rights(read, Command.REPROTECT, cluster="primary")["group", "billing"]
+    assert not any(each.need.subject is Subject.STATE and each.turned for each in needs_of(Command.FAILBACK))
+
+
+def test_a_fence_by_command_needs_a_writer_and_no_rules():
+    fence = {"command": ["/bin/close"], "unfence": ["/bin/open"]}
+    read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": fence}}, topics=["flights"])
+    found = rights(read, Command.FAILOVER, cluster="primary")
+    assert ("cluster", "kafka-cluster") not in found
+    assert "write" in found["topic", "flights"], "it is shown to drkit itself"
+    writer = {**fence, "client": {"security.protocol": "PLAINTEXT"}}
+    read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": writer}}, topics=["flights"])
+    assert "write" not in rights(read, Command.FAILOVER, cluster="primary")["topic", "flights"]
+    assert Who.WRITER in {each.who for each in rights_of(read, [read.links[0].link()], [Command.FAILOVER])}
+
+
+def test_every_command_is_in_the_table_and_every_row_says_what_it_costs():
+    assert all(any(True for _ in needs_of(command)) for command in Command)
+    for need in TABLE:
+        assert need.commands, need
+        assert need.operations, need
+        assert need.purpose, need
+        assert need.without, need
+        assert need.side in set(Side)
+    named = {command.value.split()[0] for command in Command} - {"rehearse"}
+    assert named <= set(VERBS)
+
+
+def test_the_document_is_current():
+    assert (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8") == permissions_page()
+
+
+# -- as they are printed ---------------------------------------------------------------------------
+
+
+def printed(principal: Principal) -> PrintedRights:
+    read = config(topics=["flights", "orders[.].*"], groups=["billing"])
+    found = rights_of(read, [read.links[0].link()], [Command.FAILBACK])
+    (each,) = [each for each in found if each.cluster == "primary"]
+    return PrintedRights("primary", "p:1,p:2", principal, each.rights, each.notes)
+
+
+def test_as_commands_of_kafkas_tool():
+    commands = kafka_acls_commands(printed(given_principal("drkit")))
+    begin = "kafka-acls.sh --bootstrap-server p:1,p:2 --command-config admin.properties --add "
+    assert all(each.startswith(f"{begin}--allow-principal User:drkit ") for each in commands)
+    assert any(each.endswith("--topic orders. --resource-pattern-type prefixed") for each in commands)
+    assert any(each.endswith("--operation Alter --cluster") for each in commands)
+    assert any("--group '*' --resource-pattern-type literal" in each for each in commands)
+    text = kafka_acls_text([printed(given_principal("drkit"))])
+    assert "# cluster primary, principal User:drkit\n" in text
+
+
+def test_as_a_kafka_user():
+    text = strimzi_user(printed(given_principal("User:drkit")))
+    assert text is not None
+    user = yaml.safe_load(text)
+    assert (user["kind"], user["metadata"]["name"]) == ("KafkaUser", "drkit")
+    listed = user["spec"]["authorization"]["acls"]
+    rules = {(each["resource"]["type"], each["resource"].get("name")): each for each in listed}
+    assert rules["topic", "orders."]["resource"]["patternType"] == "prefix"
+    assert "AlterConfigs" in rules["topic", "flights"]["operations"]
+    assert rules["cluster", None]["operations"] == ["Alter"]
+    certified = yaml.safe_load(strimzi_user(printed(given_principal("User:CN=drkit"))) or "")
+    assert certified["spec"]["authentication"] == {"type": "tls-external"}
+    assert strimzi_user(printed(given_principal("User:CN=drkit,O=shop"))) is None
+
+
+def test_the_principal_of_client_settings():
+    def cluster(**client):
+        named = {name.replace("_", "."): value for name, value in client.items()}
+        return Config.model_validate({"clusters": {"c": {"bootstrap_servers": "c:1", "client": named}}}).clusters["c"]
+
+    sasl = {"security_protocol": "SASL_SSL", "sasl_mechanisms": "SCRAM-SHA-512", "sasl_password": {"env": "NOT_SET"}}
+    assert principal_of(cluster(**sasl, sasl_username="ops")).name == "User:ops"
+    assert principal_of(cluster()).name == "User:ANONYMOUS"
+    for unknown in (cluster(security_protocol="SSL"), cluster(**sasl, sasl_username={"env": "NOT_SET"})):
+        found = principal_of(unknown)
+        assert (found.name, found.origin) == ("User:drkit", PrincipalOrigin.PLACEHOLDER)
+        assert "placeholder" in found.note
+    assert given_principal("Group:ops").name == "Group:ops"
+
+
+def test_resources_are_of_kafkas_types():
+    assert {need.subject.resource for need in TABLE} == set(Resource)
