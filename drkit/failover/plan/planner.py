@@ -103,9 +103,11 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
-    found = _rights(estate, link, snapshot, plan)
-    plan = replace(plan, warnings=(*plan.warnings, *found.warnings), obstacles=(*plan.obstacles, *found.obstacles))
-    return replace(plan, places=read_checks(estate, link.id.target, plan.positions))
+    with ThreadPoolExecutor(1, "drkit-rights") as pool:
+        asked_rights = pool.submit(_rights, estate, link, snapshot, plan)
+        plan = replace(plan, places=read_checks(estate, link.id.target, plan.positions))
+        found = asked_rights.result()
+    return replace(plan, warnings=(*plan.warnings, *found.warnings), obstacles=(*plan.obstacles, *found.obstacles))
 
 
 def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: FailoverPlan) -> RightsFound:
