@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Verify an evidence bundle of drkit, without drkit: python3 verify_evidence.py DIR [--key KEY.pub] [--anchors FILE]
 
-Needs the standard library and `cryptography`, nothing else. What is checked, in this order:
+Needs the standard library and `cryptography`, nothing else; one file, so that it can be handed on. What is checked:
 
 1. statement.dsse.json is a DSSE envelope (payload type in-toto) with one Ed25519 signature that holds.
 2. The in-toto statement names every file of the folder with its SHA-256, and no file is missing, added or changed.
+   The folder has all files of a bundle of its kind, and no other.
 3. Each journal is a hash chain without gaps, and every head that was anchored elsewhere is in it.
-   No run that was anchored is missing from the list of runs; no drill is missing from the chain of drills.
+   No run that was anchored is missing from the list of runs; no drill is missing from the chain of drills, and the
+   chain has the digest of every file that was kept of this one, the journals of its runs among them.
 4. The verdicts are computed anew: a run's from its journal, a drill's from what its clients recorded.
+5. Whatever else evidence.json and a drill's result.json say that follows from these files is computed anew, too:
+   docs/evidence.md lists, field by field, what does and what rests on the signature.
 
 Exit code 0: the bundle is what was signed, and its verdicts follow from its raw data. 1: it is refused; each line says
 why. 2: usage. Without --key the signature is checked against the key in the bundle, which shows that nothing was
@@ -26,10 +30,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +42,32 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-ENVELOPE, EVIDENCE, PUBLIC_KEY = "statement.dsse.json", "evidence.json", "public-key.pem"
+FORMAT = "drkit-evidence/1"
+ENVELOPE, EVIDENCE, PUBLIC_KEY, REPORT = "statement.dsse.json", "evidence.json", "public-key.pem", "report.html"
+ANCHORS, RUNS, DRILLS, DRILL_ANCHORS = "anchors.json", "runs.jsonl", "drills.jsonl", "drill-anchors.json"
+HISTORY = ("attempts", "polls", "positions", "landed", "lag")
+DRILL_FILES = (
+    *("result.json", "experiment.yaml", "experiment.json", "origin.json", ANCHORS, RUNS, "history/history.json"),
+    *(f"history/{part}.jsonl" for part in HISTORY),
+)
+"""What is kept of every drill; beside it the journals of the runs in it. The chain of drills has the digests."""
+DRILL_LINK = "primary->dr"
+MIRROR_LAG = "the mirror's lag"
+OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
+FAULTS = ("kill", "pause", "resume", "restart")
+DISTURBANCES = (*FAULTS, "failover")
+CLOCKS, CLOCK_SET = 0.002, 2.0
+"""Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
+differ on the monotonic and on the wall clock before it is said that the latter was set."""
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:drkit:evidence:v1"
-SHOWN = 160
+SHOWN, MOST_DIFFERENCES = 160, 20
 RUN_NAME, KEY_ID = re.compile(r"[A-Za-z0-9-]+"), re.compile(r"[0-9a-f]{64}")
+NOT_ENDED = "no outcome is recorded"
 Row = dict[str, Any]
+Anomaly = tuple[str, Row, str]
+"""The cluster that a record is on, the row of it, and what is wrong, in words."""
 
 
 class Broken(Exception):
@@ -87,7 +111,10 @@ def verify(
                 said, signed = (_short(each.get(name)) for each in (evidence, predicate))
                 found.problems.append(f"{EVIDENCE} says {name} {said}, the statement {signed}")
         found.shown += [f"it began {evidence['started_at']} and was exported {evidence['exported_at']}"]
+        check_contents(folder, evidence)
         found.problems += check_report(folder)
+        if found.kind == "drill":
+            found.problems += check_drills(folder, evidence, found.notes)
         confirmed: dict[str, int] = {}
         found.problems += check_journals(folder, evidence, found.notes, confirmed)
         if anchors is None:
@@ -100,14 +127,15 @@ def verify(
             f"the chain of {each['run']} ends at entry {each['entries'] - 1}, {each['head']}" for each in chains
         ]
         if found.kind == "drill":
-            found.problems += check_drills(folder, evidence, found.notes)
-            computed = drill_judgement(folder)
+            found.problems += check_drill(folder, evidence, found.notes)
         else:
             entries = _lines(folder, journal_of(found.run))
             computed = run_judgement(entries)
             found.problems += check_identity(folder, evidence)
             found.problems += check_tail(entries, confirmed.get(found.run or ""), computed["verdict"], found.notes)
-        found.problems += compare(evidence, computed)
+            found.problems += compare(evidence, computed)
+            found.problems += check_findings(evidence, computed, ())
+        found.problems += check_unknown(evidence)
     except Broken as broken:
         found.problems += [str(sentence) for sentence in broken.args]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
@@ -120,11 +148,41 @@ def verify(
 
 def check_names(evidence: Row) -> None:
     """What is shown, and what files are named by, is of the form in which drkit writes it."""
+    if evidence["format"] != FORMAT:
+        raise Broken(f"{EVIDENCE} has the format {_short(evidence['format'])}, and this verifies {FORMAT}")
     if evidence["kind"] not in {*PATHS, "drill"} or evidence["verdict"] not in {"passed", "failed", "unknown"}:
         raise Broken(f"{EVIDENCE} has no kind and verdict of drkit: {_short([evidence['kind'], evidence['verdict']])}")
     for run in (evidence["run"], *(said["run"] for said in evidence["journals"])):
         if not RUN_NAME.fullmatch(run):
             raise Broken(f"{_short(run)} is no name of a run")
+
+
+def check_contents(folder: Path, evidence: Row) -> None:
+    """Every file that a bundle of its kind has is here, and no other: nothing is signed that nothing looks at."""
+    here = {path.relative_to(folder).as_posix() for path in _everything(folder) if path.is_file()}
+    wanted = {ENVELOPE, EVIDENCE, PUBLIC_KEY, REPORT, ANCHORS, RUNS}
+    if evidence["runbook"] is not None:
+        wanted.add(evidence["runbook"]["file"])
+    if evidence["kind"] == "drill":
+        wanted |= {DRILLS, DRILL_ANCHORS, *DRILL_FILES}
+        wanted |= {name for name in here if name == journal_of(Path(name).stem) and RUN_NAME.fullmatch(Path(name).stem)}
+    else:
+        wanted |= {journal_of(evidence["run"]), "plan.json"}
+        wanted |= {"result.json"} if evidence["what"]["result"] is not None else set()
+    problems = [f"{name} is missing: a bundle of its kind has it" for name in sorted(wanted - here)]
+    problems += [f"{name} is no file of a bundle of its kind" for name in sorted(here - wanted)]
+    if problems:
+        raise Broken(*problems)
+
+
+def check_unknown(evidence: Row) -> Iterator[str]:
+    """What is said to be not known, and why, is null."""
+    for pointer in evidence["unknown"]:
+        value: Any = evidence
+        for part in pointer.split("/")[1:]:
+            value = value[int(part)] if isinstance(value, list) else value[part.replace("~1", "/").replace("~0", "~")]
+        if value is not None:
+            yield f"{EVIDENCE} says why {_short(pointer)} is not known, and it is {_short(value)}"
 
 
 def printable(text: str) -> str:
@@ -266,8 +324,8 @@ def check_journals(folder: Path, evidence: Row, notes: list[str], confirmed: dic
 
     `confirmed` gets, by run, the last entry that an anchor names.
     """
-    listed = {row["run"] for row in _lines(folder, "runs.jsonl")}
-    places = _json(folder, "anchors.json")["places"]
+    listed = {row["run"] for row in _lines(folder, RUNS)}
+    places = _json(folder, ANCHORS)["places"]
     chains = {said["run"]: _lines(folder, journal_of(said["run"])) for said in evidence["journals"]}
     if evidence["kind"] != "drill" and evidence["run"] not in chains:
         yield f"The journal of {evidence['run']} is not in the bundle"
@@ -278,9 +336,9 @@ def check_journals(folder: Path, evidence: Row, notes: list[str], confirmed: dic
         if run not in listed:
             yield f"Run {run} is missing from the list of runs"
         through = confirmed.get(run)
-        if evidence["kind"] != "drill" and said["anchored_through"] != through:
+        if said["anchored_through"] != through:
             claim = f"anchors confirm it through entry {said['anchored_through']}"
-            yield f"{EVIDENCE} says of the journal of {run} that {claim}, and anchors.json gives {through}"
+            yield f"{EVIDENCE} says of the journal of {run} that {claim}, and {ANCHORS} gives {through}"
         notes += unconfirmed(f"entries of {run}", len(chains[run]), through)
     unread = [place for place in places if place["anchors"] is None]
     notes += [f"Anchors of {each['place']} could not be read at the export: {each['reason']}" for each in unread]
@@ -319,7 +377,7 @@ def check_outside(
             f"{each}, by those given" for each in unconfirmed(f"entries of {run}", len(entries), confirmed.get(run))
         ]
     if evidence["kind"] == "drill":
-        entries = _lines(folder, "drills.jsonl")
+        entries = _lines(folder, DRILLS)
         drills = [anchor for anchor in anchors if anchor["run"] == "drills"]
         # a machine has several chains of drills: this one is the one of which a head is in it
         mine = {str(head["store"]) for head in drills if _has(entries, head)}
@@ -377,26 +435,56 @@ def check_anchors(
 
 
 def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
-    """The chain of all drills holds, and has this one with the digests of its raw files."""
-    entries = _lines(folder, "drills.jsonl")
+    """The chain of all drills holds, and has this one with the digest of every file that was kept of it."""
+    entries, run = _lines(folder, DRILLS), evidence["run"]
     problem = chain_problem("drills", entries)
     if problem is not None:
         yield f"{problem}; a drill is missing, or the chain was written again"
         return
-    said = evidence["drills"]
-    if (said["entries"], said["head"]) != (len(entries), entries[-1]["hash"]):
-        yield f"{EVIDENCE} names another head of the chain of drills"
-    yield from check_drill_anchors(_json(folder, "anchors.json"), entries, notes)
-    mine = [body for body in (_load(entry["payload_text"]) for entry in entries) if body["run"] == evidence["run"]]
+    anchors = _json(folder, DRILL_ANCHORS)
+    yield from compare(evidence, {f"drills.{name}": said for name, said in drills_statement(entries, anchors).items()})
+    yield from check_drill_anchors(anchors, entries, notes)
+    drills = [_load(entry["payload_text"]) for entry in entries]
+    mine = [body for body in drills if body["run"] == run]
     if len(mine) != 1:
-        yield f"Drill {evidence['run']} is in the chain of drills {len(mine)} times"
+        yield f"Drill {run} is in the chain of drills {len(mine)} times"
         return
-    for name, digest in mine[0]["files"].items():
-        if not _inside(folder, name).is_file() or digest_of(folder / name) != digest:
-            yield f"{name} is not what the chain of drills says of {evidence['run']}"
-    for name in ("verdict", "started_at"):
-        if mine[0][name] != evidence[name]:
-            yield f"The chain of drills says {name} {mine[0][name]}, {EVIDENCE} {evidence[name]}"
+    yield from check_kept(folder, run, mine[0]["files"])
+    theirs = {name: evidence[name] for name in ("title", "verdict", "started_at")}
+    theirs |= {name: evidence["measured"][name] for name in mine[0]["measured"]}
+    for name, said in theirs.items():
+        entered = mine[0]["measured"].get(name, mine[0].get(name))
+        if not _same(entered, said):
+            yield f"The chain of drills says {name} {entered}, {EVIDENCE} {said}"
+    gone = evidence["drills"]["not_kept_any_more"]
+    if not {*gone} <= {body["run"] for body in drills} - {run}:
+        yield f"{EVIDENCE} says of drills that they are not kept any more, which the chain of drills never had"
+
+
+def check_kept(folder: Path, run: str, digests: dict[str, str]) -> Iterator[str]:
+    """The files that were kept of a drill are those that the chain of drills has, byte for byte."""
+    journals = {f"journal/{path.name}" for path in (folder / "journal").glob("*")}
+    for name in sorted({*DRILL_FILES, *journals} - digests.keys()):
+        yield f"{name} was not kept of {run} at its end: the chain of drills does not have it"
+    for name, digest in sorted(digests.items()):
+        if not _inside(folder, name).is_file():
+            yield f"{name} is missing: the chain of drills has it of {run}"
+        elif digest_of(folder / name) != digest:
+            yield f"{name} is not what the chain of drills says of {run}"
+
+
+def drills_statement(entries: list[Row], anchors: Row) -> Row:
+    """What evidence.json says of the chain of drills: its end, and how many of its entries anchors confirm."""
+    heads = [*anchors["drills"], *(head for heads in anchors["other_drills"].values() for head in heads)]
+    anchored = {head["seq"] for head in heads if _has(entries, head)}
+    return {
+        "file": DRILLS,
+        "entries": len(entries),
+        "head": entries[-1]["hash"],
+        "anchored": len(anchored),
+        "anchored_through": max(anchored, default=None),
+        "other_chains": {name: len(heads) for name, heads in anchors["other_drills"].items()},
+    }
 
 
 def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
@@ -422,6 +510,27 @@ def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> I
         )
 
 
+def check_drill(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
+    """What evidence.json says of a drill is what follows from its files and the chain of drills."""
+    run, drills = evidence["run"], [_load(entry["payload_text"]) for entry in _lines(folder, DRILLS)]
+    computed = drill_document(folder, run, drills)
+    yield from compare(evidence, computed)
+    yield from check_findings(evidence, computed, set(retests(run, drills)))
+    by_clock = seconds_between(computed["started_at"], computed["ended_at"])
+    if abs(by_clock - computed["seconds"]) > CLOCK_SET:
+        took = f"it took {computed['seconds']} s, and {by_clock} s by the clock"
+        notes.append(f"The clock was set during the drill: {took}")
+
+
+def retests(run: str, drills: list[Row]) -> Iterator[str]:
+    """Drills after this one that played the same experiment and passed: nothing else is a retest."""
+    number = next((number for number, each in enumerate(drills) if each["run"] == run), len(drills))
+    for each in drills[number + 1 :]:
+        same = [(one["title"], one["files"].get("experiment.yaml")) for one in (drills[number], each)]
+        if same[0] == same[1] and each["verdict"] == "passed":
+            yield each["run"]
+
+
 def _has(entries: list[Row], anchor: Row) -> bool:
     """Whether a head that was anchored is in a chain."""
     return bool(0 <= anchor["seq"] < len(entries) and entries[anchor["seq"]]["hash"] == anchor["hash"])
@@ -431,18 +540,82 @@ def _has(entries: list[Row], anchor: Row) -> bool:
 
 
 def compare(evidence: Row, computed: Row) -> Iterator[str]:
-    """What evidence.json says against what was computed anew."""
+    """What evidence.json says against what was computed anew; a dot in a name leads into a member."""
     for name, value in computed.items():
-        said = evidence.get(name)
-        if not isinstance(value, list):
-            if not _same(said, value):
-                yield f"{name} is said to be {_short(said)}, and the raw data gives {_short(value)}"
-            continue
-        for number in range(max(len(value), len(said or ()))):
-            ours = value[number] if number < len(value) else None
-            theirs = said[number] if said and number < len(said) else None
-            if not _same(theirs, ours):
-                yield f"{name}[{number}] is said to be {_short(theirs)}, and the raw data gives {_short(ours)}"
+        said: Any = evidence
+        for part in name.split("."):
+            said = said.get(part) if isinstance(said, dict) else None
+        yield from islice(differences(name, said, value), MOST_DIFFERENCES)
+
+
+def differences(name: str, said: Any, ours: Any, give: str = "the raw data gives") -> Iterator[str]:
+    """Where two JSON values differ: the innermost members that do, each with both values."""
+    if isinstance(said, dict) and isinstance(ours, dict):
+        for key in sorted(said.keys() | ours.keys()):
+            if key not in ours:
+                yield f"{name} has a member {_short(key)}: {_short(said[key])}, and {give} none"
+            else:
+                yield from differences(f"{name}.{key}", said.get(key), ours[key], give)
+    elif isinstance(said, list) and isinstance(ours, list) and any(isinstance(e, dict | str) for e in (*said, *ours)):
+        for number in range(max(len(said), len(ours))):
+            theirs, mine = (each[number] if number < len(each) else None for each in (said, ours))
+            yield from differences(f"{name}[{number}]", theirs, mine, give)
+    elif not _same(said, ours):
+        yield f"{name} is said to be {_short(said)}, and {give} {_short(ours)}"
+
+
+def open_points(judged: Row, deviations: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Findings (id, what) as the judgement gives them: what isn't passed, isn't met, or went otherwise than planned."""
+    for each in judged["checks"]:
+        if each["outcome"] != "passed":
+            why = each["reason"] or f"{_anomalies(each['anomalies'] or 0)}, see its witnesses"
+            yield f"check:{each['check']}", f"{each['check']} is {each['outcome']}: {why}"
+    for each in judged["objectives"]:
+        if each["outcome"] != "met":
+            word = each["reason"] or f"it is {each['measured']}, the objective {each['objective']}"
+            yield f"objective:{each['name']}", f"{each['name']} is {each['outcome']}: {word}"
+    for number, deviation in enumerate(deviations, 1):
+        yield f"deviation:{number}", deviation
+
+
+def check_findings(evidence: Row, computed: Row, passed: Collection[str]) -> Iterator[str]:
+    """Whatever is open is a finding, in these words; one is closed only by a retest that passed (`passed`: drills).
+
+    Findings that were added at the export follow; they rest on the signature.
+    """
+    deviations = computed["deviations"] if "deviations" in computed else evidence["deviations"]
+    points = open_points(computed, deviations)
+    ours = [{"id": name, "what": what} for name, what in points]
+    said = [{name: each[name] for name in ("id", "what")} for each in evidence["findings"]]
+    yield from differences("findings", said[: len(ours)], ours)
+    for each in evidence["findings"]:
+        status = "closed" if each["retest"] is not None and each["retest"] in passed else "open"
+        yield from differences(f"status of finding {each['id']}", each["status"], status)
+
+
+def document_problems(what: str, told: Row, entries: list[Row]) -> Iterator[str]:
+    """Where a document of drkit (`drkit failover`, `drkit runs`) isn't what the journal of its run says."""
+    judged = run_judgement(entries)
+    _, first = next(events(entries))
+    plan, measured = first["plan"], judged["measured"]
+    ours = {
+        "kind": first["kind"],
+        "mode": plan["mode"],
+        "to": plan["target"]["alias"],
+        "digest": plan.get("digest"),
+        "state": judged["state"],
+        "stages": {step["name"]: step["outcome"] for step in judged["steps"] if step["reason"] != NOT_ENDED},
+        "rpo_records": measured["rpo_records"],
+    }
+    theirs = {name: told[name] for name in ("kind", "mode", "to", "digest", "state")}
+    theirs |= {"stages": {stage["name"]: stage["outcome"] for stage in told["stages"]}}
+    theirs |= {"rpo_records": told["evidence"]["rpo_records"]}
+    for name, value in ours.items():
+        yield from differences(f"{name} of {what}", theirs[name], value, "the journal gives")
+    for name in ("rpo_seconds", "rto_seconds"):
+        said, value = told["evidence"][name], measured[name]
+        if (said is None) != (value is None) or (said is not None and abs(said - value) > CLOCKS):
+            yield from differences(f"{name} of {what}", said, value, "the journal gives")
 
 
 def check(name: str, outcome: str, reason: str | None = None, witnesses: list[Row] | None = None) -> Row:
@@ -511,29 +684,31 @@ def check_identity(folder: Path, evidence: Row) -> Iterator[str]:
     plan, origin, began, ended = first["plan"], first["origin"], first["started_at"], entries[-1]["at"]
     link = f"{plan['link']['source']}->{plan['link']['target']}"
     views = [plan[role] for role in ("source", "live", "target") if plan.get(role)]
-    ours = {
-        "kind": first["kind"],
-        "title": f"{first['kind']} of {link}",
-        "started_at": _instant(began),
-        "ended_at": ended,
-        "seconds": seconds_between(began, ended),
-        "what.link": link,
-        "what.mode": plan["mode"],
-        "what.plan_digest": plan.get("digest"),
-        "what.stages": plan.get("stages", []),
-        "drkit.version": origin["drkit"],
-        "configuration.digest": origin["configuration_digest"],
-        "configuration.links": origin["links"],
-        "configuration.objectives": {n: limit for n, limit in origin["objectives"].items() if limit is not None},
-        "clusters": [{"alias": view["alias"], "cluster_id": view["cluster_id"]} for view in views],
-        "who.operator": origin["operator"],
-        "who.taken_over_by": [body["by"] for row, body in happened if row["event"] == "taken"],
-    }
-    theirs = {name: evidence[name.split(".")[0]] for name in ours}
-    theirs |= {name: theirs[name][name.split(".")[1]] for name in ours if "." in name}
-    yield from compare(theirs, ours)
+    yield from compare(
+        evidence,
+        {
+            "kind": first["kind"],
+            "title": f"{first['kind']} of {link}",
+            "started_at": _iso(datetime.fromisoformat(began)),
+            "ended_at": ended,
+            "seconds": seconds_between(began, ended),
+            "what.link": link,
+            "what.mode": plan["mode"],
+            "what.plan_digest": plan.get("digest"),
+            "what.stages": plan.get("stages", []),
+            "drkit.version": origin["drkit"],
+            "configuration.digest": origin["configuration_digest"],
+            "configuration.links": origin["links"],
+            "configuration.objectives": {n: limit for n, limit in origin["objectives"].items() if limit is not None},
+            "clusters": [{"alias": view["alias"], "cluster_id": view["cluster_id"]} for view in views],
+            "who.operator": origin["operator"],
+            "who.taken_over_by": [body["by"] for row, body in happened if row["event"] == "taken"],
+        },
+    )
     if not _same(_json(folder, "plan.json"), plan):
         yield "plan.json is not the plan that the journal begins with"
+    if evidence["what"]["result"] is not None:
+        yield from document_problems("result.json", _json(folder, "result.json"), entries)
 
 
 def check_tail(entries: list[Row], through: int | None, verdict: str, notes: list[str]) -> Iterator[str]:
@@ -553,9 +728,8 @@ def check_tail(entries: list[Row], through: int | None, verdict: str, notes: lis
             notes.append(sentence)
 
 
-def _instant(text: str) -> str:
-    moment = datetime.fromisoformat(text).astimezone(UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def run_judgement(entries: list[Row]) -> Row:
@@ -666,33 +840,6 @@ def _held(name: str, holds: bool, known: object) -> Row:
     )
 
 
-def drill_judgement(folder: Path) -> Row:
-    """Checks, numbers, objectives and verdict of a drill, from what its clients recorded."""
-    history = History(folder)
-    result = _json(folder, "result.json")
-    checks = [history.judge(each["check"]) for each in result["checks"]]
-    measured = history.measure()
-    objectives = [_objective(each["name"], each["objective"], measured) for each in result["objectives"]]
-    steady, steps = result["steady_state"], result["steps"]
-    refuted = [s for s in steps if s["section"] == "method" and s["outcome"] == "failed"]
-    hidden = [
-        s
-        for s in steps
-        if (s["section"] == "setup" and s["outcome"] == "failed")
-        or (s["section"] != "rollbacks" and s["outcome"] == "unknown")
-    ]
-    unseen = [f"{s['step']}: {s['reason']}" for s in hidden]
-    unseen += [history.meta["interrupted"]] if history.meta["interrupted"] else []
-    unseen += ["the steady state was not reached"] if steady["reached"] is False else []
-    failed = [f"{s['step']} failed: {s['reason']}" for s in refuted]
-    verdict, _ = _verdict(checks, objectives, failed, unseen)
-    said = [result["verdict"], *((each["check"], each["outcome"], each["anomalies"]) for each in result["checks"])]
-    ours = [verdict, *((each["check"], each["outcome"], each["anomalies"]) for each in checks)]
-    if said != ours:
-        raise Broken(f"result.json says {_short(said)}, and the raw histories give {_short(ours)}")
-    return {"checks": checks, "measured": measured, "objectives": objectives, "verdict": verdict}
-
-
 def _objective(name: str, limit: float, measured: Row) -> Row:
     value, bound = measured[name], name == "rpo_records" and measured.get("rpo_lower_bound")
     outcome = "unknown" if value is None else "missed" if value > limit else "unknown" if bound else "met"
@@ -732,21 +879,27 @@ class History:
     polls: session, assignment, cluster, partition, offset, key, seq, at
     positions: cluster, partition, offset, at
     landed: partition, offset, key, seq, digest (on the target at the end, read by a bystander)
+    lag: at, lag_records (as the mirror reported it; the only time that is of the wall clock)
     """
 
     def __init__(self, folder: Path) -> None:
         self.meta = _json(folder, "history/history.json")
         self.source, self.target, self.incomplete = (self.meta[name] for name in ("source", "target", "incomplete"))
-        parts = ("attempts", "polls", "positions", "landed")
-        self.attempts, self.polls, self.positions, self.landed = (
+        self.attempts, self.polls, self.positions, self.landed, self.lag = (
             [dict(zip(self.meta["columns"][part], row, strict=True)) for row in _lines(folder, f"history/{part}.jsonl")]
-            for part in parts
+            for part in HISTORY
         )
         for row in (*self.attempts, *self.polls, *self.landed):
             row["record"] = None if row["key"] is None else (row["key"], row["seq"])
         self.landed.sort(key=lambda row: (row["partition"], row["offset"]))
         self.on_target = {row["record"] for row in self.landed if row["record"]}
         self.acked = [row for row in self.attempts if row["outcome"] == "acked"]
+
+    def times(self) -> dict[str, list[float]]:
+        """All times of the monotonic clock, by part."""
+        both = [row[name] for row in self.attempts for name in ("sent_at", "acked_at") if row[name] is not None]
+        polls, positions = ([row["at"] for row in rows] for rows in (self.polls, self.positions))
+        return {"attempts": both, "polls": polls, "positions": positions}
 
     def judge(self, name: str) -> Row:
         """One check. What is missing of a history never passes a check, and never makes an anomaly of its own."""
@@ -757,7 +910,10 @@ class History:
         if not (self.attempts or self.polls or self.landed):
             return check(name, "unknown", "nothing was sent and nothing was read")
         try:
-            found = [{"cluster": c, **{k: row[k] for k in ("partition", "offset", "record")}} for c, row in find(self)]
+            found = [
+                {"cluster": c, **{k: row[k] for k in ("partition", "offset", "record")}, "text": text}
+                for c, row, text in find(self)
+            ]
         except Broken as cannot:
             return check(name, "unknown", str(cannot))
         for row in found:
@@ -776,36 +932,38 @@ class History:
             return None if self.polls else "the group read nothing"
         return None if self.landed else f"nothing is on {self.target}"
 
-    def lost(self) -> Iterator[tuple[str, Row]]:
+    def lost(self) -> Iterator[Anomaly]:
         """Acknowledged by the source, not on the target although a later one of the partition is; or by the target."""
         through: dict[int, int] = {}
         on_source = [row for row in self.acked if row["cluster"] == self.source]
         for row in on_source:
             if row["record"] in self.on_target:
                 through[row["partition"]] = max(row["offset"], through.get(row["partition"], -1))
+        said = f"acknowledged by {self.source} and missing on {self.target}, which has records of that partition up to"
         for row in on_source:
-            if row["record"] not in self.on_target and row["offset"] < through.get(row["partition"], -1):
-                yield self.source, row
+            highest = through.get(row["partition"], -1)
+            if row["record"] not in self.on_target and row["offset"] < highest:
+                yield self.source, row, f"{said} source offset {highest}"
         for row in self.acked:
             if row["cluster"] == self.target and row["record"] not in self.on_target:
-                yield self.target, row
+                yield self.target, row, f"acknowledged by {self.target} and not there any more"
 
-    def duplicated(self) -> Iterator[tuple[str, Row]]:
+    def duplicated(self) -> Iterator[Anomaly]:
         """The same record at a further offset of the target."""
-        seen = set()
+        first: dict[tuple[str, int], str] = {}
         for row in self.landed:
-            if row["record"] in seen:
-                yield self.target, row
-            seen |= {row["record"]} - {None}
+            place = f"{row['partition']}@{row['offset']}"
+            if row["record"] is not None and first.setdefault(row["record"], place) != place:
+                yield self.target, row, f"a further copy of the record at {first[row['record']]}"
 
-    def corrupted(self) -> Iterator[tuple[str, Row]]:
+    def corrupted(self) -> Iterator[Anomaly]:
         """Other bytes or another timestamp than were sent."""
         sent = {row["record"]: row["digest"] for row in self.attempts}
-        yield from (
-            (self.target, row) for row in self.landed if sent.get(row["record"], row["digest"]) != row["digest"]
-        )
+        for row in self.landed:
+            if sent.get(row["record"], row["digest"]) != row["digest"]:
+                yield self.target, row, "its bytes or its timestamp are not what was sent"
 
-    def reordered(self) -> Iterator[tuple[str, Row]]:
+    def reordered(self) -> Iterator[Anomaly]:
         """After a later record of its key, or against the order of the source's partition."""
         source = {row["record"]: row["offset"] for row in self.acked if row["cluster"] == self.source}
         seen, last, highest = set(), dict[tuple[int, str], int](), dict[int, int]()
@@ -814,21 +972,26 @@ class History:
                 continue
             seen.add((row["partition"], row["record"]))
             partition, key, offset = row["partition"], (row["partition"], row["key"]), source.get(row["record"])
-            if row["seq"] < last.get(key, -1) or (offset is not None and offset < highest.get(partition, -1)):
-                yield self.target, row
-            last[key] = max(row["seq"], last.get(key, -1))
-            highest[partition] = max(highest.get(partition, -1), -1 if offset is None else offset)
+            before, through = last.get(key, -1), highest.get(partition, -1)
+            if row["seq"] < before:
+                yield self.target, row, f"comes after {row['key']}#{before} of the same key"
+            elif offset is not None and offset < through:
+                after = f"source offset {offset} comes after source offset {through} of the same partition"
+                yield self.target, row, after
+            last[key] = max(row["seq"], before)
+            highest[partition] = max(through, -1 if offset is None else offset)
 
-    def nonmonotonic_poll(self) -> Iterator[tuple[str, Row]]:
+    def nonmonotonic_poll(self) -> Iterator[Anomaly]:
         """Within one assignment, an offset at or below one that was given before."""
         last: dict[tuple[Any, ...], int] = {}
         for row in self.polls:
             place = tuple(row[name] for name in ("session", "assignment", "cluster", "partition"))
-            if row["offset"] <= last.get(place, -1):
-                yield row["cluster"], row
-            last[place] = max(row["offset"], last.get(place, -1))
+            before = last.get(place, -1)
+            if row["offset"] <= before:
+                yield row["cluster"], row, f"polled by {row['session']} after offset {before}"
+            last[place] = max(row["offset"], before)
 
-    def skipped_by_group(self) -> Iterator[tuple[str, Row]]:
+    def skipped_by_group(self) -> Iterator[Anomaly]:
         """The group stands past a record of the target that it never read on either side."""
         stands: dict[int, int] = {}
         for row, after in [*((row, 1) for row in self.polls), *((row, 0) for row in self.positions)]:
@@ -838,13 +1001,16 @@ class History:
             raise Broken(f"the group has no position on {self.target}: it never read there")
         read = {row["record"] for row in self.polls}
         for row in self.landed:
-            if row["record"] and row["record"] not in read and row["offset"] < stands.get(row["partition"], 0):
-                yield self.target, row
+            place = stands.get(row["partition"], 0)
+            if row["record"] and row["record"] not in read and row["offset"] < place:
+                yield self.target, row, f"never read, and the group stands at {place}"
 
-    def foreign(self) -> Iterator[tuple[str, Row]]:
+    def foreign(self) -> Iterator[Anomaly]:
         """On the target, and sent by nobody."""
         sent = {row["record"] for row in self.attempts}
-        yield from ((self.target, row) for row in self.landed if row["record"] is None or row["record"] not in sent)
+        for row in self.landed:
+            if row["record"] is None or row["record"] not in sent:
+                yield self.target, row, "no producer of this drill sent it"
 
     def measure(self) -> Row:
         """RPO and RTO as the clients saw them. Times are seconds of one monotonic clock."""
@@ -867,7 +1033,7 @@ class History:
         }
 
 
-Finder = Callable[[History], Iterator[tuple[str, Row]]]
+Finder = Callable[[History], Iterator[Anomaly]]
 CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "lost": (History.lost, {"attempts", "landed"}, {"landed"}),
     "duplicated": (History.duplicated, {"landed"}, set()),
@@ -880,8 +1046,411 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
 """By check: the finder, the parts of the history it needs, and those whose absence would forge anomalies."""
 
 
+# -- 5: a drill: its result follows from its files, and evidence.json from both --------------------------------------
+
+
+class Drill:
+    """What was kept of a drill: its experiment, who ran it, its result, and what its clients recorded.
+
+    Everything but the outcomes, reasons and times of its steps and of its steady state is computed anew.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        experiment = _json(folder, "experiment.json")
+        self.experiment, self.lines = experiment["experiment"], experiment["lines"]
+        self.origin, self.result = _json(folder, "origin.json"), _json(folder, "result.json")
+        self.steps, self.steady = self.result["steps"], self.result["steady_state"]
+        self.history = History(folder)
+        self.interrupted = self.history.meta["interrupted"]
+        self.checks = [self.history.judge(name) for name in self.experiment["checks"]]
+        self.measured = self.history.measure()
+        limits = self.experiment["objectives"]
+        self.objectives = [
+            _objective(name, limits[name], self.measured) for name in OBJECTIVES if limits[name] is not None
+        ]
+        files = sorted((folder / "journal").glob("*.jsonl"))
+        self.journals = {file.stem: _lines(folder, journal_of(file.stem)) for file in files}
+
+    def verdict(self) -> tuple[str, int, list[str]]:
+        """Verdict, exit code and reasons: what refutes outweighs what wasn't seen, that a missed objective."""
+        named = [(step, f"{step['step']} (line {step['line']})") for step in self.steps]
+        refuted = [f"{name} failed: {step['reason']}" for step, name in named if _refutes(step)]
+        refuted += [f"{c['check']}: {_anomalies(c['anomalies'])}" for c in self.checks if c["outcome"] == "failed"]
+        unseen = [] if self.interrupted is None else [self.interrupted]
+        if self.steady["reached"] is False:
+            unseen.append(f"the steady state was not reached: {self.steady['reason']}")
+        unseen += [f"{name}: {step['reason']}" for step, name in named if _hides(step)]
+        unseen += [f"{c['check']} couldn't be checked: {c['reason']}" for c in self.checks if c["outcome"] == "unknown"]
+        unseen += [f"{o['name']} couldn't be measured" for o in self.objectives if o["outcome"] == "unknown"]
+        missed = [
+            f"{o['name']} is {_number(o['measured'])}, the objective is {_number(o['objective'])}"
+            for o in self.objectives
+            if o["outcome"] == "missed"
+        ]
+        left = [
+            f"rollback {name} failed: {step['reason']}"
+            for step, name in named
+            if step["section"] == "rollbacks" and step["outcome"] in ("failed", "unknown")
+        ]
+        if refuted:
+            return "failed", 1, [*refuted, *missed, *unseen, *left]
+        if unseen:
+            return "unknown", 8, [*unseen, *missed, *left]
+        return ("failed", 6, [*missed, *left]) if missed else ("passed", 0, left)
+
+    def problems(self) -> Iterator[str]:
+        """Where result.json isn't what follows from the experiment, the raw histories and the journals."""
+        verdict, code, reasons = self.verdict()
+        ours = {
+            "title": self.experiment["title"],
+            "hypothesis": self.experiment["hypothesis"].strip(),
+            "verdict": verdict,
+            "exit_code": code,
+            "reasons": reasons,
+            "checks": self.checks,
+            "objectives": [{name: o[name] for name in o if name != "reason"} for o in self.objectives],
+            "measured": self.measured,
+        }
+        for name, value in ours.items():
+            yield from differences(f"{name} of result.json", self.result.get(name), value, "the raw histories give")
+        yield from self.step_problems()
+        yield from self.time_problems()
+        yield from self.run_problems()
+
+    def step_problems(self) -> Iterator[str]:
+        """The steps are those of the experiment, in its order; after one that didn't succeed the others are skipped."""
+        method = [step for step in self.steps if step["section"] != "rollbacks"]
+        rollbacks = [step for step in self.steps if step["section"] == "rollbacks"]
+        if [*method, *rollbacks] != self.steps:
+            yield "result.json has a rollback before a step of the method"
+        for part, played in (("method", method), ("rollbacks", rollbacks)):
+            both = zip(self.experiment[part], self.lines[part], strict=True)
+            planned = [(describe(step), line) for step, line in both]
+            said = [(step["step"], step["line"]) for step in played]
+            if said != planned[: len(said)] or (len(said) < len(planned) and self.interrupted is None):
+                yield f"The steps of result.json are {_short(said)}, and the experiment has {_short(planned)} ({part})"
+        disturbs = (number for number, step in enumerate(self.experiment["method"]) if step["do"] in DISTURBANCES)
+        disturbance, stopped = next(disturbs, math.inf), False
+        for number, step in enumerate(method):
+            stopped = stopped or (number >= disturbance and self.steady["reached"] is not True)
+            skipped = step["outcome"] == "skipped"
+            if skipped != stopped:
+                what = "is skipped, and all before it succeeded"
+                what = what if skipped else "was played after one that did not succeed"
+                yield f"Step {step['step']} (line {step['line']}) of result.json {what}"
+            if (step["section"] == "setup") != (number < disturbance and not skipped):
+                yield f"Step {step['step']} (line {step['line']}) of result.json is in another section"
+            stopped = stopped or step["outcome"] != "ok"
+
+    def time_problems(self) -> Iterator[str]:
+        """Steps follow each other, the disaster is the first fault's, and nothing was recorded outside of the drill."""
+        before, began, ends = 0.0, self.origin["began"], self.result["seconds"] + CLOCKS
+        disaster: tuple[float, float] | None = None
+        for step in self.steps:
+            after, name = step["started_after_seconds"], f"{step['step']} (line {step['line']})"
+            if (after is None) != (step["outcome"] == "skipped"):
+                yield f"Step {name} of result.json was skipped and has a time, or was played and has none"
+            elif after is not None:
+                if after < before - CLOCKS or after + step["seconds"] > ends:
+                    yield f"Step {name} of result.json overlaps another one, or the end of the drill"
+                before = after + step["seconds"]
+                if disaster is None and _is_disaster(step["step"]):
+                    disaster = (began + after - CLOCKS, began + before + CLOCKS)
+        at = self.history.meta["disaster_at"]
+        fits = at is None if disaster is None else at is not None and disaster[0] <= at <= disaster[1]
+        if not fits and (self.interrupted is None or at is not None):
+            yield f"history/history.json has a disaster at {at}, which is not when the first fault of result.json was"
+        moved = self._moved()
+        if moved is not None and moved != self.history.meta["moved"]:
+            yield f"history/history.json says moved: {_short(not moved)}, and the steps of result.json {_short(moved)}"
+        for part, times in self.history.times().items():
+            outside = [at for at in times if not began - CLOCKS <= at <= began + ends]
+            if outside:
+                yield f"history/{part}.jsonl has a time outside of the drill: {outside[0]}"
+
+    def _moved(self) -> bool | None:
+        """Whether clients were moved after a failover that succeeded; None: a step of it didn't end well."""
+        over, moved = False, False
+        for step in self.steps:
+            if step["step"] == "failover to dr":
+                over = step["outcome"] == "ok"
+            elif step["step"] == "move clients to dr" and step["outcome"] != "skipped":
+                if step["outcome"] != "ok":
+                    return None
+                moved = over
+        return moved
+
+    def run_problems(self) -> Iterator[str]:
+        """The journals are of the runs that are listed, on the drill's clusters; the failover's document is its own."""
+        missing = self.origin["journals_missing"]
+        kinds = {*PATHS} - {"rehearsal"}
+        listed = {row["run"] for row in _lines(self.folder, "runs.jsonl") if row["kind"] in kinds}
+        if missing is None and listed != self.journals.keys():
+            names = ", ".join(sorted(listed ^ self.journals.keys()))
+            yield f"The journals of the drill are not those of the runs that runs.jsonl lists: {names}"
+        ids = {each["alias"]: each["cluster_id"] for each in self.origin["clusters"] or ()}
+        for run, entries in self.journals.items():
+            _, first = next(events(entries), (None, None))
+            plan = first.get("plan", {}) if isinstance(first, dict) else {}
+            for view in (plan.get(role) for role in ("source", "live", "target")):
+                if view and view["cluster_id"] not in (None, ids.get(view["alias"])):
+                    yield f"origin.json has another cluster {view['alias']} than the journal of {run}"
+        told = self.result["failover"] or {}
+        inner = told.get("run")
+        if inner is None or missing is not None:
+            return
+        if inner not in self.journals:
+            yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
+            return
+        yield from document_problems("the failover of result.json", told, self.journals[inner])
+        moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
+        if moves[-1:] == ["ok"] and run_judgement(self.journals[inner])["state"] != "closed":
+            yield f"Step failover to dr of result.json is ok, and the journal of {inner} does not reach its end"
+
+    def document(self, run: str, drills: list[Row]) -> Row:
+        """All of evidence.json that follows from these files and the chain of drills (its payloads), by its names."""
+        result, origin = self.result, self.origin
+        verdict, _, reasons = self.verdict()
+        faults = [step for step in self.steps if step["section"] == "method" and step["step"].split(" ")[0] in FAULTS]
+        return {
+            "title": result["title"],
+            "state": "ended",
+            "verdict": verdict,
+            "reasons": reasons,
+            **{name: result[name] for name in ("started_at", "ended_at", "seconds")},
+            "what": {
+                "link": DRILL_LINK,
+                **dict.fromkeys(("mode", "plan", "plan_digest")),
+                "experiment": "experiment.yaml",
+                "hypothesis": result["hypothesis"],
+                "result": "result.json",
+                "stages": [],
+            },
+            "drkit.version": origin["drkit"],
+            "configuration": {
+                "digest": origin["configuration_digest"],
+                "links": [DRILL_LINK],
+                "objectives": {each["name"]: each["objective"] for each in self.objectives},
+            },
+            "clusters": origin["clusters"],
+            "who.operator": origin["operator"],
+            "who.taken_over_by": [],
+            "assumptions": list(self._assumptions()),
+            "timeline": {
+                "events": [_event(step, result["started_at"], fault=step in faults) for step in self.steps],
+                "faults": [
+                    {"what": step["step"], "seconds": step["started_after_seconds"], "outcome": step["outcome"]}
+                    for step in faults
+                ],
+                "series": self.series(),
+            },
+            "steps": [_played(step) for step in self.steps],
+            "measured": self.measured,
+            "objectives": self.objectives,
+            "checks": self.checks,
+            "groups": None,
+            "deviations": list(self._deviations()),
+            "journals": [self._journal(name) for name in self.journals],
+            "journals_missing": origin["journals_missing"],
+            "trend": trend_of(run, drills),
+        }
+
+    def _assumptions(self) -> Iterator[str]:
+        lab = self.origin["lab"]
+        if lab is not None:
+            nodes = ", ".join(lab["nodes"])
+            yield f"Played on a lab of one machine ({lab['machine']}): {nodes}; its network is loopback"
+        yield "Producer, consumer and bystander are plain confluent-kafka clients, with the workload of the file"
+        yield "All times are of one machine's monotonic clock; the recovery time counts from the first fault on primary"
+        if self.steady["reached"] is not True:
+            yield f"The steady state was not seen before the disturbance: {self.steady['reason']}"
+
+    def _deviations(self) -> Iterator[str]:
+        for step in self.steps:
+            if step["outcome"] != "ok":
+                yield f"{step['step']} (line {step['line']}) ended {step['outcome']}: {step['reason']}"
+        if self.steady["reached"] is False:
+            yield f"the steady state was not reached: {self.steady['reason']}"
+
+    def _journal(self, run: str) -> Row:
+        entries = self.journals[run]
+        problem = chain_problem(run, entries)
+        places = _json(self.folder, "anchors.json")["places"]
+        heads = [each["seq"] for place in places for each in place["anchors"] or () if each["run"] == run]
+        return {
+            "run": run,
+            "file": journal_of(run),
+            "entries": len(entries),
+            "head": entries[-1]["hash"] if entries else None,
+            "chain": "holds" if problem is None else "broken",
+            "verdict": problem or "every hash fits",
+            "anchored_through": max(heads, default=None),
+        }
+
+    def series(self) -> list[Row]:
+        """Acknowledged and read records each second, the group's lag, the mirror's lag. `points`: None for none."""
+        history, began, found = self.history, self.origin["began"], list[Row]()
+        for cluster in (history.source, history.target):
+            acks = [row["acked_at"] - began for row in history.acked if row["cluster"] == cluster]
+            reads = [row["at"] - began for row in history.polls if row["cluster"] == cluster]
+            found.append(_rate(f"acknowledged by {cluster}", acks))
+            found.append(_rate(f"read on {cluster}", reads))
+            if cluster == history.source:
+                found.append(_backlog(f"the group's lag on {cluster}", acks, reads))
+        began_at = datetime.fromisoformat(self.result["started_at"])
+        lag = [
+            [round((datetime.fromisoformat(row["at"]) - began_at).total_seconds(), 1), row["lag_records"]]
+            for row in history.lag
+        ]
+        found.append({"name": MIRROR_LAG, "unit": "records", "points": _thinned(lag)})
+        return found
+
+
+def drill_document(folder: Path, run: str, drills: list[Row]) -> Row:
+    """What evidence.json of a drill must say (`Drill.document`), where its result follows from its files."""
+    drill = Drill(folder)
+    problems = list(drill.problems())
+    if drill.result["run"] != run:
+        problems.append(f"result.json is of {_short(drill.result['run'])}, and not of {run}")
+    if problems:
+        raise Broken(*problems)
+    return drill.document(run, drills)
+
+
+def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
+    """A step of an experiment in a few words."""
+    what: str = step["do"]
+    match what:
+        case "kill" | "pause" | "resume" | "restart":
+            return f"{what} {step['node']}"
+        case "failover":
+            return f"failover to {step['to']}"
+        case "move_clients":
+            return f"move clients to {step['to']}"
+        case "stop_clients":
+            return "stop clients" if step["who"] == "both" else f"stop {step['who']}"
+        case "wait":
+            return f"wait until {step['until']['condition']}"
+        case "load":
+            return f"load {step['dataset']}"
+    return what
+
+
+def _is_disaster(step: str) -> bool:
+    """Whether RPO and RTO count from this step where it is the first such one."""
+    what, _, of = step.partition(" ")
+    return what == "failover" or (what in {"kill", "pause", "restart"} and of.partition("-")[0] == "primary")
+
+
+def _refutes(step: Row) -> bool:
+    return bool(step["section"] == "method" and step["outcome"] == "failed")
+
+
+def _hides(step: Row) -> bool:
+    untested = step["section"] == "setup" and step["outcome"] == "failed"
+    return bool(untested or (step["section"] != "rollbacks" and step["outcome"] == "unknown"))
+
+
+def _event(step: Row, started_at: str, *, fault: bool) -> Row:
+    after = step["started_after_seconds"]
+    at = None if after is None else _iso(datetime.fromisoformat(started_at) + timedelta(seconds=after))
+    return {
+        "at": at,
+        "seconds": after,
+        "what": step["step"],
+        "fault": fault,
+        "outcome": step["outcome"],
+        "detail": step["reason"],
+    }
+
+
+def _played(step: Row) -> Row:
+    after = step["started_after_seconds"]
+    return {
+        "name": step["step"],
+        **{name: step[name] for name in ("section", "outcome", "reason", "seconds")},
+        "ended_after_seconds": None if after is None else round(after + step["seconds"], 3),
+        "attempts": 0 if step["outcome"] == "skipped" else 1,
+    }
+
+
+def _rate(name: str, times: list[float]) -> Row:
+    counted = Counter(int(each) for each in times)
+    seconds = range(min(counted), max(counted) + 1) if counted else range(0)
+    return {"name": name, "unit": "records/s", "points": _thinned([[second, counted[second]] for second in seconds])}
+
+
+def _backlog(name: str, written: list[float], read: list[float]) -> Row:
+    changes = Counter(int(each) for each in written)
+    changes.subtract(int(each) for each in read)
+    level, points = 0, list[list[float]]()
+    for second in sorted(changes):
+        level += changes[second]
+        points.append([second, max(0, level)])
+    return {"name": name, "unit": "records", "points": _thinned(points)}
+
+
+def _thinned(points: list[list[float]]) -> list[list[float]] | None:
+    """At most so many points as a chart shows; the last one stays. None: there are none."""
+    thinned = points[:: max(1, -(-len(points) // 600))]
+    if not points:
+        return None
+    return thinned if thinned[-1] == points[-1] else [*thinned, points[-1]]
+
+
+def _anomalies(count: int | None) -> str:
+    return "1 anomaly" if count == 1 else f"{count} anomalies"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+LIKE_BEFORE, ENOUGH, TREND_SHOWN = 1.25, 2, 50
+"""A time up to so many times the worst of the earlier drills that passed is no regression (machines differ); so many of
+them are needed to say that one is out of line; so many drills are shown."""
+
+
+def trend_of(run: str, drills: list[Row]) -> Row | None:
+    """Drills of the title of `run` in the chain, up to it, each with its regressions; None: it is the first one.
+
+    A regression is a verdict that isn't passed after one that was, RPO records beyond all earlier drills that passed,
+    or a recovery time beyond theirs by more than a quarter.
+    """
+    number = next((number for number, each in enumerate(drills) if each["run"] == run), None)
+    if number is None:
+        raise Broken(f"Drill {run} is not in the chain of drills")
+    title, last = drills[number]["title"], dict[str, Any]()
+    rows, passed = list[Row](), list[Row]()
+    for each in drills[: number + 1]:
+        if each["title"] != title:
+            continue
+        row = {name: each[name] for name in ("run", "started_at", "verdict")} | each["measured"]
+        rows.append(row | {"regressions": list(_regressions(row, last, passed))})
+        last = row
+        passed += [row] if row["verdict"] == "passed" else []
+    if len(rows) == 1:
+        return None
+    return {"experiment": title, "drills": rows[-TREND_SHOWN:], "left_out": max(0, len(rows) - TREND_SHOWN)}
+
+
+def _regressions(drill: Row, last: Row, passed: list[Row]) -> Iterator[str]:
+    if last.get("verdict") == "passed" and drill["verdict"] != "passed":
+        yield f"the verdict is {drill['verdict']}, and {last['run']} passed"
+    if len(passed) < ENOUGH:
+        return
+    lost, took = drill["rpo_records"], drill["rto_seconds"]
+    records = [each["rpo_records"] for each in passed if each["rpo_records"] is not None]
+    if records and lost is not None and lost > max(records):
+        yield f"{lost:,} record{'' if lost == 1 else 's'} lost, at most {max(records):,} in earlier drills that passed"
+    times = [each["rto_seconds"] for each in passed if each["rto_seconds"] is not None]
+    if times and took is not None and took > LIKE_BEFORE * max(times):
+        yield f"recovery took {took:.1f} s, at most {max(times):.1f} s in earlier drills that passed"
+
+
 def _step(name: str) -> Row:
-    unended = {"outcome": "unknown", "reason": "no outcome is recorded", "seconds": None, "ended_after_seconds": None}
+    unended = {"outcome": "unknown", "reason": NOT_ENDED, "seconds": None, "ended_after_seconds": None}
     return {"name": name, **unended, "attempts": 0}
 
 
@@ -891,11 +1460,18 @@ def seconds_between(start: str, end: str) -> float:
 
 
 def _json(folder: Path, name: str) -> Any:
-    return _load(_inside(folder, name).read_text(encoding="utf-8"))
+    return next(_read(folder, name, lambda text: [text]))
 
 
 def _lines(folder: Path, name: str) -> list[Any]:
-    return [_load(line) for line in _inside(folder, name).read_text(encoding="utf-8").split("\n") if line]
+    return list(_read(folder, name, lambda text: [line for line in text.split("\n") if line]))
+
+
+def _read(folder: Path, name: str, parts: Callable[[str], list[str]]) -> Iterator[Any]:
+    try:
+        yield from map(_load, parts(_inside(folder, name).read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise Broken(f"{name} can't be read: {error}") from None
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -925,7 +1501,13 @@ def _finite(text: str) -> float:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return bool(json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
+    """Whether two JSON values are the same; 5 and 5.0 are one number, 1 and true are not."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (one, other))
+    return bool(one == other and (numbers or type(one) is type(other)))
 
 
 def _short(value: Any) -> str:

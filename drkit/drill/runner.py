@@ -29,7 +29,7 @@ from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResul
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
 from drkit.drill.results.origin import add_lab, write_origin
-from drkit.drill.results.recording import write_history
+from drkit.drill.results.recording import write_experiment, write_history
 from drkit.drill.steps import Played, describe, play
 from drkit.drill.workload.reading import NotRead, read_all
 from drkit.lab import Lab
@@ -88,6 +88,7 @@ def run_drill(
     run = new_run(at)
     course = _Course(file, run, at, drills.begin(run, file.path), say)
     course.told(f"{file.experiment.title} ({run})")
+    write_experiment(course.folder, file)
     write_origin(course.folder, run, witness=witness, began=course.began)
     env: DrillEnvironment | None = None
     with _sigterm_interrupts():

@@ -17,8 +17,6 @@ from drkit.evidence.signing import Signer, envelope_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, Refused
 
-FORMAT = "drkit-evidence/1"
-REPORT = "report.html"
 _SUBFOLDERS = ("journal", "history")
 
 
@@ -66,12 +64,12 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> Written:
 
 def _files(gathered: Gathered, exported_at: str, signer: Signer) -> dict[str, bytes]:
     """Every file of the bundle by name, the envelope last."""
-    document = {"format": FORMAT, "exported_at": exported_at, **gathered.document}
+    document = {"format": verifier.FORMAT, "exported_at": exported_at, **gathered.document}
     evidence = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
     page = render_report(document, sha256(evidence).hexdigest()).encode()
     files = {
         verifier.EVIDENCE: evidence,
-        REPORT: page,
+        verifier.REPORT: page,
         **gathered.files,
         verifier.PUBLIC_KEY: signer.public_pem,
     }
@@ -101,7 +99,7 @@ def _own_bundle(folder: Path, run: str) -> str | None:
         return None
     try:
         document: Mapping[str, Any] = json.loads((folder / verifier.EVIDENCE).read_text(encoding="utf-8"))
-        mine = document["format"] == FORMAT and document["run"] == run
+        mine = document["format"] == verifier.FORMAT and document["run"] == run
         exported_at, signed = str(document["exported_at"]), verifier.ENVELOPE in there
     except (OSError, ValueError, KeyError, TypeError):
         mine, exported_at, signed = False, "", False

@@ -318,7 +318,8 @@ def _or_why(document: Document, value: object, pointer: str) -> str:
 
 
 def _witness(one: Document) -> str:
-    return ", ".join(f"{key} {value}" for key, value in one.items() if value is not None)
+    place = ", ".join(f"{key} {value}" for key, value in one.items() if value is not None and key != "text")
+    return f"{place}: {one['text']}" if "text" in one else place
 
 
 def _tone(word: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from drkit import __version__
 from drkit.config import Config
 from drkit.evidence import verifier
-from drkit.evidence.statements import Statements, findings_of, open_points, runbook_of
+from drkit.evidence.statements import Statements, findings_of, runbook_of
 from drkit.evidence.unknown_values import Unknown, known, with_reasons
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.journal.files import JournalFiles, entry_document, journal_files
@@ -119,7 +119,7 @@ def gather_run(config: Config, store: Store, run: str, said: Statements) -> Gath
         "checks": judged["checks"],
         "groups": _groups(record, plan),
         "deviations": deviations,
-        "findings": findings_of(open_points(judged, deviations), said.findings, ()),
+        "findings": findings_of(verifier.open_points(judged, deviations), said.findings, ()),
         "journals": [_journal(kept, run, plan)],
         "drills": Unknown("a run is no drill"),
         "trend": Unknown("trends are of drills"),

@@ -6,7 +6,7 @@ import getpass
 import platform
 import subprocess
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drkit.evidence.unknown_values import Unknown, known
 from drkit.model.errors import ConfigError
-from drkit.model.wording import counted
 
 _GIT_SECONDS = 10.0
 NOT_NAMED = "nobody was named: --findings FILE at the export"
@@ -66,20 +65,6 @@ def read_findings(file: Path | None) -> tuple[StatedFinding, ...]:
         raise ConfigError(
             f"--findings: {file}: {error}", remedy='Write [[finding]] with id, owner, due = 2026-12-01, retest = "RUN"'
         ) from None
-
-
-def open_points(judged: Mapping[str, Any], deviations: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Findings as the judgement gives them: what isn't passed, isn't met, or went otherwise than planned."""
-    for each in judged["checks"]:
-        if each["outcome"] != "passed":
-            why = each["reason"] or f"{counted(each['anomalies'] or 0, 'anomaly', 'anomalies')}, see its witnesses"
-            yield f"check:{each['check']}", f"{each['check']} is {each['outcome']}: {why}"
-    for each in judged["objectives"]:
-        if each["outcome"] != "met":
-            word = each["reason"] or f"it is {each['measured']}, the objective {each['objective']}"
-            yield f"objective:{each['name']}", f"{each['name']} is {each['outcome']}: {word}"
-    for number, deviation in enumerate(deviations, 1):
-        yield f"deviation:{number}", deviation
 
 
 def findings_of(

@@ -10,7 +10,7 @@ from typing import Any
 from drkit import __version__
 from drkit.config import Config, load_config
 from drkit.config.effective import configuration_digest
-from drkit.failover.run.journal.files import journal_files
+from drkit.failover.run.journal.files import ANCHORS, RUNS, journal_files
 from drkit.failover.run.journal.run_record import KINDS
 from drkit.failover.run.lease import Owner
 from drkit.lab import Lab
@@ -21,8 +21,13 @@ ORIGIN = "origin.json"
 
 
 def write_origin(folder: Path, run: str, *, witness: str | None, began: float) -> None:
-    """Write what is known before anything runs. `began`: CLOCK_MONOTONIC seconds at the drill's start."""
+    """Write what is known before anything runs: nothing of runs inside the drill, either.
+
+    `began`: CLOCK_MONOTONIC seconds at the drill's start.
+    """
     _write(folder, first_origin(run, witness=witness, began=began))
+    (folder / ANCHORS).write_text(json.dumps({"store": None, "places": []}, indent=1) + "\n", encoding="utf-8")
+    (folder / RUNS).write_bytes(b"")
 
 
 def first_origin(run: str, *, witness: str | None, began: float) -> dict[str, Any]:

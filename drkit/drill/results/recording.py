@@ -1,13 +1,14 @@
 """Records a drill for evidence: its raw history, the journals of its runs, and its entry in the chain of drills.
 
+RUN/experiment.json         the experiment as it was played, with the objectives of the configuration; lines of steps
 RUN/history/*.jsonl         one row a line, in the columns that history.json names
 RUN/history/history.json    both clusters, the moments that matter, what is incomplete
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of runs inside the drill: its lab's store goes away with the lab
 chain.jsonl                 beside all drills: one entry a drill, in the form of a run's journal (docs/journal.md)
 
-A drill that is taken out of the folder is still in the chain, with its verdict; an entry that is taken out of the
-chain breaks it; its end is anchored in the operator's file of anchors.
+The entry has the digest of every file above. A drill that is taken out of the folder is still in the chain, with its
+verdict; an entry that is taken out of the chain breaks it; its end is anchored in the operator's file of anchors.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import datetime
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
+from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.judge.history import Attempt, ConfirmedPosition, History, Landed, Poll
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
@@ -33,14 +35,33 @@ from drkit.model.runs.journal import Anchor, JournalEntry
 CHAIN = "chain.jsonl"
 CHAIN_NAME = "drills"
 """What the chain of drills is called where a journal names its run."""
-PARTS = ("attempts", "polls", "positions", "landed")
-CHAINED_FILES = ("result.json", "experiment.yaml", "history/history.json", *(f"history/{part}.jsonl" for part in PARTS))
+PARTS = ("attempts", "polls", "positions", "landed", "lag")
+CHAINED_FILES = (
+    *("result.json", "experiment.yaml", "experiment.json", "origin.json", "anchors.json", "runs.jsonl"),
+    *("history/history.json", *(f"history/{part}.jsonl" for part in PARTS)),
+)
+"""What every drill leaves; its entry in the chain has the digests of these, and of the journals of the runs in it."""
+MIRROR_LOG = "mirror.log"
+
+
+def write_experiment(folder: Path, file: ExperimentFile) -> None:
+    """Write the experiment as it is played: a verifier reads no YAML, and knows of no configuration."""
+    experiment = file.experiment
+    lines = {
+        "method": [file.line("method", number) for number in range(len(experiment.method))],
+        "rollbacks": [file.line("rollbacks", number) for number in range(len(experiment.rollbacks))],
+    }
+    about = {"experiment": experiment.model_dump(mode="json"), "lines": lines}
+    (folder / "experiment.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def write_history(
     folder: Path, history: History, *, disaster_at: float | None, moved: bool, interrupted: str | None
 ) -> None:
-    """Write what the clients recorded; `disaster_at` is in seconds of CLOCK_MONOTONIC, as all times in it."""
+    """Write what the clients recorded, and the lag that the mirror reported.
+
+    `disaster_at` is in seconds of CLOCK_MONOTONIC, as all times but those of the mirror's reports.
+    """
     target = folder / "history"
     target.mkdir(mode=0o700, exist_ok=True)
     parts: dict[str, tuple[type, Iterable[Any]]] = {
@@ -51,6 +72,7 @@ def write_history(
     }
     for part, (_, rows) in parts.items():
         (target / f"{part}.jsonl").write_bytes(json_lines(map(_row, rows)))
+    (target / "lag.jsonl").write_bytes(json_lines(_mirror_lag(folder / MIRROR_LOG)))
     about = {
         "source": history.source,
         "target": history.target,
@@ -58,9 +80,24 @@ def write_history(
         "moved": moved,
         "interrupted": interrupted,
         "incomplete": {str(part): why for part, why in history.incomplete.items()},
-        "columns": {part: _columns(kind) for part, (kind, _) in parts.items()},
+        "columns": {part: _columns(kind) for part, (kind, _) in parts.items()} | {"lag": ["at", "lag_records"]},
     }
     (target / "history.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _mirror_lag(log: Path) -> Iterator[list[Any]]:
+    """When the mirror reported its lag, and how many records it was; nothing where there is no log."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            said = json.loads(line) if line.startswith("{") else {}
+            if said.get("type") == "progress" and said.get("lag_records") is not None:
+                yield [iso(datetime.fromisoformat(said["at"])), int(said["lag_records"])]
+        except (ValueError, KeyError, TypeError):  # a line that a kill cut short
+            continue
 
 
 def _columns(kind: type) -> list[str]:
@@ -86,12 +123,14 @@ def add_to_chain(drills: Path, result: DrillResult) -> None:
         DrkitError: the chain can't be read or written.
     """
     folder = drills / result.run
-    digests = {name: _digest(folder / name) for name in CHAINED_FILES if (folder / name).is_file()}
+    names = [*CHAINED_FILES, *sorted(f"journal/{path.name}" for path in (folder / "journal").glob("*"))]
+    digests = {name: _digest(folder / name) for name in names if (folder / name).is_file()}
     body = {
         "run": result.run,
         "title": result.title,
         "verdict": result.verdict,
         "started_at": iso(result.started_at),
+        "measured": {"rpo_records": result.measured.rpo_records, "rto_seconds": result.measured.rto_seconds},
         "files": digests,
     }
     try:

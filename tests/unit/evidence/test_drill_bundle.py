@@ -2,23 +2,14 @@
 
 import json
 import shutil
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config.schema.config import EvidenceConfig
-from drkit.drill.experiment.experiment import Objectives
-from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
-from drkit.drill.judge.measure import measure
-from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
-from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import Drills
-from drkit.drill.results.origin import ORIGIN, first_origin
-from drkit.drill.results.recording import CHAIN, read_chain, write_history
+from drkit.drill.results.recording import CHAIN, read_chain
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
@@ -26,78 +17,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import StatedFinding, Statements
 from drkit.model.errors import ConfigError, Refused
 from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-
-BEGAN = 1000.0
-AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
-
-
-def a_history(lose=0):
-    """20 records, one a second; the disaster at 15 s; all are on dr but for `lose` in the middle of the partition."""
-    ids = [RecordId("k", number) for number in range(20)]
-    attempts = tuple(
-        Attempt(record, "primary", 0, BEGAN + n, 7, AttemptOutcome.ACKED, n, BEGAN + n + 0.1)
-        for n, record in enumerate(ids)
-    )
-    kept = [record for n, record in enumerate(ids) if not 5 <= n < 5 + lose]
-    landed = tuple(Landed(0, offset, record, 7) for offset, record in enumerate(kept))
-    polls = tuple(Poll("consumer-1", 1, "primary", 0, n, record, BEGAN + n + 1) for n, record in enumerate(ids[:12]))
-    polls += tuple(
-        Poll("consumer-2", 1, "dr", 0, offset, record, BEGAN + 20) for offset, record in enumerate(kept) if offset >= 8
-    )
-    return History("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
-
-
-def keep(drills, run, history, *, rto=60.0, number=0):
-    """A drill as the runner leaves it."""
-    file = drills.path.parent / "x.yaml"
-    file.write_text("title: The primary is lost\n")
-    folder = drills.begin(run, file)
-    origin = first_origin(run, witness=None, began=BEGAN) | {
-        "clusters": [{"alias": "primary", "cluster_id": "P"}, {"alias": "dr", "cluster_id": "D"}],
-        "configuration_digest": "c" * 64,
-        "lab": {"nodes": ["primary-1", "dr-1"], "machine": "here"},
-        "journals_missing": None,
-    }
-    (folder / ORIGIN).write_text(json.dumps(origin))
-    measured = measure(history, disaster_at=BEGAN + 15, moved=True)
-    checks = [check_result(name, judge(name, history)) for name in ("lost", "duplicated", "skipped_by_group")]
-    objectives = objective_results(Objectives(rpo_records=5, rto_seconds=rto), measured)
-    steady = SteadyStateResult(reached=True, reason=None, seconds=1.0)
-    steps = [
-        StepResult(
-            section="method",
-            step=name,
-            line=12,
-            outcome="ok",
-            reason=None,
-            seconds=1.5,
-            started_after_seconds=after,
-        )
-        for name, after in (("kill primary", 15.0), ("failover to dr", 17.0))
-    ]
-    judged, code, reasons = verdict(steady_state=steady, steps=steps, checks=checks, objectives=objectives)
-    result = DrillResult(
-        run=run,
-        title="The primary is lost",
-        hypothesis="Nothing acknowledged is lost but the tail",
-        file="x.yaml",
-        verdict=judged,
-        exit_code=code,
-        reasons=reasons,
-        started_at=AT + timedelta(days=number),
-        ended_at=AT + timedelta(days=number, seconds=30),
-        seconds=30.0,
-        steady_state=steady,
-        steps=steps,
-        checks=checks,
-        objectives=objectives,
-        measured=Measurements(**asdict(measured)),
-        failover=None,
-        folder=str(folder),
-    )
-    write_history(folder, history, disaster_at=BEGAN + 15, moved=True, interrupted=None)
-    drills.keep(result)
-    return run
+from tests.support.kept_drills import a_history, keep, name
 
 
 @pytest.fixture
@@ -111,10 +31,6 @@ def drills(tmp_path, monkeypatch):
 def signer(tmp_path):
     make_key(tmp_path / "signer")
     return open_signer(EvidenceConfig(key=tmp_path / "signer"))[0]
-
-
-def name(number):
-    return f"drill-20261120T04030{number}Z-00000{number}"
 
 
 def test_a_drill_that_passed_is_verified_and_any_change_is_refused(drills, signer, tmp_path):
@@ -149,7 +65,13 @@ def test_a_failed_drill_shows_its_witnesses_and_can_not_be_made_a_passed_one(dri
     document = document_of(out)
     lost = next(check for check in document["checks"] if check["check"] == "lost")
     assert (document["verdict"], lost["outcome"], lost["anomalies"]) == ("failed", "failed", 2)
-    assert lost["witnesses"][0] == {"cluster": "primary", "partition": 0, "offset": 5, "record": "k#5"}
+    assert lost["witnesses"][0] == {
+        "cluster": "primary",
+        "partition": 0,
+        "offset": 5,
+        "record": "k#5",
+        "text": "acknowledged by primary and missing on dr, which has records of that partition up to source offset 19",
+    }
     finding = next(each for each in document["findings"] if each["id"] == "check:lost")
     assert (finding["owner"], finding["due"], finding["status"]) == ("Grace", "2026-12-01", "open")
 
@@ -301,10 +223,10 @@ def test_anchors_from_elsewhere_confirm_the_chain_of_drills(drills, signer, tmp_
     def restart(folder):
         rows = chained([json.loads(line) for line in (folder / "drills.jsonl").read_text().splitlines()][1:])
         (folder / "drills.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        kept = json.loads((folder / "anchors.json").read_text()) | {"drills": rows, "other_drills": {}}
-        (folder / "anchors.json").write_text(json.dumps(kept))
+        (folder / "drill-anchors.json").write_text(json.dumps({"drills": rows, "other_drills": {}}))
         document = json.loads((folder / "evidence.json").read_text())
-        document["drills"] |= {"entries": 1, "head": rows[0]["hash"]}
+        document["drills"] |= {"entries": 1, "head": rows[0]["hash"], "anchored": 1, "anchored_through": 0}
+        document["trend"] = None
         (folder / "evidence.json").write_text(json.dumps(document))
 
     assert problems_of(out, copy, signer, restart) == []

@@ -215,6 +215,53 @@ def test_the_plan_is_the_one_of_the_journal(forged):
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda told: told.update(state="planned"), "state of result.json is said to be"),
+        (lambda told: told.update(digest="d" * 64), "digest of result.json is said to be"),
+        (lambda told: told["stages"][0].update(outcome="failed"), "stages of result.json.fence is said to be"),
+        (lambda told: told["evidence"].update(rpo_records=7), "rpo_records of result.json is said to be"),
+        (lambda told: told["evidence"].update(rto_seconds=0.5), "rto_seconds of result.json is said to be"),
+    ],
+)
+def test_a_runs_document_is_what_the_journal_says(forged, change, says):
+    (problem,) = forged(lambda folder: edit(folder, change, "result.json"))
+    assert problem.startswith(says)
+
+
+@pytest.mark.parametrize("file", ["journal/R.jsonl", "anchors.json", "runs.jsonl", "plan.json", "result.json"])
+def test_a_file_of_a_run_that_is_missing_is_named_although_it_is_signed_again(forged, file):
+    assert forged(lambda folder: (folder / file).unlink()) == [f"{file} is missing: a bundle of its kind has it"]
+
+
+@pytest.mark.parametrize("file", ["journal/S.jsonl", "origin.json", "more.txt"])
+def test_a_file_that_no_bundle_of_a_run_has_is_named_although_it_is_signed(forged, file):
+    assert forged(lambda folder: (folder / file).write_text("")) == [f"{file} is no file of a bundle of its kind"]
+
+
+def test_what_is_said_to_be_not_known_is_null(forged):
+    said = {"/measured/rpo_records": "nobody looked"}
+    (problem,) = forged(lambda folder: edit(folder, lambda document: document["unknown"].update(said)))
+    assert problem == 'evidence.json says why "/measured/rpo_records" is not known, and it is 0'
+
+
+def test_a_finding_of_a_run_is_in_the_words_of_the_judgement_and_nothing_closes_it(tmp_path, config, store, signer):
+    played(store, config, Kind.FAILOVER)  # 3 records lost, and the objective is 2
+    bundle, copy = exported(tmp_path, config, store, signer), tmp_path / "copy"
+    for change, says in (
+        ({"what": "a detail"}, "findings[0].what is said to be"),
+        ({"id": "detail"}, "findings[0].id is said to be"),
+        ({"status": "closed"}, "status of finding objective:rpo_records is said to be"),
+    ):
+
+        def edited(folder, change=change):
+            edit(folder, lambda document: document["findings"][0].update(change))
+
+        told = problems_of(bundle, copy, signer, edited)
+        assert any(each.startswith(says) for each in told), told
+
+
 def test_all_that_the_statement_says_is_what_the_document_says(bundle, signer, monkeypatch, tmp_path):
     monkeypatch.setattr(
         "tests.support.bundles.envelope_of",
@@ -276,6 +323,7 @@ def test_a_journal_written_anew_with_its_anchors_is_refused_by_those_from_elsewh
         (folder / "anchors.json").write_text(json.dumps({"store": "here", "places": [place]}))
         last = {"head": rows[-1]["hash"], "chain": "holds", "anchored_through": len(rows) - 1}
         edit(folder, lambda document: document["journals"][0].update(last))
+        edit(folder, lambda document: document["unknown"].pop("/journals/0/anchored_through"))
         edit(folder, lambda document: document.update(verifier.run_judgement(rows)))
 
     assert problems_of(bundle, copy, signer, invent) == [], "the anchors are its own, and a note says so"

@@ -1,0 +1,153 @@
+"""Drills as the runner leaves them in their archive, played on no lab: for tests of their evidence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.judge.checkers import judge
+from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
+from drkit.drill.judge.measure import measure
+from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.judge.verdict import check_result, objective_results, verdict
+from drkit.drill.results.archive import Drills
+from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
+from drkit.drill.results.recording import write_experiment, write_history
+from drkit.drill.steps import describe
+
+BEGAN = 1000.0
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+TITLE = "The primary is lost"
+EXPERIMENT = """\
+title: {title}
+hypothesis: Nothing acknowledged is lost but the tail
+steady_state:
+  conditions:
+    - {{ condition: consumed, cluster: primary, at_least: 1 }}
+method:
+  - do: workload
+  - do: kill
+    node: primary
+  - do: failover
+    accept_unfenced: true
+  - do: move_clients
+    to: dr
+checks: [lost, duplicated, skipped_by_group]
+objectives:
+  rpo_records: 5
+  rto_seconds: {rto}
+rollbacks:
+  - do: restart
+    node: primary
+"""
+TIMES = ((0.5, 1.0), (15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
+"""When each step began, and how long it took."""
+
+
+@dataclass(frozen=True)
+class InnerRun:
+    """A run inside a drill: its journal, what is anchored and listed of it, its document, its clusters."""
+
+    files: dict[str, bytes]
+    document: dict[str, Any]
+    clusters: list[dict[str, Any]]
+
+
+def a_history(lose: int = 0) -> History:
+    """20 records, one a second; the disaster at 15 s; all are on dr but for `lose` in the middle of the partition."""
+    ids = [RecordId("k", number) for number in range(20)]
+    attempts = tuple(
+        Attempt(record, "primary", 0, BEGAN + n, 7, AttemptOutcome.ACKED, n, BEGAN + n + 0.1)
+        for n, record in enumerate(ids)
+    )
+    kept = [record for n, record in enumerate(ids) if not 5 <= n < 5 + lose]
+    landed = tuple(Landed(0, offset, record, 7) for offset, record in enumerate(kept))
+    polls = tuple(Poll("consumer-1", 1, "primary", 0, n, record, BEGAN + n + 1) for n, record in enumerate(ids[:12]))
+    polls += tuple(
+        Poll("consumer-2", 1, "dr", 0, offset, record, BEGAN + 20) for offset, record in enumerate(kept) if offset >= 8
+    )
+    return History("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
+
+
+def keep(
+    drills: Drills,
+    run: str,
+    history: History,
+    *,
+    rto: float = 60.0,
+    number: int = 0,
+    title: str = TITLE,
+    inner: InnerRun | None = None,
+) -> str:
+    """A drill as the runner leaves it. `number`: the day on which it was played."""
+    path = drills.path.parent / "x.yaml"
+    path.write_text(EXPERIMENT.format(title=title, rto=rto))
+    file = load_experiment(path)
+    folder = drills.begin(run, path)
+    write_experiment(folder, file)
+    write_origin(folder, run, witness=None, began=BEGAN)
+    clusters = [{"alias": "primary", "cluster_id": "P"}, {"alias": "dr", "cluster_id": "D"}]
+    origin = first_origin(run, witness=None, began=BEGAN) | {
+        "clusters": clusters if inner is None else inner.clusters,
+        "configuration_digest": "c" * 64,
+        "lab": {"nodes": ["primary-1", "dr-1"], "machine": "here"},
+        "journals_missing": None,
+    }
+    (folder / ORIGIN).write_text(json.dumps(origin))
+    for name, content in ({} if inner is None else inner.files).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    at = AT + timedelta(days=number)
+    reports = [{"type": "progress", "at": (at + timedelta(seconds=n)).isoformat(), "lag_records": n} for n in (3, 9)]
+    (folder / "mirror.log").write_text("it says something\n" + "".join(json.dumps(row) + "\n" for row in reports))
+    measured = measure(history, disaster_at=BEGAN + 15, moved=True)
+    checks = [check_result(name, judge(name, history)) for name in file.experiment.checks]
+    objectives = objective_results(file.experiment.objectives, measured)
+    steady = SteadyStateResult(reached=True, reason="1 record read from primary", seconds=1.0)
+    steps = [
+        StepResult(
+            section="rollbacks" if part == "rollbacks" else "setup" if place == 0 else "method",
+            step=describe(step),
+            line=file.line(part, place),
+            outcome="ok",
+            reason="done",
+            seconds=0.0,
+        )
+        for part, planned in (("method", file.experiment.method), ("rollbacks", file.experiment.rollbacks))
+        for place, step in enumerate(planned)
+    ]
+    steps = [
+        step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
+        for step, (after, seconds) in zip(steps, TIMES, strict=True)
+    ]
+    judged, code, reasons = verdict(steady_state=steady, steps=steps, checks=checks, objectives=objectives)
+    result = DrillResult(
+        run=run,
+        title=title,
+        hypothesis=file.experiment.hypothesis.strip(),
+        file="x.yaml",
+        verdict=judged,
+        exit_code=code,
+        reasons=reasons,
+        started_at=at,
+        ended_at=at + timedelta(seconds=30),
+        seconds=30.0,
+        steady_state=steady,
+        steps=steps,
+        checks=checks,
+        objectives=objectives,
+        measured=Measurements(**asdict(measured)),
+        failover=None if inner is None else inner.document,
+        folder=str(folder),
+    )
+    write_history(folder, history, disaster_at=BEGAN + 15, moved=True, interrupted=None)
+    drills.keep(result)
+    return run
+
+
+def name(number: int) -> str:
+    """A drill's name; later ones have greater numbers."""
+    return f"drill-20261120T04030{number}Z-00000{number}"
