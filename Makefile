@@ -31,10 +31,10 @@ soak: setup ## random faults on clusters of three brokers, judged by an independ
 adversary: setup ## seeded runs of what real clusters do to logs, minimised (ARGS="--seed 1 --runs 20"; see docs/soak.md)
 	$(BIN)/python -m chaos.adversary $(ARGS)
 
-test: setup lint ## set up, then run every check and every test but the long ones, three files at a time (PYTEST_ARGS="…" instead)
+test: setup lint ## set up, then run every check, and every test but the long ones and what the seed leaves out (docs/testing.md)
 	$(BIN)/python -m pytest -m "not long" $(or $(PYTEST_ARGS),-n 3 --dist loadfile)
 
-test-long: setup ## the tests that take minutes each: more faults, more seeds, soaks
+test-long: setup ## the tests that take minutes each, and sampled groups whole: more faults, more seeds, soaks
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: setup ## formatting, lint, types, layers

@@ -7,7 +7,7 @@ import tempfile
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.lab", "tests.support.joining"]
+pytest_plugins = ["tests.support.lab", "tests.support.joining", "tests.support.sampling"]
 
 settings.register_profile("drkit", deadline=None)  # a busy machine is no failure
 settings.load_profile("drkit")

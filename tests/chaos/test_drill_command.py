@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
@@ -41,7 +42,7 @@ def write(tmp_path, text):
     return str(file)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled("an interrupted drill", [signal.SIGINT, signal.SIGTERM], 1))
 def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
     drill = play("run", write(tmp_path, HANGS % 300))
     wait_until(lambda: drill.said("wait until answers …"), 90, "the hang")

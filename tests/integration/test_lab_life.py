@@ -24,6 +24,7 @@ from drkit.lab.layout import LabDir
 from drkit.lab.process import kill
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from tests.support.guard import Guard
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -266,11 +267,15 @@ def test_down_works_although_the_labs_own_file_is_damaged(
 
 @pytest.mark.parametrize(
     ("number", "code", "moment"),
-    [
-        (signal.SIGINT, 130, "spawned"),
-        (signal.SIGTERM, 143, "spawned"),
-        (signal.SIGINT, 130, "answering"),
-    ],
+    sampled(
+        "an interrupted lab up",
+        [
+            pytest.param(signal.SIGINT, 130, "spawned"),
+            pytest.param(signal.SIGTERM, 143, "spawned"),
+            pytest.param(signal.SIGINT, 130, "answering"),
+        ],
+        1,
+    ),
 )
 def test_an_interrupted_up_leaves_nothing(
     tmp_path: Path, lab_guard: Guard, number: signal.Signals, code: int, moment: str

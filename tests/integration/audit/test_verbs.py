@@ -30,6 +30,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
+from tests.support.sampling import sampled
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -335,7 +336,7 @@ def test_only_the_topics_named_are_replayed(lab, bench, spark, unique_name, tmp_
     assert {name.split("/")[1] for name in names} == {topics[1]}
 
 
-@pytest.mark.parametrize("why", ["deleted", "recreated", "cut"])
+@pytest.mark.parametrize("why", sampled("a salvage of what dr lost", ["deleted", "recreated", "cut"], 1))
 def test_salvage_keeps_what_the_target_held_and_holds_no_more(bench, spark, unique_name, tmp_path, why):
     """Whatever took it away there: the mirror's own record of it is no copy."""
     topic = bench.create(unique_name)

@@ -25,6 +25,7 @@ from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -135,7 +136,7 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert plan.level, "all of the primary was mirrored before it was left"
 
 
-@pytest.mark.parametrize("cleanup", ["delete", "compact,delete"])
+@pytest.mark.parametrize("cleanup", sampled("a scrubbed primary", ["delete", "compact,delete"], 1))
 def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_log_starts_later(own, tmp_path, cleanup):
     topic = own.create("primary", "t", partitions=3, cleanup_policy=cleanup, retention_ms="123456789")  # 2 stays empty
     own.produce("primary", topic, texts("before", 50))

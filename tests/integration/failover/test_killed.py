@@ -21,6 +21,7 @@ from drkit.state_topic.records import state_topic
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
 from tests.support.killing import BOUNDARIES, boundaries, killed
+from tests.support.sampling import sampled
 
 pytestmark = pytest.mark.lab
 
@@ -91,7 +92,9 @@ def end_state(own, run, groups):
     }
 
 
-@pytest.mark.parametrize("boundary", [*boundaries(Kind.FAILOVER), *HOOKS], ids="-".join)
+@pytest.mark.parametrize(
+    "boundary", sampled("a failover killed", [*boundaries(Kind.FAILOVER), *HOOKS], 6), ids="-".join
+)
 def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
     own, topic, groups = fresh
     killed(own, "failover", tmp_path, boundary)
@@ -168,7 +171,11 @@ WITHIN = [
 """Between the acts of a stage that acts more than once."""
 
 
-@pytest.mark.parametrize("places", [boundaries(Kind.FAILBACK), WITHIN], ids=["boundaries", "within-stages"])
+@pytest.mark.parametrize(
+    "places",
+    sampled("a failback killed again and again", [boundaries(Kind.FAILBACK), WITHIN], 1),
+    ids=["boundaries", "within-stages"],
+)
 def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name, places):
     own = own_link(lab, tmp_path, unique_name)
     try:

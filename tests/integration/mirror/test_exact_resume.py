@@ -22,6 +22,7 @@ from drkit.model.topology import TopicPartition
 from tests.support import raw
 from tests.support.batches import batch_bytes
 from tests.support.mirroring import Mirrored, Record
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -99,7 +100,7 @@ def assert_exact(mirrored: Mirrored, topic: str, count: int) -> None:
     assert not mirrored.problems(), mirrored.problems()
 
 
-@pytest.mark.parametrize("stamp", [NOW, OLD])
+@pytest.mark.parametrize("stamp", sampled("a dead worker's batch", [NOW, OLD], 1))
 def test_a_dead_workers_batch_that_landed_before_the_take_over_counts(mirrored: Mirrored, stamp: int) -> None:
     topic, zombie = begun(mirrored, stamp)
     write(mirrored, topic, stamp, COUNT)
@@ -122,7 +123,14 @@ def test_a_zombies_batch_that_was_written_already_is_recognised(mirrored: Mirror
     assert_exact(mirrored, topic, 2 * COUNT)
 
 
-@pytest.mark.parametrize(("first", "count"), [(COUNT, 5), (COUNT + 5, COUNT), (3 * COUNT, COUNT)])
+@pytest.mark.parametrize(
+    ("first", "count"),
+    sampled(
+        "a zombie's batch",
+        [pytest.param(COUNT, 5), pytest.param(COUNT + 5, COUNT), pytest.param(3 * COUNT, COUNT)],
+        1,
+    ),
+)
 def test_a_zombies_batch_that_does_not_follow_is_refused(mirrored: Mirrored, first: int, count: int) -> None:
     topic, zombie = begun(mirrored, NOW)
     write(mirrored, topic, NOW, COUNT)
@@ -167,7 +175,7 @@ def test_a_broker_that_forgot_the_producer(mirrored: Mirrored) -> None:
         zombie.send(mirrored.source.read(topic)[-COUNT:], COUNT)
 
 
-@pytest.mark.parametrize("stamp", [NOW, OLD])
+@pytest.mark.parametrize("stamp", sampled("killed while answers are owed", [NOW, OLD], 1))
 def test_killed_while_the_target_owes_its_answers(mirrored: Mirrored, stamp: int) -> None:
     """The mirror dies with requests in a stopped broker's socket; they land after its death."""
     topic, _ = begun(mirrored, stamp)

@@ -13,6 +13,7 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -31,8 +32,13 @@ def transactions(producer: Producer, topic: str, pattern: str) -> None:
             producer.commit_transaction(20)
 
 
-@pytest.mark.parametrize("offsets", ["preserve", "translate"])
-@pytest.mark.parametrize("pattern", ["ccc", "caacac", "aaa", "cccccccccca", "ac"])
+PATTERNS = ("ccc", "caacac", "aaa", "cccccccccca", "ac")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "offsets"),
+    sampled("transactions with aborts", [pytest.param(p, o) for p in PATTERNS for o in ("preserve", "translate")], 3),
+)
 def test_transactions_with_aborts_and_markers(mirrored: Mirrored, pattern: str, offsets: str) -> None:
     mirrored.configure(f'offsets = "{offsets}"')
     topic = mirrored.name("tx")

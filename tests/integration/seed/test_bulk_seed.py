@@ -17,6 +17,7 @@ from drkit.model.topology import TopicPartition
 from drkit.seed.run import bulk_seed
 from drkit.seed.spark import SparkJobs
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -56,7 +57,7 @@ def rows(world: Mirrored, topic: str, partition: int) -> list[tuple[int, int]]:
     return [(row.source_offset, row.target_offset) for row in found]
 
 
-@pytest.mark.parametrize("offsets", ["preserve", "translate"])
+@pytest.mark.parametrize("offsets", sampled("a bulk seed", ["preserve", "translate"], 1))
 def test_it_writes_what_the_mirror_would_have_written(
     mirrored: Mirrored, lab, spark, tmp_path, monkeypatch, offsets: str
 ) -> None:

@@ -31,6 +31,7 @@ from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import LinkId
 from tests.support.killing import boundaries
+from tests.support.sampling import sampled
 from tests.support.topologies import Net, write
 from tests.support.wait import wait_until
 
@@ -260,7 +261,7 @@ SITE_BOUNDARIES = [
 ]
 
 
-@pytest.mark.parametrize("boundary", SITE_BOUNDARIES, ids="-".join)
+@pytest.mark.parametrize("boundary", sampled("a site killed in its own journal", SITE_BOUNDARIES, 2), ids="-".join)
 def test_a_site_killed_in_its_own_journal_is_taken_to_the_same_end(site: Site, boundary: tuple[str, ...]) -> None:
     site.killed("failover", *boundary)
     (run,) = [each.run for each in site.net.store.runs() if each.kind == "site"] or [None]
@@ -478,7 +479,7 @@ def test_waves_hold_for_one_link_too_and_go_on_where_they_may(site: Site) -> Non
     assert failed["payload"]["outcome"] == "failed"
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", sampled("waves killed between two", ["before", "after"], 1))
 def test_waves_killed_between_two_are_gone_on_with(site: Site, tmp_path: Path, when: str) -> None:
     told = tmp_path / "told"
     command = f'["/bin/sh", "-c", "echo $DRKIT_WAVE >> {told}"]'

@@ -1,0 +1,89 @@
+"""Wide groups of tests: `make test` runs a sample of each, drawn by one seed; `make test-long` runs them whole.
+
+    @pytest.mark.parametrize("boundary", sampled("killed failover", boundaries(Kind.FAILOVER), 6), ids="-".join)
+
+Every member of a group must pass alone, in any order, on the shared lab: another commit draws others. docs/testing.md
+lists the groups, and `tests/unit/support/test_sampling.py` compares that list with the calls.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SEED = "TEST_SEED"
+"""The variable that chooses the seed: any text. Workers of pytest-xdist inherit what their controller set. (A name that
+begins with DRKIT_ would be refused by every drkit that a test starts.)"""
+_GIT_SECONDS = 10.0
+
+
+def seed() -> str:
+    """What this run draws by: as chosen, else the commit, else (no repository) the day. The first call settles it."""
+    return os.environ.setdefault(SEED, _commit() or f"{datetime.now(UTC):%Y-%m-%d}")
+
+
+def sampled(group: str, cases: Iterable[Any], count: int) -> list[Any]:
+    """All cases for `parametrize`; all but `count` of them, which the seed draws, are marked `long`.
+
+    Args:
+        group: its name, as docs/testing.md lists it; each group is drawn by itself.
+        cases: values, or (for several arguments) `pytest.param`s.
+        count: how many are drawn; at least 1.
+
+    Raises:
+        ValueError: nothing would be left out, or nothing drawn.
+    """
+    every = [case if isinstance(case, _Parameters) else pytest.param(case) for case in cases]
+    if not 0 < count < len(every):
+        raise ValueError(f"{group}: {count} of {len(every)} cases is no sample")
+    drawn = set(random.Random(f"{seed()} {group}").sample(range(len(every)), count))  # noqa: S311 - a choice of tests
+    marks = {True: pytest.mark.sample, False: pytest.mark.long}
+    return [
+        pytest.param(*case.values, id=case.id, marks=(*case.marks, marks[number in drawn]))
+        for number, case in enumerate(every)
+    ]
+
+
+_Parameters = type(pytest.param())
+
+
+def _commit() -> str | None:
+    """The commit that is checked out; None: this is no repository, or there is no git."""
+    try:
+        told = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return told.stdout.strip() or None
+
+
+def pytest_configure() -> None:
+    """Settle the seed before pytest-xdist starts its workers: they must collect the same tests."""
+    seed()
+
+
+def pytest_report_header() -> str:
+    """Say what draws."""
+    return f"sampled groups: {SEED}={seed()} (the same value draws the same tests; -m long runs them whole)"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `-m long` the drawn ones run, too: a group is run whole, whatever the seed."""
+    if config.option.markexpr.strip() == "long":
+        for item in items:
+            if item.get_closest_marker("sample") is not None:
+                item.add_marker(pytest.mark.long)

@@ -1,0 +1,124 @@
+"""Wide groups are sampled: the same everywhere for one seed, whole with `-m long`; and the page lists them all."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.sampling import SEED, sampled, seed
+
+ROOT = Path(__file__).resolve().parents[3]
+SUITE = """\
+import pytest
+from tests.support.sampling import sampled
+
+
+CASES = [(number, "x") for number in range(12)]
+
+
+@pytest.mark.parametrize("case", sampled("a group", CASES, 3), ids=lambda case: case[0])
+def test_a_case(case):
+    assert case[1] == "x"
+
+
+@pytest.mark.parametrize(("one", "two"), sampled("pairs", [pytest.param(n, -n, id=f"pair-{n}") for n in range(5)], 1))
+def test_a_pair(one, two):
+    assert one + two == 0
+
+
+def test_another():
+    pass
+"""
+
+
+def drawn(cases):
+    return [case.values[0] for case in cases if any(mark.name == "sample" for mark in case.marks)]
+
+
+def suite(tmp_path, *options, chosen="a seed"):
+    """What pytest says of a suite of its own, in a process of its own; its plugins are the sampling alone."""
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  long: x\n  sample: x\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop(SEED, None)
+    if chosen is not None:
+        environment[SEED] = chosen
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.sampling", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_one_seed_draws_the_same_and_each_group_by_itself(monkeypatch):
+    monkeypatch.setenv(SEED, "one")
+    first = [drawn(sampled(group, range(100), 10)) for group in ("a", "b")]
+    assert [len(each) for each in first] == [10, 10]
+    assert first[0] != first[1]
+    assert [drawn(sampled(group, range(100), 10)) for group in ("a", "b")] == first
+    monkeypatch.setenv(SEED, "two")
+    assert drawn(sampled("a", range(100), 10)) != first[0]
+
+
+def test_every_case_is_drawn_by_some_seed_and_the_others_are_left_to_the_long_run(monkeypatch):
+    seen = set()
+    for number in range(200):
+        monkeypatch.setenv(SEED, str(number))
+        cases = sampled("a", "abcdef", 2)
+        assert {mark.name for case in cases for mark in case.marks} == {"sample", "long"}
+        assert sum(case.marks[-1].name == "long" for case in cases) == 4
+        seen |= {*drawn(cases)}
+    assert seen == {*"abcdef"}
+
+
+@pytest.mark.parametrize("count", [0, 3, 4])
+def test_what_leaves_nothing_out_or_draws_nothing_is_no_sample(count):
+    with pytest.raises(ValueError, match=f"a group: {count} of 3 cases"):
+        sampled("a group", "abc", count)
+
+
+def test_the_seed_is_settled_once_and_processes_that_are_started_inherit_it(monkeypatch):
+    monkeypatch.delenv(SEED)
+    first = seed()
+    assert re.fullmatch(r"[0-9a-f]{12}|\d{4}-\d\d-\d\d", first)
+    assert os.environ[SEED] == seed() == first
+
+
+def test_a_run_leaves_out_what_is_not_drawn_and_the_long_one_runs_all_of_a_group(tmp_path):
+    short = suite(tmp_path, "-q", "-rN", "-m", "not long")
+    assert "5 passed, 13 deselected" in short
+    assert "17 passed, 1 deselected" in suite(tmp_path, "-q", "-m", "long", chosen="another seed")
+
+
+def test_the_workers_of_a_run_collect_the_same_tests_as_the_header_says(tmp_path):
+    told = suite(tmp_path, "-n", "2", "-m", "not long", "-v", chosen=None)
+    assert "5 passed" in told
+    (chosen,) = re.findall(rf"^sampled groups: {SEED}=(\S+) ", told, re.MULTILINE)
+    ran = {*re.findall(r"PASSED \S*?(test_suite.py::\S+)", told)}
+    again = suite(tmp_path, "-q", "--collect-only", "-m", "not long", chosen=chosen)
+    assert ran == {*re.findall(r"test_suite.py::\S+", again)}
+
+
+def calls():
+    """Each call of `sampled` in the tests: its file, group and count."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if path == Path(__file__):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sampled":
+                group, _, count = node.args
+                yield path.relative_to(ROOT / "tests").as_posix(), ast.literal_eval(group), ast.literal_eval(count)
+
+
+def test_the_page_lists_every_group_that_is_sampled():
+    text = (ROOT / "docs" / "testing.md").read_text()
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+) \|", text, re.MULTILINE)
+    listed = {(file, group, int(count)) for group, file, count, _ in rows}
+    found = list(calls())
+    assert listed == {*found}
+    assert len({group for _, group, _ in found}) == len(found), "two groups of one name would be drawn alike"
