@@ -14,6 +14,7 @@ from drkit.model.record import Record as Given
 from drkit.model.topology import Link
 from tests.support import callables
 from tests.support.damage import STAMP, Bench, Record, Stored, damaged, dense, records, seeded
+from tests.support.sampling import sampled
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -40,7 +41,7 @@ def found(result) -> set[tuple[str, int | None, int | None]]:
     return {(each.kind.value, each.source_offset, each.target_offset) for each in result.findings}
 
 
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("full", sampled("damage on an altering link", [False, True], 1))
 def test_damage_on_a_filtered_and_transformed_link_is_found_exactly(bench, audit, unique_name, full):
     link = altering(bench, filter="keeps_two_of_three", transform="redacts")
     topic, clean = bench.create(unique_name), bench.create(f"{unique_name}.clean")

@@ -18,6 +18,7 @@ import pytest
 
 from drkit.model.errors import ExitCode
 from tests.support.damage import damaged, dense, records, seeded
+from tests.support.sampling import sampled
 from tests.support.spark_cluster import spark_cluster
 from tests.support.wait import wait_until
 
@@ -141,8 +142,14 @@ def audit(lab, topic, folder, master=None):
 @pytest.mark.parametrize(
     ("number", "on_cluster", "step"),
     [
-        (signal.SIGTERM, False, "reading both sides"),
-        (signal.SIGINT, True, "reading both sides"),
+        *sampled(
+            "an interrupted audit",
+            [
+                pytest.param(signal.SIGTERM, False, "reading both sides"),
+                pytest.param(signal.SIGINT, True, "reading both sides"),
+            ],
+            1,
+        ),
         *(
             pytest.param(number, on_cluster, step, marks=pytest.mark.long)
             for number in (signal.SIGINT, signal.SIGTERM)

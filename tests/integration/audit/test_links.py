@@ -16,6 +16,7 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
+from tests.support.sampling import sampled
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -104,7 +105,7 @@ def test_a_time_window_judges_the_records_stamped_within_it(bench, audit, unique
     assert result.counts == Counts(source_records=40, target_records=39, matched=38, lost=1, corrupted=1)
 
 
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("full", sampled("aborted transactions that a link mirrors", [False, True], 1))
 def test_what_a_link_mirrors_of_aborted_transactions_is_its_own(bench, audit, unique_name, full):
     link = replace(bench.link, isolation=Isolation.READ_UNCOMMITTED)
     topic = bench.create(unique_name)

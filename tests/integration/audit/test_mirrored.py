@@ -11,11 +11,12 @@ from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit.audit_result import Counts, PlacementBasis, Verdict
 from drkit.model.topology import TopicPartition
 from tests.support.damage import records, seeded
+from tests.support.sampling import sampled
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("interrupted", sampled("an audit of what the mirror wrote", [False, True], 1))
 def test_mirrored_topics_are_clean_by_the_mapping(bench, audit, unique_name, interrupted):
     prefix = unique_name
     plain, transactional, retained = (f"{prefix}.{name}" for name in ("plain", "transactional", "retained"))

@@ -13,6 +13,7 @@ import pytest
 
 from drkit.model.topology import TopicPartition
 from tests.support.log_reader import read_log
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -64,7 +65,7 @@ def test_another_cluster_of_the_lab(loading_lab):
     assert len(orders) == 20
 
 
-@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("transactional", sampled("a load and Ctrl-C", [False, True], 1))
 def test_ctrl_c_says_how_far_it_came(admin, loading_lab, cluster, transactional):
     arguments = ["orders", "--count", "1000000", "--rate", "2000", "-o", "json", *(["--transactional"] * transactional)]
     process = subprocess.Popen(

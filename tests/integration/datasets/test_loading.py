@@ -17,6 +17,7 @@ from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from tests.support.log_reader import read_log
+from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -154,7 +155,7 @@ def test_compaction_leaves_holes_and_the_latest_of_each_aircraft(admin, client, 
     assert sum(ends.values()) == len(wanted)
 
 
-@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("transactional", sampled("positions that a load leaves", [False, True], 1))
 def test_groups_leave_their_positions_behind(admin, client, cluster, transactional):
     dataset = open_dataset("flights", limit=4000)
     result = load(dataset, client, admin, LoadOptions(transactional=transactional))

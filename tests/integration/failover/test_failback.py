@@ -355,7 +355,12 @@ def test_the_cluster_failed_over_to_is_kept_as_the_primary_for_good(lab, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("excluded", "settled"), [(["cleanup.policy", "retention[.].*"], True), (["retention[.].*"], False)]
+    ("excluded", "settled"),
+    sampled(
+        "settings of a standby for good",
+        [pytest.param(["cleanup.policy", "retention[.].*"], True), pytest.param(["retention[.].*"], False)],
+        1,
+    ),
 )
 def test_a_compacted_topic_that_stays_a_standby_for_good_gets_its_own_settings_back(
     lab, tmp_path, unique_name, excluded, settled

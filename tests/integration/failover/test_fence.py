@@ -46,6 +46,7 @@ from drkit.model.runs.journal import verify_chain
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
 from tests.support.failback_ports import reading_ports
+from tests.support.sampling import sampled
 from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
@@ -309,8 +310,11 @@ EVERY = [
 @pytest.mark.parametrize(
     ("places", "cancelled"),
     [
-        pytest.param(MOVING, False, id="to-its-end"),
-        pytest.param(MOVING[-1:], True, id="taken-back"),
+        *sampled(
+            "a planned move killed",
+            [pytest.param(MOVING, False, id="to-its-end"), pytest.param(MOVING[-1:], True, id="taken-back")],
+            1,
+        ),
         pytest.param(EVERY, False, id="at-every-boundary", marks=pytest.mark.long),
     ],
 )
