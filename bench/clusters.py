@@ -72,9 +72,13 @@ class Cluster:
             admin.create_topic(name, partitions=partitions, replication_factor=1, config=config)
 
     def delete_topics(self, *, keep: Collection[str] = ()) -> None:
-        """Delete every topic but Kafka's own and those to keep; returns when they are gone."""
+        """Delete every topic but Kafka's own and those to keep, drkit's own too; returns when they are gone."""
         with self.admin() as admin:
-            admin.delete_topics([name for name in admin.topics() if not name.startswith("__") and name not in keep])
+            admin.delete_topics([name for name in admin.topics() if _is_ours(name) and name not in keep])
+
+
+def _is_ours(topic: str) -> bool:
+    return not topic.startswith("__") or topic.startswith("__drkit_")
 
 
 class Clusters:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
@@ -58,6 +59,10 @@ class _Side:
     unmovable: tuple[UnmovableGroup, ...] | None = None
 
 
+_TOPIC_PARTITION = attrgetter("topic", "partition")
+_GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
+
+
 class _Rows:
     """The store's mapping rows, each partition's read once, when first asked for."""
 
@@ -94,6 +99,7 @@ def observe(
     selection: Selection | None = None,
     settle: bool | None = None,
     seen: Sequence[GroupPosition] = (),
+    groups: bool = True,
     source_groups: bool = True,
     target_groups: bool = True,
 ) -> Snapshot:
@@ -108,6 +114,7 @@ def observe(
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
         seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
+        groups: whether it is asked at all where groups stand; else the snapshot is of logs only.
         source_groups: whether to ask the source where groups stand; else the store's positions are taken.
         target_groups: whether to ask the target what groups have committed there, and their members.
 
@@ -116,11 +123,14 @@ def observe(
         Unreachable: the store doesn't answer.
     """
     check_recovered(estate.store, link)
+    source_groups, target_groups = groups and source_groups, groups and target_groups
     selection = selection or Selection()
     memory = _remember(estate, link)
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link, groups=source_groups))
-        stored, past = _remember_groups(estate, link, at)  # many, so the source is asked meanwhile
+        stored, past = (
+            _remember_groups(estate, link, at) if groups else ((), {})
+        )  # many, so the source is asked meanwhile
         memory = replace(memory, positions=_merge_positions(seen, stored) if seen else stored, past=past)
         remembered = {position.group for position in memory.positions} | {group for group, _ in memory.past}
         remembered |= set(selection.named)
@@ -357,8 +367,9 @@ def _merge_positions(
     A position that is gone from the source (expired, deleted, wiped by the disaster itself) is kept:
     moving it costs nothing, forgetting it costs the group its place.
     """
-    merged = {(p.group, p.topic, p.partition): p for p in remembered}
-    merged.update({(p.group, p.topic, p.partition): p for p in live or ()})
+    if not live:
+        return tuple(sorted(remembered, key=_GROUP_TOPIC_PARTITION))
+    merged = {_GROUP_TOPIC_PARTITION(position): position for position in (*remembered, *live)}
     return tuple(position for _, position in sorted(merged.items()))
 
 
@@ -380,7 +391,9 @@ class _Look:
 
 def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPartition, PartitionView]:
     memory, source, target = look.memory, look.source, look.target
-    known = set(memory.watermarks) | set(source.end) | {position.tp for position in positions}
+    known = (
+        set(memory.watermarks) | set(source.end) | {TopicPartition(*tp) for tp in set(map(_TOPIC_PARTITION, positions))}
+    )
     for topic, kept in memory.topics.items():
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
     problems: dict[str, list[Problem]] = defaultdict(list)

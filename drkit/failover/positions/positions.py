@@ -174,7 +174,7 @@ def choose_positions(
         existing = snapshot.committed.get((group, tp))
         if by_commits and where is rule:
             placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
-            chosen.append(_bounded(replace(placed, existing=existing), snapshot, final=final))
+            chosen.append(_bounded(replace(placed, existing=existing), tp, snapshot, final=final))
             continue
         by_transactions = _by_transactions(position, snapshot) if where is None else None
         if by_transactions is not None:
@@ -183,7 +183,7 @@ def choose_positions(
         key = (tp, position.offset, where)
         if key not in known:
             known[key] = place(position, snapshot.partitions.get(tp), snapshot, where)
-        chosen.append(_bounded(_as_of(known[key], position, existing), snapshot, final=final))
+        chosen.append(_bounded(_as_of(known[key], position, existing), tp, snapshot, final=final))
     chosen += _unmovable(snapshot, selection)
     return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
 
@@ -224,10 +224,12 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
     )
 
 
-def _bounded(placed: PlannedPosition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
+def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
     """The same, with a bound of what is read again where the group may have read on since its position was captured."""
-    view = snapshot.partitions.get(TopicPartition(placed.topic, placed.partition))
-    if placed.target_offset is None or placed.reread is None or final or view is None or view.target_end is None:
+    if final or placed.target_offset is None or placed.reread is None:
+        return placed
+    view = snapshot.partitions.get(tp)
+    if view is None or view.target_end is None:
         return placed
     most = max(placed.reread, view.target_end - placed.target_offset)
     if most == placed.reread or (snapshot.positions_live and not snapshot.source_members.get(placed.group)):

@@ -313,7 +313,7 @@ class DrainBack:
             ends = ends_of(context, context.link)
             if _behind(context, ends):
                 catch_up(context, patience_seconds=FENCED_PATIENCE_SECONDS)
-            snapshot = observe(context.estate, context.link, settle=False, target_groups=False)
+            snapshot = observe(context.estate, context.link, settle=False, groups=False)
             if snapshot.left:
                 raise Refused(
                     f"{', '.join(snapshot.left[:3])} left the topics of the link during the failback",
@@ -449,7 +449,7 @@ def catch_up(
 
 
 def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
-    return bool(behind(observe(context.estate, context.link, settle=False, target_groups=False), ends))
+    return bool(behind(observe(context.estate, context.link, settle=False, groups=False), ends))
 
 
 def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str], begun: datetime) -> bool:

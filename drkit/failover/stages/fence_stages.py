@@ -121,7 +121,7 @@ class Fence:
             return f"{error.what}: what was not mirrored is lost; "
 
         def over() -> bool:
-            snapshot = observe(context.estate, context.link, source_groups=False, target_groups=False)
+            snapshot = observe(context.estate, context.link, groups=False)
             seen[:] = [snapshot]
             left[:] = behind(snapshot, ends) if snapshot.source.reachable else []
             return not left or snapshot.mirror is None
@@ -215,7 +215,7 @@ class Drain:
         left: list[str] = []
 
         def drained() -> bool:
-            snapshot = observe(context.estate, context.link, target_groups=False)
+            snapshot = observe(context.estate, context.link, groups=False)
             if not snapshot.source.reachable:
                 raise Refused(
                     f"{self.source} stopped answering: {snapshot.source.reason}",
