@@ -1,16 +1,19 @@
-"""`drkit salvage`: keep what only one side of a link holds."""
+"""`drkit salvage`: keep what only one side holds, of one link or of several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
+from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.cli.wiring.spark_options import (
     NOTHING_KEPT,
     MasterOption,
@@ -22,9 +25,9 @@ from drkit.cli.wiring.spark_options import (
     topic_choices,
 )
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
-from drkit.model.errors import ConfigError, ExitCode, PartlyDone
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
     from drkit.audit.salvage.replay import Replayed
@@ -38,7 +41,12 @@ def register(app: typer.Typer) -> None:
 
 def salvage_verb(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to make; with --replay-to also one made before.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="The folder to make, of several links with a folder for each; with --replay-to also one made before.",
+        ),
     ],
     replay_to: Annotated[
         str | None,
@@ -59,7 +67,7 @@ def salvage_verb(
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,
-    link: LinkOption = None,
+    link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -69,17 +77,21 @@ def salvage_verb(
     With --replay-to they are written back too, with a header that names where each came from: those that are new, or
     what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
     what isn't there yet. Exits 8 where the source itself can't give some offsets, which are named: all else is kept.
+
+    Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. What fails on one leaves the others'
+    salvages whole, and the command exits 7.
     """
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
-        links = run.links(link)
+        links = run.links_like(link)
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
+
+        def runtime() -> SparkRuntime:
+            return spark_runtime(master, driver_memory, spark_conf)
+
         if len(links) > 1:
-            raise ConfigError(
-                f"there are {len(links)} links, and a salvage is of one",
-                remedy="One after the other, each in a folder of its own: "
-                + "; ".join(f"drkit salvage --link '{each.id}' --out {out}-{each.id.source}" for each in links),
-            )
+            _salvage_each(run, links, out.expanduser().resolve(), topic, runtime, replay_to)
+            return
         from drkit.audit.salvage.replay import refuse_mirrored, replay
         from drkit.audit.salvage.salvage_folder import is_salvage
 
@@ -88,9 +100,6 @@ def salvage_verb(
         made = not (replay_to is not None and is_salvage(folder))
         if replay_to is not None:  # before anything is read for it
             refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
-
-        def runtime() -> SparkRuntime:
-            return spark_runtime(master, driver_memory, spark_conf)
 
         kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest(folder)
         written = None
@@ -117,6 +126,82 @@ def salvage_verb(
         run.writer.emit(document, lambda console: _print(console, document, made=made))
         if made and document["unreadable"]:
             run.exit(ExitCode.UNKNOWN)
+
+
+def _salvage_each(
+    run: Invocation,
+    links: Sequence[Link],
+    out: Path,
+    topics: list[str] | None,
+    runtime: Callable[[], SparkRuntime],
+    replay_to: str | None,
+) -> None:
+    """Several links, one after the other; one that fails stands in no other's way."""
+    folders = {each.id: out / str(each.id).replace("->", "-to-") for each in links}
+    alone = {link: f"drkit salvage --link '{link}' --out {folder}" for link, folder in folders.items()}
+    if replay_to is not None:
+        raise ConfigError(
+            f"--replay-to is of one link, and {len(links)} are meant",
+            meaning="A key that one link's records bring to the topic would count as written since for the next link's",
+            remedy="Salvage them without it, then replay one after the other: "
+            + "; ".join(f"{each} --replay-to {replay_to}" for each in alone.values()),
+        )
+    there = {link: folder for link, folder in folders.items() if _is_taken(folder)}
+    if there:  # before the first link is read, which may take hours
+        left = [each for link, each in alone.items() if link not in there]
+        raise Refused(
+            f"{and_more([str(each) for each in there.values()])} {'is' if len(there) == 1 else 'are'} there already",
+            meaning="A salvage never overwrites anything, so nothing was read",
+            remedy="; ".join(["Give another --out, or salvage the links that are left alone", *left]),
+        )
+    documents: list[dict[str, Any]] = []
+    failures: list[LinkFailure] = []
+
+    def unfinished() -> str:
+        whole = [document["path"] for document in documents]
+        return f"What is kept in {and_more(whole)} is whole; nothing else is kept" if whole else NOTHING_KEPT
+
+    run.unfinished = unfinished
+    for each in links:
+        try:
+            documents.append(_salvage(run, each, folders[each.id], topics, runtime) | {"replayed": None})
+        except DrkitError as why:
+            failures.append(LinkFailure(each.id, why, alone[each.id]))
+    error = failed(failures, len(documents))
+    if error is not None and not documents:
+        raise error
+    run.writer.emit(_of_all(documents, failures, out), lambda console: _print_all(console, documents))
+    if error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
+        run.exit(error.exit_code)
+    if any(document["unreadable"] for document in documents):
+        run.exit(ExitCode.UNKNOWN)
+
+
+def _is_taken(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def _of_all(documents: Sequence[dict[str, Any]], failures: Sequence[LinkFailure], out: Path) -> dict[str, Any]:
+    """The document of several links: sums over all, each link's own, and the links that failed."""
+    summed = {key: Counter[str]() for key in ("records", "standings")}
+    for document in documents:
+        for key, counts in summed.items():
+            counts.update(document[key])
+    return {
+        "source": None,
+        "target": None,
+        "path": str(out),
+        "total": sum(document["total"] for document in documents),
+        **{key: dict(counts) for key, counts in summed.items()},
+        "links": [{"link": f"{each['source']}->{each['target']}", **each} for each in documents],
+        "failures": failure_documents(failures),
+    }
+
+
+def _print_all(console: Console, documents: Sequence[dict[str, Any]]) -> None:
+    for document in documents:
+        _print(console, document, made=True)
 
 
 def _salvage(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +16,9 @@ from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
-from drkit.model.errors import ConfigError, ExitCode
-from drkit.model.topology import Link
+from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
     from drkit.failover.fencing.fence_proof import FenceProof
@@ -47,9 +50,10 @@ def fence(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence."""
-    from drkit.failover.fencing.fence_command import fence_again, links_left
-    from drkit.failover.fencing.fence_context import answers
+    """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence.
+
+    Each link is fenced or opened by itself: what fails on one leaves the others done, and the command exits 7.
+    """
     from drkit.failover.run.cluster_context import ClusterContext
 
     with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
@@ -60,22 +64,91 @@ def fence(
             return
         if cluster is not None:
             raise ConfigError("--cluster goes with --lift only", remedy="Leave it out")
-        left = links_left(estate, run.links_like(link))
-        done = {each.id: fence_again(estate, each, run.writer.log.print) for each in left}
-        deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
-        while not all(proof.proven for _, proof in done.values()) and time.monotonic() < deadline:
-            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 2, _LONGEST_PAUSE)
-            for each in left:
-                if not done[each.id][1].proven and answers(estate, each.id.source):
-                    done[each.id] = fence_again(estate, each, run.writer.log.print)
-        found = [(each, *done[each.id]) for each in left]
-        run.writer.emit(
-            {"links": [_document(each, name, proof) for each, name, proof in found]},
-            lambda console: _show(console, found),
-        )
-        if not all(proof.proven for _, _, proof in found):
-            run.exit(ExitCode.PARTLY_DONE)
+        _close(run, estate, run.links_like(link), wait)
+
+
+def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: float) -> None:
+    """Fence what was failed away from, link by link; until all is, or the time is up."""
+    from drkit.failover.fencing.fence_command import fence_again, links_left
+    from drkit.failover.fencing.fence_context import answers
+
+    left = links_left(estate, links)
+    tried = _Tried()
+
+    def close(link: Link) -> None:
+        again = f"drkit fence --link '{link.id}'"
+        tried.one(link, link.id.source, again, lambda: fence_again(estate, link, run.writer.log.print))
+
+    for each in left:
+        close(each)
+    deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
+    while not all(tried.fenced(each.id) for each in left) and time.monotonic() < deadline:
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        for each in left:
+            if not tried.fenced(each.id) and answers(estate, each.id.source):
+                close(each)
+    error = tried.error()
+    run.writer.emit(
+        {
+            "links": [_document(each, name, proof) for each, _, name, proof in tried.found],
+            "failures": failure_documents(tried.failures),
+        },
+        lambda console: _show(console, tried.found),
+    )
+    _end(run, error, unfinished=not all(proof.proven for _, _, _, proof in tried.found))
+
+
+class _Tried:
+    """What came of each link, in the order of the configuration: the run and what it showed, or an error."""
+
+    def __init__(self) -> None:
+        self._found: dict[LinkId, tuple[Link, str, str, FenceProof]] = {}
+        self._failures: dict[LinkId, LinkFailure] = {}
+
+    def one(self, link: Link, cluster: str, again: str, act: Callable[[], tuple[str, FenceProof]]) -> None:
+        """Act on a link, once more where that was tried before."""
+        try:
+            self._found[link.id] = (link, cluster, *act())
+            self._failures.pop(link.id, None)
+        except DrkitError as error:
+            if link.id not in self._found:
+                self._failures[link.id] = LinkFailure(link.id, error, again)
+
+    def fenced(self, link: LinkId) -> bool:
+        """Whether a link's fence was shown to stand."""
+        return link in self._found and self._found[link][3].proven
+
+    @property
+    def found(self) -> list[tuple[Link, str, str, FenceProof]]:
+        """(link, cluster, run, proof) of each link that could be acted on."""
+        return list(self._found.values())
+
+    @property
+    def failures(self) -> list[LinkFailure]:
+        """The links that could not."""
+        return list(self._failures.values())
+
+    def error(self) -> DrkitError | None:
+        """What the operator is told of those that failed.
+
+        Raises:
+            DrkitError: all did.
+        """
+        error = failed(self.failures, len(self._found))
+        if error is not None and not self._found:
+            raise error
+        return error
+
+
+def _end(run: Invocation, error: DrkitError | None, *, unfinished: bool) -> None:
+    """The exit code. `unfinished`: a fence that was to stand doesn't, or one that was to be lifted does."""
+    if error is not None:
+        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
+    if unfinished:
+        run.exit(ExitCode.PARTLY_DONE)
+    if error is not None:
+        run.exit(error.exit_code)
 
 
 def _links_with(links: list[Link], cluster: str | None) -> list[Link]:
@@ -92,28 +165,43 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
     """Open a cluster, link by link: the one named, else the one that clients are to use."""
     from drkit.failover.fencing.fence_command import lift_fence, serving
 
-    found = []
-    for each in links:
+    opened: dict[LinkId, tuple[str, bool]] = {}
+    for each in links:  # all is asked before anything is opened
         serves = serving(estate, each)
-        opened = cluster or serves
-        meant = yes
-        if opened != serves and not yes and sys.stdin.isatty():
-            meant = confirm(run, opened, f"{opened} serves, without what was written to {serves} since", yes=False)
-        found.append((each, opened, *lift_fence(estate, each, opened, run.writer.log.print, meant=meant)))
+        chosen, meant = cluster or serves, yes
+        if chosen != serves and not yes and sys.stdin.isatty():
+            what = f"{chosen} serves, without what was written to {serves} since ({each.id})"
+            meant = confirm(run, chosen, what, yes=False)
+        opened[each.id] = chosen, meant
+    tried = _Tried()
+
+    def open_it(link: Link) -> None:
+        chosen, meant = opened[link.id]
+        named = "" if cluster is None else f" --cluster {cluster}"
+        tried.one(
+            link,
+            chosen,
+            f"drkit fence --lift{named} --link '{link.id}'",
+            lambda: lift_fence(estate, link, chosen, run.writer.log.print, meant=meant),
+        )
+
+    for each in links:
+        open_it(each)
+    error = tried.error()
     run.writer.emit(
         {
             "links": [
-                {**_document(each, name, proof), "cluster": opened, "fenced": proof.proven}
-                for each, opened, name, proof in found
-            ]
+                {**_document(each, name, proof), "cluster": chosen, "fenced": proof.proven}
+                for each, chosen, name, proof in tried.found
+            ],
+            "failures": failure_documents(tried.failures),
         },
-        lambda console: _show_lifted(console, found),
+        lambda console: _show_lifted(console, tried.found),
     )
-    if any(proof.proven for _, _, _, proof in found):
-        run.exit(ExitCode.PARTLY_DONE)
+    _end(run, error, unfinished=any(proof.proven for _, _, _, proof in tried.found))
 
 
-def _show_lifted(console: Console, found: list[tuple[Link, str, str, FenceProof]]) -> None:
+def _show_lifted(console: Console, found: Sequence[tuple[Link, str, str, FenceProof]]) -> None:
     for _, cluster, run, proof in found:
         word = "[bold red]STILL FENCED[/]" if proof.proven else "[green]open[/]"
         console.print(f"{cluster}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)
@@ -130,7 +218,7 @@ def _document(link: Link, run: str, proof: FenceProof) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, found: list[tuple[Link, str, FenceProof]]) -> None:
-    for link, run, proof in found:
+def _show(console: Console, found: Sequence[tuple[Link, str, str, FenceProof]]) -> None:
+    for _, cluster, run, proof in found:
         word = "[green]fenced[/]" if proof.proven else "[bold yellow]UNFENCED[/]"
-        console.print(f"{link.id.source}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)
+        console.print(f"{cluster}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)
