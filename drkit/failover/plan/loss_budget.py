@@ -1,4 +1,4 @@
-"""What an unplanned failover may lose without somebody having said so (`[objectives] max_loss_…`). Pure.
+"""What an unplanned failover may lose without somebody having said so (`max_loss_…` of objectives and waves). Pure.
 
 A loss of which only a least number is known is not known: what is lost beyond it nobody can tell, so no number bounds
 it. Its age is: records that came after the last look at the source are younger than that look.
@@ -22,11 +22,15 @@ _EVERYTHING = (".*",)
 
 @dataclass(frozen=True, slots=True)
 class LossBudget:
-    """What may be lost of the topics of a link that match, all together; None: that isn't limited."""
+    """What may be lost of the topics of a link that match, all together; None: that isn't limited.
+
+    `of`: what these topics are called; "": by their patterns.
+    """
 
     topics: tuple[str, ...]
     records: int | None
     seconds: float | None
+    of: str = ""
 
     def covers(self, topic: str) -> bool:
         """Whether a topic (by the source's name) counts."""
@@ -56,7 +60,7 @@ def over_budget(loss: Loss, budgets: Iterable[LossBudget]) -> Iterator[str]:
         topics = [each for each in loss.by_topic if budget.covers(each.topic)]
         if loss.by_topic and not topics:
             continue
-        of = "" if budget.topics == _EVERYTHING else f" of {and_more(budget.topics)}"
+        of = "" if budget.topics == _EVERYTHING else f" of {budget.of or and_more(budget.topics)}"
         if budget.records is not None:
             yield from _records(loss, topics, budget.records, of)
         if budget.seconds is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,11 +26,12 @@ from drkit.failover.positions.mirrormaker_positions import (
     positions_by_mirrormaker,
     read_mirrormaker,
 )
-from drkit.failover.positions.positions import Selection, choose_positions, never_committed
+from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions, never_committed
 from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.site.wave_plan import Wave, waves_of
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failover_stages import Close, Commit, Switch, Translate, Verify
 from drkit.failover.stages.fence_stages import Drain, Fence
@@ -39,7 +41,7 @@ from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.runs.fence import FenceMethod
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
@@ -100,6 +102,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         older=older if offsets is None else None,
         elsewhere=elsewhere,
         budgets=budgets_of(link.id, estate.config.objectives),
+        waves=waves_of(estate.config.waves),
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
@@ -206,11 +209,12 @@ def plan_for(
     older: OlderStore | None = None,
     elsewhere: Sequence[str] = (),
     budgets: tuple[LossBudget, ...] = (),
+    waves: Sequence[Wave] = (),
 ) -> FailoverPlan:
     """The plan for one snapshot. Pure.
 
     `older`: what the copy of the store on the target has newer than the store. `elsewhere`: mirrors of the link at work
-    that keep another store. `budgets`: what may be lost.
+    that keep another store. `budgets`: what may be lost. `waves`: in which groups move; they may limit it, too.
     """
     if offsets is None:
         _check_possible(snapshot)
@@ -239,7 +243,7 @@ def plan_for(
         fence_reason=fence[1],
         catch_up=request.catch_up and request.mode is Mode.UNPLANNED and snapshot.source.reachable and offsets is None,
         accept_loss=request.accept_loss,
-        budgets=budgets,
+        budgets=(*budgets, *_budgets_of_waves(snapshot.link.id, positions, waves)),
         directories=directories,
     )
     already = plan.control == Direction.SEALED
@@ -261,6 +265,25 @@ def plan_for(
         ),
     )
     return sealed(plan)
+
+
+def _budgets_of_waves(
+    link: LinkId, positions: Iterable[PlannedPosition], waves: Sequence[Wave]
+) -> Iterator[LossBudget]:
+    """What each wave allows to be lost of the topics that its groups read on this link."""
+    read: dict[str, set[str]] = {}
+    for position in positions:
+        read.setdefault(position.group, set()).add(position.topic)
+    topics: dict[str, set[str]] = {}
+    for group, names in read.items():
+        taking = next((wave.name for wave in waves if wave.takes(link, group, names)), None)
+        if taking is not None:
+            topics.setdefault(taking, set()).update(names)
+    for wave in waves:
+        read_here = topics.get(wave.name)
+        if read_here and (wave.max_loss_records is not None or wave.max_loss_seconds is not None):
+            patterns = tuple(re.escape(name) for name in sorted(read_here))
+            yield LossBudget(patterns, wave.max_loss_records, wave.max_loss_seconds, f"wave {wave.name}")
 
 
 def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:

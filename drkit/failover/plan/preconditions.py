@@ -154,7 +154,7 @@ def _over_budget(plan: FailoverPlan) -> Iterator[Obstacle]:
     wait = wait if plan.source.reachable else ""
     yield Obstacle(
         and_more(found, separator="; "),
-        "The configuration limits what a failover may lose ([objectives])",
+        "The configuration limits what a failover may lose ([objectives], [[waves]])",
         f"{wait}give {flag_for(plan.loss)}",
         waived_by=ACCEPT_LOSS,
     )

@@ -30,6 +30,8 @@ class Wave:
     pause_seconds: float = 0.0
     timeout_seconds: float = 60.0
     stops: bool = True
+    max_loss_records: int | None = None
+    max_loss_seconds: float | None = None
 
     @classmethod
     def of(cls, configured: WaveConfig) -> Wave:

@@ -134,8 +134,8 @@ class Translate:
         if found and not accepted(loss, self.accept_loss):
             raise OverBudget(
                 and_more(found, separator="; "),
-                meaning="The configuration limits what a failover may lose ([objectives]), and this is only known now; "
-                "no group was moved",
+                meaning="The configuration limits what a failover may lose ([objectives], [[waves]]), and this is only "
+                "known now; no group was moved",
                 remedy=f"Plan anew and give {flag_for(loss)}",
             )
 

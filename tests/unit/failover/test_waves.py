@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from drkit.config.schema.waves import WaveConfig
+from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.site.site_document import site_plan_document
 from drkit.failover.site.site_plan import site_plan_from_json, site_plan_json
 from drkit.failover.site.wave_plan import REST, Wave, WaveAssignment, waves_of
@@ -18,6 +19,7 @@ from drkit.failover.site.waves import Waves
 from drkit.model.errors import PartlyDone
 from drkit.model.topology import LinkId
 from tests.unit.failover.test_site_plan import EAST, WEST, Held, a_link_plan, a_site_plan
+from tests.unit.failover.worlds import Log, position, world
 
 FIRST = Wave("first", groups=("billing",))
 SECOND = Wave("second", links=("west.*",))
@@ -215,3 +217,16 @@ class Impatient:
         self.looks += 1
         if self.looks > 1:
             raise TimeoutError
+
+
+def test_a_wave_limits_what_may_be_lost_of_what_its_groups_read():
+    """Two records are missing of the topic that `billing` reads; `audit` reads it, too, in a later wave."""
+    waves = (Wave("tight", groups=("billing",), max_loss_records=1), Wave("wide", max_loss_records=5), Wave("rest"))
+    seen = world([Log("rrrrrr", through=4).view()], [position(3, group="billing"), position(3, group="audit")])
+    plan = plan_for(seen, PlanRequest("dr"), endpoint="127.0.0.1:1", waves=waves)
+    assert [(each.of, each.records) for each in plan.budgets] == [("wave tight", 1), ("wave wide", 5)]
+    said = [obstacle.what for obstacle in plan.obstacles if obstacle.waived_by == "--accept-loss"]
+    assert any("of wave tight would be lost, and max_loss_records is 1" in what for what in said)
+    loose = plan_for(seen, PlanRequest("dr"), endpoint="127.0.0.1:1", waves=(Wave("tight", groups=("billing",)),))
+    assert loose.budgets == ()
+    assert loose.digest != plan.digest
