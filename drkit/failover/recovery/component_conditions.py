@@ -34,12 +34,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that isn't over. `begun`: its next stage was begun."""
+    """A run that isn't over. `begun`: its next stage was begun. `site`: the site run that it belongs to, if to any."""
 
     run: str
     machine: Run
     plan: Plan
     begun: bool
+    site: str | None = None
 
     @classmethod
     def of(cls, journal: Journal, machine: Run, plan: Plan) -> Unfinished | None:
@@ -89,7 +90,7 @@ def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
             continue
         left = Unfinished.of(record.journal, record.machine, record.plan)
         if left is not None:
-            found.append(left)
+            found.append(replace(left, site=record.site))
     return found
 
 

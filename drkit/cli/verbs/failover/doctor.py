@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ from drkit.cli.wiring.context import (
 )
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
-from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link
 from drkit.observe.readiness.check import Check, CheckOutcome
 
@@ -74,7 +74,9 @@ def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
     """How to recover: from each run of the link that isn't over, and from a cluster that is gone without one."""
     from drkit.failover.recovery.component_conditions import advise, unfinished_runs
 
-    left: list[Unfinished | None] = [*unfinished_runs(estate, link)]
+    unfinished = unfinished_runs(estate, link)
+    yield from _sites_waiting(estate, link, unfinished)
+    left: list[Unfinished | None] = [*unfinished]
     for each in left or [None]:
         advice = advise(estate, link, each)
         if each is None and not advice.broken:
@@ -86,11 +88,45 @@ def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
             )
             return
         name = "way out" if each is None else "unfinished run"
-        what = [*advice.broken] if each is None else [f"run {each.run} is {each.machine.state}", *advice.broken]
+        what = [*advice.broken] if each is None else [_unfinished(each), *advice.broken]
         control = estate.store.link_control(link.id)
         held = each is not None and control is not None and control.run == each.run
         outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
-        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
+        commands = advice.way.commands if each is None else _of_site(each, advice.way.commands)
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(commands))
+
+
+def _unfinished(run: Unfinished) -> str:
+    if run.site is None:
+        return f"run {run.run} is {run.machine.state}"
+    return f"site run {run.site} isn't over: its run of this link ({run.run}) is {run.machine.state}"
+
+
+def _of_site(run: Unfinished, commands: Sequence[str]) -> list[str]:
+    """The commands with the site run, which takes all its links on; `--unplanned` is of one link's run."""
+    if run.site is None:
+        return list(commands)
+    return [each if "--unplanned" in each else each.replace(run.run, run.site) for each in commands]
+
+
+def _sites_waiting(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
+    """Site runs that are not over although nothing of this link is left half done: it was not begun, or is closed."""
+    from drkit.failover.site.site_record import load_site, unfinished_sites
+
+    named = {each.site for each in unfinished}
+    for summary in unfinished_sites(estate.store):
+        if summary.run in named:
+            continue
+        try:
+            record = load_site(estate.store, summary.run)
+        except (DrkitError, ValueError, KeyError, TypeError):  # `drkit runs` says what is wrong with its journal
+            continue
+        if link.id not in record.plan.links or link.id in record.elsewhere or record.finished:
+            continue
+        child = record.children.get(link.id)
+        here = "was not begun for this link" if child is None else f"is {child.machine.state} for this link"
+        what = f"site run {summary.run} isn't over; it {here}"
+        yield Check("unfinished run", CheckOutcome.WARN, what, f"drkit resume {summary.run}")
 
 
 def _links_to(run: Invocation, to: str | None, links: list[Link]) -> list[Link]:
