@@ -1,4 +1,4 @@
-"""A site's failover, resume or cancel that kills itself at one place of its journal, or of a link's.
+"""A run of a site (failover, failback, reprotect, resume, cancel) that kills itself at one place of a journal.
 
     python -m tests.support.killed_site CONFIG ACTION WHOSE STAGE EVENT before|after
 
@@ -21,7 +21,11 @@ from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import new_run_id
 from drkit.failover.run.lease import RunLease
+from drkit.failover.run.state_machine import Kind
 from drkit.failover.site.choose_links import links_into
+from drkit.failover.site.failback.links_away import links_away
+from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
+from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, site_to_resume
@@ -30,6 +34,8 @@ from drkit.model.runs.journal import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support.estates import OwnLink
+from tests.support.failback_ports import reading_ports
 
 
 class KillingStore:
@@ -53,13 +59,10 @@ class KillingStore:
     def _whose(self, entry: JournalEntry) -> str:
         """The link of a run, or `site`."""
         if entry.run not in self._owners:
-            if entry.seq == 0:
-                body = json.loads(entry.payload)
-                link = body["plan"].get("link", {})
-                self._owners[entry.run] = SITE if body["kind"] == SITE else f"{link['source']}->{link['target']}"
-            for summary in self._store.runs():
-                whose = SITE if summary.kind == SITE else summary.detail.split(" ")[0]
-                self._owners.setdefault(summary.run, whose)
+            first = entry if entry.seq == 0 else self._store.entries(entry.run)[0]
+            body = json.loads(first.payload)
+            link = body["plan"].get("link", {})
+            self._owners[entry.run] = SITE if body["kind"] == SITE else f"{link['source']}->{link['target']}"
         return self._owners[entry.run]
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +74,14 @@ def main(config_path: str, action: str, whose: str, stage: str, event: str, when
     config = load_config(Path(config_path))
     killing = KillingStore(open_store(config.store.plain_url), whose, stage, event, when)
     store = StateRecording(config, cast("Store", killing)).store  # as a command's is
+    own = OwnLink("", Path(config_path), config, store)
+    means = FailbackMeans(reading_ports(own, Path(config_path).parent / "salvage"), accept_unfenced=True)
     with ClusterContext(config, store, patience_seconds=2.0) as estate:
+        if action in set(Kind) - {Kind.FAILOVER}:
+            with SiteContext(estate, links_away(estate, None).links) as site:
+                plan = make_site_failback_plan(site, Kind(action))
+                run_site_failback(site, plan, means, cluster_ids=plan.old_primaries)
+            return
         links = links_into(estate, "c").links
         if action == "hold":
             run = new_run_id()
@@ -89,7 +99,10 @@ def main(config_path: str, action: str, whose: str, stage: str, event: str, when
         unfinished = site_to_resume(store, None)
         assert unfinished is not None
         with SiteContext(estate, [link.link() for link in config.links]) as site:
-            (cancel_site if action == "cancel" else resume_site)(site, unfinished)
+            if action == "cancel":
+                cancel_site(site, unfinished)
+            else:
+                resume_site(site, unfinished, means=means)
 
 
 if __name__ == "__main__":

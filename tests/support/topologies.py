@@ -145,7 +145,7 @@ def drkit(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "drkit", *arguments, "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from drkit.cli.views.failover_view import STAGE_MARKS, print_evidence
 from drkit.cli.views.positions_view import print_positions
-from drkit.failover.run.state_machine import State
+from drkit.failover.run.state_machine import Kind, State
 from drkit.model.clock import iso
 from drkit.model.wording import and_more, counted
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from drkit.failover.run.journal.journal import StageRecord
     from drkit.failover.run.runner import RunResult
     from drkit.failover.run.state_machine import Loss
-    from drkit.failover.site.site_plan import SitePlan
-    from drkit.failover.site.site_run import LinkResult, SiteResult
+    from drkit.failover.site.site_plan import AnySitePlan, SitePlan
+    from drkit.failover.site.site_result import LinkResult, SiteResult
     from drkit.model.topology import LinkId
 
 
@@ -39,8 +39,6 @@ def print_site_plan(
 
     `about_to_run`: the flags that it needs were given, or are asked for.
     """
-    from drkit.failover.site.site_plan import warnings_of
-
     title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
     console.print(Rule(title, align="left", style="dim"))
     console.print(f"[dim]how[/]  {escape(_how(plan))}")
@@ -49,7 +47,18 @@ def print_site_plan(
         _waves(console, plan)
     positions = [position for each in plan.plans for position in each.positions]
     print_positions(console, sorted(positions, key=attrgetter("group", "topic", "partition")))
-    for warning in warnings_of(plan):
+    print_remarks(console, plan, standing)
+    if not about_to_run:
+        shown = {obstacle for _, obstacle in standing}
+        every = [*plan.obstacles, *(obstacle for each in plan.plans for obstacle in each.obstacles)]
+        needs = sorted({each.waived_by for each in every if each.waived_by and each not in shown})
+        if needs:
+            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+
+
+def print_remarks(console: Console, plan: AnySitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]]) -> None:
+    """Warnings of the run and of each link, what it means for other links, and what stands in the way."""
+    for warning in plan.own_warnings():
         console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
     for each in plan.plans:
         for warning in each.warnings:
@@ -59,12 +68,6 @@ def print_site_plan(
     for link, obstacle in standing:
         whose = "" if link is None else f"{link}: "
         console.print(f"[red]✗[/] {escape(whose + obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
-    if not about_to_run:
-        shown = {obstacle for _, obstacle in standing}
-        every = [*plan.obstacles, *(obstacle for each in plan.plans for obstacle in each.obstacles)]
-        needs = sorted({each.waived_by for each in every if each.waived_by and each not in shown})
-        if needs:
-            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
 
 
 def print_site_result(
@@ -82,12 +85,22 @@ def print_site_result(
         run = "" if each.result is None else each.result.run
         table.add_row(escape(str(each.link)), _where(each), "-" if verified is None else f"{verified:,}", run)
     console.print(table)
-    print_evidence(console, result.evidence, missed, unproven)
-    for each in result.links:
-        endpoint = None if each.result is None else each.result.machine.facts.endpoint
-        if endpoint and result.error is None:
-            console.print(f"clients     [bold]{escape(endpoint)}[/] ({result.plan.to})")
-            break
+    if result.plan.kind is not Kind.REPROTECT:
+        print_evidence(console, result.evidence, missed, unproven)
+    _whereabouts(console, result)
+
+
+def _whereabouts(console: Console, result: SiteResult) -> None:
+    """What was salvaged of each link, and where clients are to connect."""
+    begun = [(each, each.result.machine.facts) for each in result.links if each.result is not None]
+    for each, facts in begun:
+        if facts.salvage_path:
+            kept = f"{each.link}: {counted(facts.salvaged or 0, 'record')} in {facts.salvage_path}"
+            console.print(f"salvaged    {escape(kept)}", soft_wrap=True)
+    if result.error is None:
+        for endpoint, alias in dict.fromkeys((facts.endpoint, each.plan.target.alias) for each, facts in begun):
+            if endpoint:
+                console.print(f"clients     [bold]{escape(endpoint)}[/] ({alias})")
 
 
 def print_site_rehearsal(

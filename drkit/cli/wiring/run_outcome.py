@@ -101,7 +101,7 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
     if site is not None:
         from drkit.cli.wiring.site_outcome import resume_whole_site
 
-        resume_whole_site(run, site, yes=yes, accept_unfenced=False, take_back=True)
+        resume_whole_site(run, site, yes=yes)
         return
     wanted = run_to_resume(store, run_id)
     printer = StagePrinter(run.writer.log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +14,7 @@ from drkit.cli.views.site_view import SitePrinter, print_site_plan, print_site_r
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.wording import counted
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import AcceptedLoss
     from drkit.failover.plan.planner import PlanRequest
     from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.run.interfaces import Ports
     from drkit.failover.site.choose_links import ChosenLinks
     from drkit.failover.site.site_context import SiteContext
     from drkit.failover.site.site_plan import SitePlan
-    from drkit.failover.site.site_run import SiteResult
+    from drkit.failover.site.site_result import SiteResult
 
 _ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
 """Obstacles that somebody at a terminal is asked about, together with the plan."""
@@ -100,40 +102,60 @@ def apply_site_plan(
         _act(run, site, plan, flags)
 
 
-def resume_whole_site(run: Invocation, site_run: str, *, yes: bool, accept_unfenced: bool, take_back: bool) -> None:
-    """Take a site run to its end, or back."""
+def resume_whole_site(
+    run: Invocation,
+    site_run: str,
+    *,
+    yes: bool,
+    accept_unfenced: bool = False,
+    accept_salvage_only: bool = False,
+    ports: Callable[[], Ports] | None = None,
+) -> None:
+    """Take a site run to its end, or (without `ports`, which a failback needs) back to where it began."""
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_plan import SitePlan
     from drkit.failover.site.site_record import load_site
     from drkit.failover.site.site_run import cancel_site, resume_site
 
     store = run.store()
     record = load_site(store, site_run)
+    plan = record.plan
     if not record.finished:
-        does = "is taken back: clients stay where they were" if take_back else "continues"
-        confirm(run, record.plan.to, f"Run {site_run} ({record.plan.label}) {does}", yes=yes)
+        does = "is taken back: clients stay where they were" if ports is None else "continues"
+        word = plan.confirmed_by
+        what = f"Run {site_run} ({plan.label}) {does}"
+        confirm(run, word, what, yes=yes, ask=f"the cluster's name, {word},")
     with (
         ClusterContext(run.config, store) as estate,
-        SiteContext(estate, [estate.link(link) for link in record.plan.links]) as site,
+        SiteContext(estate, [estate.link(link) for link in plan.links]) as site,
     ):
         watch = SitePrinter(run.writer.log)
-        if take_back:
+        if ports is None:
             result = cancel_site(site, site_run, watch=watch)
-        else:
+        elif isinstance(plan, SitePlan):
             result = resume_site(site, site_run, accept_unfenced=accept_unfenced, watch=watch)
+        else:
+            from drkit.cli.wiring.site_failback import resume_site_failback
+
+            flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
+            waived = frozenset(flag for flag, given in flags.items() if given)
+            resume_site_failback(run, site, plan, site_run, ports(), yes=yes, waived=waived)
+            return
     finish_site(run, result)
 
 
 def finish_site(run: Invocation, result: SiteResult) -> None:
     """A site run's result, and its exit code."""
     from drkit.failover.run.evidence import missed_objectives, unproven_objectives
-    from drkit.failover.run.state_machine import State
+    from drkit.failover.run.state_machine import Kind, State
     from drkit.failover.site.site_document import site_run_document
 
     objectives = run.config.objectives
     closed = result.error is None and result.state is State.CLOSED
     missed = missed_objectives(result.evidence, objectives) if closed else []
-    unproven = unproven_objectives(result.evidence, objectives) if closed else []
+    moves = result.plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
+    unproven = unproven_objectives(result.evidence, objectives) if closed and moves else []
     json_mode = run.writer.mode is OutputMode.JSON
     run.writer.emit(
         site_run_document(result, missed=missed, unproven=unproven) if json_mode else {},

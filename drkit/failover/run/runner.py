@@ -59,7 +59,9 @@ def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run as it stands: the contract's document is made of it. `error`: why it stopped, if it did."""
+    """A run as it stands: the contract's document is made of it. `error`: why it stopped, if it did; `interrupted`: by
+    the operator.
+    """
 
     run: str
     machine: Run
@@ -67,6 +69,7 @@ class RunResult:
     stages: tuple[StageRecord, ...]
     positions: tuple[PlannedPosition, ...]
     error: DrkitError | None = None
+    interrupted: bool = False
 
     @property
     def evidence(self) -> Evidence:
@@ -138,7 +141,7 @@ class Runner:
                     meaning="What was done is journaled; this stage will be carried out again",
                     remedy=f"drkit resume {self.journal.run}",
                 )
-                return self._result(self._live_opened(stage.name, stopped) or stopped)
+                return replace(self._result(self._live_opened(stage.name, stopped) or stopped), interrupted=True)
 
     def _call(self, when: When) -> None:
         """Call the hooks of a moment, unless the journal has their end. A run that was killed calls them again."""

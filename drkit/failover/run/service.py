@@ -95,7 +95,8 @@ class PartOfSite:
     """What a link's run has of the site run that it belongs to (`drkit.failover.site`).
 
     `site`: the site run's id. `run`: the id that the link's run is to have. `lease`: the right to act on the link,
-    which the site run holds. `gate`, `in_order`: see `Runner`.
+    which the site run holds. `gate`, `in_order`: see `Runner`. `continued`: this process has carried the link's run out
+    so far, under the same lease.
     """
 
     site: str
@@ -103,6 +104,7 @@ class PartOfSite:
     lease: RunLease
     gate: Gate
     in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
+    continued: bool = False
 
 
 def run_failover(
@@ -151,11 +153,12 @@ def run_failback(
     started_at: datetime | None = None,
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
+    part: PartOfSite | None = None,
 ) -> RunResult:
     """Carry a failback out; `cluster_id` is what the operator typed or gave. `before_fence`: see `Runner`.
 
     `accept_unfenced`: move although the live cluster can't be fenced. `accept_salvage_only`: what the live cluster
-    lacks of what was mirrored, as the plan names it, shall be in the salvage only.
+    lacks of what was mirrored, as the plan names it, shall be in the salvage only. `part`: as `run_failover`'s.
 
     Raises:
         Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
@@ -183,6 +186,7 @@ def run_failback(
         ports,
         watch,
         before_fence,
+        part,
     )
 
 
@@ -229,7 +233,8 @@ def resume_run(
         if record.machine.finished:
             return runner.run()
         _check_cluster(estate, record.plan)
-        take_over(record.journal, lease.owner)
+        if part is None or not part.continued:
+            take_over(record.journal, lease.owner)
         if record.journal.attempted(CANCEL):
             return runner.cancel("a cancelling that was interrupted")
         live = live_cluster(record.plan)

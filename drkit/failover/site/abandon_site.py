@@ -68,7 +68,7 @@ def _journal_abandoned(
         with ExitStack() as stack:
             for link in sorted(record.plan.links, key=str):
                 stack.enter_context(RunLease(estate.store, link, run))
-            record.journal.anchor = estate.anchors.on(record.plan.to)
+            record.journal.anchor = estate.anchors.on(record.plan.anchor)
             body = {"links": [{"link": str(each.link), "run": each.run, "serves": each.serves} for each in reports]}
             record.journal.write("abandon", ABANDONED, body)
             list_site(estate.store, record, State.ABANDONED)

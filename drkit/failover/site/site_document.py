@@ -17,9 +17,9 @@ from drkit.failover.run.run_document import (
 )
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import State
-from drkit.failover.site.site_plan import SitePlan, expected_loss, summed, warnings_of
+from drkit.failover.site.site_plan import AnySitePlan, SitePlan, expected_loss, summed
 from drkit.failover.site.site_record import least_far
-from drkit.failover.site.site_run import LinkResult, SiteResult
+from drkit.failover.site.site_result import LinkResult, SiteResult
 from drkit.model.clock import iso
 from drkit.model.errors import error_body
 from drkit.model.topology import LinkId
@@ -29,7 +29,7 @@ _BY_LINK = ("stages", "groups", "lost_by_topic", "places", "directories")
 _OF_THE_RUN = ("at", "committed_at", "timezone", "at_local")
 
 
-def site_plan_document(plan: SitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]] = ()) -> Document:
+def site_plan_document(plan: AnySitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]] = ()) -> Document:
     """A dry run; `standing`: what a run with the same flags would be refused for, by link (None: the whole run)."""
     links = [plan_document(each) for each in plan.plans]
     document = _frame(plan, links, run=None, state=State.PLANNED, dry_run=True)
@@ -91,7 +91,7 @@ def _own(document: Document) -> Document:
     return {key: value for key, value in document.items() if key not in _BY_LINK or key == "stages"}
 
 
-def _frame(plan: SitePlan, links: Sequence[Document], *, run: str | None, state: State, dry_run: bool) -> Document:
+def _frame(plan: AnySitePlan, links: Sequence[Document], *, run: str | None, state: State, dry_run: bool) -> Document:
     first = links[0] if links else {}
     document: Document = {
         "run": run,
@@ -104,7 +104,7 @@ def _frame(plan: SitePlan, links: Sequence[Document], *, run: str | None, state:
         "dry_run": dry_run,
         **{key: first.get(key) for key in _OF_THE_RUN},
         "made_at": iso(plan.made_at),
-        "warnings": [*warnings_of(plan), *(f"{each['link']}: {text}" for each in links for text in each["warnings"])],
+        "warnings": [*plan.own_warnings(), *(f"{each['link']}: {text}" for each in links for text in each["warnings"])],
         "needs": sorted({flag for each in links for flag in each["needs"]} | _needed(plan)),
         "left_out": [{"link": str(each.link), "reason": each.why} for each in plan.left_out],
         "other_links": [{"link": str(each.link), "effect": each.effect} for each in plan.others],
@@ -112,8 +112,11 @@ def _frame(plan: SitePlan, links: Sequence[Document], *, run: str | None, state:
             {"group": group, "links": [str(link) for link in shared]} for group, shared in plan.shared_groups.items()
         ],
     }
-    if plan.waves:
-        document["waves"] = _waves(plan)
+    if isinstance(plan, SitePlan):
+        if plan.waves:
+            document["waves"] = _waves(plan)
+    else:
+        document["cluster_ids"] = dict(plan.old_primaries)
     for key in _BY_LINK:
         document[key] = [_with_link(row, each["link"]) for each in links for row in each.get(key, ())]
     return document
@@ -135,7 +138,7 @@ def _waves(plan: SitePlan) -> list[Document]:
     ]
 
 
-def _needed(plan: SitePlan) -> set[str]:
+def _needed(plan: AnySitePlan) -> set[str]:
     return {obstacle.waived_by for obstacle in plan.obstacles if obstacle.waived_by}
 
 

@@ -23,6 +23,7 @@ from drkit.failover.plan.failover_plan import (
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave, WaveAssignment
 from drkit.model.errors import ConfigError
@@ -64,6 +65,21 @@ class SitePlan:
         return next(plan for plan in self.plans if plan.link == link)
 
     @property
+    def anchor(self) -> str:
+        """The cluster on which the run's journal is anchored."""
+        return self.to
+
+    @property
+    def confirmed_by(self) -> str:
+        """The word that is typed to confirm that the run continues: a cluster's name."""
+        return self.to
+
+    @property
+    def again(self) -> str:
+        """The command that plans it once more, but for its links."""
+        return f"drkit failover --to {self.to}"
+
+    @property
     def label(self) -> str:
         """What `drkit runs` shows of the run."""
         return f"{and_more([str(link) for link in self.links])} {self.mode} to {self.to}"
@@ -94,15 +110,30 @@ class SitePlan:
                 by_group.setdefault(group, []).append(plan.link)
         return {group: tuple(links) for group, links in sorted(by_group.items()) if len(links) > 1}
 
+    def own_warnings(self) -> list[str]:
+        """What the run as a whole has to say, each link's plan having its own."""
+        found = [f"{each.link} is left out: {each.why}" for each in self.left_out]
+        shared = self.shared_groups
+        if shared:
+            found.append(
+                f"{counted(len(shared), 'group')} on more than one link ({and_more(list(shared))}): these links switch "
+                "their clients only when all of them have committed"
+            )
+        return found
 
-def standing(plan: SitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
+
+AnySitePlan = SitePlan | SiteFailbackPlan
+"""The plan of any run of several links."""
+
+
+def standing(plan: AnySitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
     """What stands in the way, but for what the flags given waive; by link, None: of the run as a whole."""
     found: list[tuple[LinkId | None, Obstacle]] = [(None, each) for each in plan.obstacles]
     found += [(each.link, obstacle) for each in plan.plans for obstacle in each.obstacles]
     return [(link, obstacle) for link, obstacle in found if obstacle.waived_by not in waived]
 
 
-def refusal_of(plan: SitePlan, link: LinkId | None, obstacle: Obstacle) -> Obstacle:
+def refusal_of(plan: AnySitePlan, link: LinkId | None, obstacle: Obstacle) -> Obstacle:
     """An obstacle as the run is refused for it: of one link, it names the link and how to leave it out."""
     if link is None or len(plan.plans) == 1:
         return obstacle
@@ -111,13 +142,13 @@ def refusal_of(plan: SitePlan, link: LinkId | None, obstacle: Obstacle) -> Obsta
         obstacle,
         what=f"{link}: {obstacle.what}",
         meaning=f"{obstacle.meaning}. No link was moved".lstrip(". "),
-        remedy=f"{obstacle.remedy.rstrip('. ')}. Or move the others without it: drkit failover --to {plan.to} {rest}",
+        remedy=f"{obstacle.remedy.rstrip('. ')}. Or without it: {plan.again} {rest}",
     )
 
 
-def expected_loss(plan: SitePlan) -> Evidence:
-    """What all links together would lose, as far as the plan knows."""
-    return summed(expected_evidence(each.loss) for each in plan.plans)
+def expected_loss(plan: AnySitePlan) -> Evidence:
+    """What all links together would lose, as far as the plan knows; a failback's plan knows nothing of it."""
+    return summed(expected_evidence(each.loss if isinstance(each, FailoverPlan) else None) for each in plan.plans)
 
 
 def summed(evidence: Iterable[Evidence]) -> Evidence:
@@ -196,18 +227,6 @@ def read_site_plan(path: Path, body: dict[str, Any]) -> SitePlan:
             remedy="Make a new one with --out FILE",
         )
     return plan
-
-
-def warnings_of(plan: SitePlan) -> list[str]:
-    """What the run as a whole has to say, each link's plan having its own."""
-    found = [f"{each.link} is left out: {each.why}" for each in plan.left_out]
-    shared = plan.shared_groups
-    if shared:
-        found.append(
-            f"{counted(len(shared), 'group')} on more than one link ({and_more(list(shared))}): these links switch "
-            "their clients only when all of them have committed"
-        )
-    return found
 
 
 def _frame(plan: SitePlan) -> dict[str, Any]:

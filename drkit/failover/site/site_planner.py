@@ -20,7 +20,7 @@ from drkit.failover.site.wave_plan import waves_of
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, StalePlan, StoreMissing
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 _ROUNDS = 3
 
@@ -88,10 +88,25 @@ def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool,
             meaning="Groups would move in another order than planned",
             remedy="Make a new one: --dry-run --out FILE",
         )
+    _refuse_new_links(site, planned)
     if accept_loss is None:
         return replace(planned, made_at=now(), plans=tuple(plans))
     plans, obstacles = _accepting(plans, accept_loss)
     return replace(planned, made_at=now(), plans=tuple(plans), obstacles=tuple(obstacles))
+
+
+def _refuse_new_links(site: SiteContext, planned: SitePlan) -> None:
+    """Raise `StalePlan` where a link was configured since that the plan says nothing of."""
+    links = [each.link() for each in site.estate.config.links]
+    known = {*planned.links, *(each.link for each in planned.others), *(each.link for each in planned.left_out)}
+    meant = other_links(links, [link for link in links if link.id in planned.links], planned.to)
+    new = [str(each.link) for each in meant if each.link not in known]
+    if new:
+        raise StalePlan(
+            f"{and_more(new)} {'is' if len(new) == 1 else 'are'} configured since the plan was made",
+            meaning="The plan says nothing of what becomes of it",
+            remedy="Make a new one: --dry-run --out FILE",
+        )
 
 
 def accepting_all_loss(plan: SitePlan) -> SitePlan:

@@ -23,8 +23,9 @@ from typing import Any
 
 from drkit.failover.run.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal
 from drkit.failover.run.journal.run_record import RunRecord, load_run, unfinished
-from drkit.failover.run.state_machine import FINAL_STATES, State
-from drkit.failover.site.site_plan import SitePlan, site_plan_from_json, site_plan_json
+from drkit.failover.run.state_machine import FINAL_STATES, Kind, State
+from drkit.failover.site.failback.site_failback_plan import site_failback_plan_json, site_failback_plan_of
+from drkit.failover.site.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.runs.journal import RunSummary
@@ -45,13 +46,15 @@ class SiteRecord:
     `runs`: the id of each link's newest run; `children`: those of them that were begun. `elsewhere`: links that
     somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned anew
     after their runs took themselves back. `waves_over`: the waves whose groups all stand, by name.
+    `accept_salvage_only`: as it was given to a failback.
     """
 
     journal: Journal
-    plan: SitePlan
+    plan: AnySitePlan
     started_at: datetime
     accept_unfenced: bool
     runs: dict[LinkId, str]
+    accept_salvage_only: bool = False
     children: dict[LinkId, RunRecord] = field(default_factory=dict)
     elsewhere: dict[LinkId, str] = field(default_factory=dict)
     anew: set[LinkId] = field(default_factory=set)
@@ -90,12 +93,13 @@ def least_far(states: Sequence[State]) -> State:
 
 def begin_site(
     journal: Journal,
-    plan: SitePlan,
+    plan: AnySitePlan,
     runs: Mapping[LinkId, str],
     started_at: datetime,
     origin: dict[str, Any],
     *,
     accept_unfenced: bool,
+    accept_salvage_only: bool = False,
 ) -> None:
     """Write a site run's first entry."""
     body = {
@@ -104,11 +108,13 @@ def begin_site(
         "digest": plan.digest,
         "started_at": started_at.isoformat(),
         "accept_unfenced": accept_unfenced,
+        "accept_salvage_only": accept_salvage_only,
         "origin": origin,
         "links": [{"link": str(each.link), "run": runs[each.link], "digest": each.digest} for each in plan.plans],
     }
     frame = json.dumps(body, separators=(",", ":"))
-    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{site_plan_json(plan)}}}')
+    text = site_plan_json(plan) if isinstance(plan, SitePlan) else site_failback_plan_json(plan)
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{text}}}')
 
 
 def load_site(store: Store, run: str) -> SiteRecord:
@@ -123,12 +129,14 @@ def load_site(store: Store, run: str) -> SiteRecord:
     body = json.loads(text) if text is not None else {}
     if not isinstance(body, dict) or body.get("kind") != SITE:
         raise Refused(f"run {run} is no run of a site", remedy="`drkit runs` lists the runs with their kinds")
+    failover = Kind(body["of"]) is Kind.FAILOVER
     record = SiteRecord(
         journal=journal,
-        plan=site_plan_from_json(json.dumps(body["plan"])),
+        plan=site_plan_from_json(json.dumps(body["plan"])) if failover else site_failback_plan_of(body["plan"]),
         started_at=datetime.fromisoformat(body["started_at"]),
         accept_unfenced=bool(body["accept_unfenced"]),
         runs={LinkId.parse(each["link"]): each["run"] for each in body["links"]},
+        accept_salvage_only=bool(body.get("accept_salvage_only")),
     )
     _replay(record)
     for link, child in record.runs.items():

@@ -9,6 +9,7 @@ import pytest
 
 from drkit.lab import Lab
 from tests.support.guard import Guard
+from tests.support.sites import Site, mirrored_site, site_links
 from tests.support.topologies import Net
 
 
@@ -35,3 +36,9 @@ def net(three: Lab, tmp_path: Path) -> Iterator[Callable[..., Net]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def site(net: Callable[..., Net], unique_name: str) -> Site:
+    """Two primaries, a and b, that mirror to c."""
+    return mirrored_site(net(site_links(unique_name)), unique_name)

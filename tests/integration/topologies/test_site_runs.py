@@ -3,144 +3,34 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.positions.selection import Selection
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import INTENT, OUTCOME, PLAN
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.site.choose_links import links_into
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import load_site, site_to_resume
-from drkit.failover.site.site_run import SiteResult, resume_site, run_site
+from drkit.failover.site.site_run import run_site
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
-from drkit.model.topology import LinkId
 from tests.support.killing import boundaries
 from tests.support.sampling import sampled
-from tests.support.topologies import Net, write
+from tests.support.sites import LINKS, TIMEOUT, A, Site, configure, without
+from tests.support.topologies import write
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
-
-MakeNet = Callable[..., Net]
-A, B = LinkId("a", "c"), LinkId("b", "c")
-LINKS = ("a->c", "b->c")
-TIMEOUT = 30.0
-
-
-@dataclass
-class Site:
-    """Two links into c, each with a topic of `name`, mirrored; `both` reads on each, `alone` on one."""
-
-    net: Net
-    name: str
-
-    @property
-    def topics(self) -> dict[str, str]:
-        """On c, by the alias of their source."""
-        return {alias: f"{alias}.{self.name}" for alias in ("a", "b")}
-
-    def group(self, suffix: str) -> str:
-        return f"{self.name}-{suffix}"
-
-    def drkit(self, *words: str) -> tuple[int, dict[str, Any]]:
-        """A verb's exit code and JSON document."""
-        ended = self.net.drkit(*words, "--output", "json")
-        return ended.returncode, json.loads(ended.stdout)
-
-    def estate(self) -> ClusterContext:
-        return ClusterContext(self.net.config, self.net.store, patience_seconds=2.0)
-
-    def commit(self, alias: str, suffix: str, topic: str, offset: int) -> None:
-        """As a consumer of the group would."""
-        settings = {"bootstrap.servers": self.net.sides[alias].bootstrap, "group.id": self.group(suffix)}
-        consumer = Consumer({**settings, "enable.auto.commit": False})
-        try:
-            for done in consumer.commit(offsets=[ClientPartition(topic, 0, offset)], asynchronous=False):
-                assert done.error is None
-        finally:
-            consumer.close()
-
-    def committed(self, suffix: str) -> dict[str, int]:
-        """Where a group stands on c, by topic."""
-        settings = {"bootstrap.servers": self.net.sides["c"].bootstrap, "group.id": self.group(suffix)}
-        consumer = Consumer({**settings, "enable.auto.commit": False})
-        try:
-            wanted = [ClientPartition(topic, 0) for topic in self.topics.values()]
-            found = consumer.committed(wanted, timeout=TIMEOUT)
-        finally:
-            consumer.close()
-        return {place.topic: place.offset for place in found if place.offset >= 0}
-
-    def directions(self) -> dict[str, Direction]:
-        found = {link: self.net.store.link_control(LinkId.parse(link)) for link in LINKS}
-        return {link: Direction.ACTIVE if control is None else control.direction for link, control in found.items()}
-
-    def run(self, **asked: Any) -> SiteResult:
-        """A site run, as the command carries it out."""
-        with self.estate() as estate, SiteContext(estate, links_into(estate, "c").links) as site:
-            return run_site(site, make_site_plan(site, PlanRequest("c", **asked)), accept_unfenced=True)
-
-    def resume(self, run: str) -> SiteResult:
-        with self.estate() as estate, SiteContext(estate, [each.link() for each in self.net.config.links]) as site:
-            return resume_site(site, run)
-
-    def killed(self, action: str, whose: str, stage: str, event: str, when: str) -> None:
-        """Carry the action out in a process that kills itself there."""
-        words = [sys.executable, "-m", "tests.support.killed_site", str(self.net.path), action]
-        ended = subprocess.run(
-            [*words, whose, stage, event, when], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-
-    def is_moved(self) -> None:
-        """Both links are where a failover leads to, by their records and by an independent reader."""
-        assert self.directions() == dict.fromkeys(LINKS, Direction.SEALED)
-        assert self.committed("both") == {self.topics["a"]: 7, self.topics["b"]: 9}
-        assert self.committed("alone") == {self.topics["a"]: 3}
-
-
-@pytest.fixture
-def site(net: MakeNet, unique_name: str) -> Iterator[Site]:
-    links = "".join(
-        f'[[links]]\nsource = "{alias}"\ntarget = "c"\ntopics = ["{unique_name}"]\n'
-        f'groups = ["{unique_name}-.*"]\npolicy = "prefix"\n'
-        for alias in ("a", "b")
-    )
-    made = Site(net(links), unique_name)
-    for alias in ("a", "b"):
-        side = made.net.sides[alias]
-        side.create(unique_name)
-        write(side, unique_name, [f"{alias} {number}" for number in range(20)])
-    made.commit("a", "both", unique_name, 7)
-    made.commit("a", "alone", unique_name, 3)
-    made.commit("b", "both", unique_name, 9)
-    assert all(report.caught_up for report in made.net.catch_up())
-    return made
-
-
-def without(config_path: Path, *aliases: str) -> None:
-    """Have nothing answer at these clusters' addresses any more."""
-    lines = config_path.read_text().splitlines()
-    for alias in aliases:
-        place = lines.index(f"[clusters.{alias}]")
-        lines[place + 1] = f'bootstrap_servers = "127.0.0.1:{1 + aliases.index(alias)}"'
-    config_path.write_text("\n".join(lines) + "\n")
 
 
 def test_the_command_moves_all_links_in_one_run(site: Site) -> None:
@@ -200,6 +90,13 @@ def test_a_plan_file_holds_all_links_and_is_stale_where_one_is(site: Site, tmp_p
     assert site.drkit("failover", "--to", "c", "--unplanned", "--out", str(file))[0] == 0
     code, shown = site.drkit("failover", "--plan", str(file), "--dry-run")
     assert (code, shown["digest"]) == (0, json.loads(file.read_text())["digest"])
+    configured = site.net.path.read_text()
+    configure(
+        site, '[clusters.d]\nbootstrap_servers = "127.0.0.1:1"\n[[links]]\nsource = "d"\ntarget = "c"\ntopics = ["x"]\n'
+    )
+    code, stale = site.drkit("failover", "--plan", str(file), "--accept-unfenced")
+    assert (code, "d->c is configured since" in stale["error"]["what"]) == (4, True)
+    site.net.path.write_text(configured)
     site.commit("b", "both", site.name, 12)
     code, stale = site.drkit("failover", "--plan", str(file), "--accept-unfenced")
     assert code == 4
@@ -421,11 +318,6 @@ def test_an_abandoned_site_leaves_each_link_to_the_cluster_that_serves(site: Sit
         assert (code, [each["link"] for each in done["not_abandoned"]]) == (7, ["b->c"])
         assert begun == {"b->c"}
     assert "a->c" in [each["link"] for each in done["links"]]
-
-
-def configure(site: Site, lines: str) -> None:
-    """Add to the configuration."""
-    site.net.path.write_text(site.net.path.read_text() + lines)
 
 
 def test_groups_move_in_waves_and_a_command_that_fails_stops_the_next_one(site: Site, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`drkit failback`: bring the old primary back, and the groups with it."""
+"""`drkit failback`: bring the old primary back, and the groups with it; of several links in one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from drkit.failover.failback.failback_plan import FailbackPlan
     from drkit.failover.run.cluster_context import ClusterContext
 
-ClusterIdOption = Annotated[
-    str | None,
-    typer.Option(CLUSTER_ID, metavar="ID", help="The old primary's cluster id: its topics of the link are deleted."),
+ClusterIdsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        CLUSTER_ID,
+        metavar="ID|C=ID",
+        help="The old primary's cluster id: its topics of the link are deleted. Of several old primaries: C=ID each.",
+    ),
 ]
 AcceptSalvageOnlyOption = Annotated[
     bool,
@@ -60,7 +64,7 @@ def failback(
     dry_run: DryRunOption = False,
     execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run).")] = False,
     yes: YesOption = False,
-    cluster_id: ClusterIdOption = None,
+    cluster_id: ClusterIdsOption = None,
     accept_unfenced: AcceptUnfencedOption = False,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
     pause_before: Annotated[
@@ -72,12 +76,16 @@ def failback(
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
-    link: LinkOption = None,
+    link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link."""
+    """Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link.
+
+    All links that were failed away from (of --to, or those that --link names) go back in one run: all are salvaged
+    before anything is deleted, and each moves back once it is audited.
+    """
     with command(config, output, verbose) as run:
         if dry_run and execute:
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
@@ -102,12 +110,12 @@ def failback(
 def bring_back(
     run: Invocation,
     to: str | None,
-    link: str | None,
+    link: list[str] | None,
     *,
     for_good: bool,
     dry_run: bool,
     yes: bool,
-    cluster_id: str | None,
+    cluster_id: list[str] | None,
     pause: bool,
     accepted: Mapping[str, bool],
     salvage_dir: Path | None,
@@ -117,22 +125,44 @@ def bring_back(
     driver_memory: str,
 ) -> None:
     """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
+    from drkit.cli.wiring.site_failback import FailbackFlags, bring_site_back, cluster_ids_given
     from drkit.failover.failback.planner import make_failback_plan
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.service import standing_obstacles
+    from drkit.failover.site.failback.links_away import links_away
 
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
-    chosen = run.links(link)[0] if link is not None else None
     with ClusterContext(run.config, run.store()) as estate:
-        plan = make_failback_plan(estate, to, chosen, for_good=for_good, by_spark=by_spark)
+        chosen = links_away(estate, to, link or ())
+        ids = cluster_ids_given(cluster_id or (), list(dict.fromkeys(each.id.source for each in chosen.links)))
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be
             seed_port(spark_properties(spark_conf or []))
+
+        def ports() -> Ports:
+            return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+
+        if len(chosen.links) > 1:
+            flags = FailbackFlags(
+                kind=Kind.REPROTECT if for_good else Kind.FAILBACK,
+                dry_run=dry_run,
+                yes=yes,
+                pause=pause,
+                cluster_ids=ids,
+                waived=waived,
+                by_spark=by_spark,
+                started_at=started_at,
+            )
+            bring_site_back(run, estate, chosen, flags, ports)
+            return
+        for left in chosen.left_out:
+            run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
+        plan = make_failback_plan(estate, to, chosen.links[0], for_good=for_good, by_spark=by_spark)
         if dry_run:
             show_dry_run(run, plan, standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED}))
             return
-        ports = failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
-        _act(run, estate, plan, ports, waived, yes=yes, pause=pause, cluster_id=cluster_id, started_at=started_at)
+        known = ids.get(plan.target.alias)
+        _act(run, estate, plan, ports(), waived, yes=yes, pause=pause, cluster_id=known, started_at=started_at)
 
 
 def _act(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdOption, bring_back
+from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, bring_back
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
-from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
@@ -21,19 +21,23 @@ def register(app: typer.Typer) -> None:
 def reprotect(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    cluster_id: ClusterIdOption = None,
+    cluster_id: ClusterIdsOption = None,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
     salvage_dir: SalvageOption = None,
     engine: EngineOption = SeedEngine.MIRROR,
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
-    link: LinkOption = None,
+    link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are."""
+    """Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are.
+
+    All links that were failed away from, or those that --link names, are reprotected in one run: all are salvaged
+    before anything is deleted.
+    """
     with command(config, output, verbose) as run:
         bring_back(
             run,

@@ -15,6 +15,7 @@ from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, cancel, confirm, finish
 from drkit.cli.wiring.site_outcome import resume_whole_site
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
+from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import next_step
 from drkit.model.errors import ConfigError
 from drkit.model.runs.journal import RunSummary
@@ -65,12 +66,26 @@ def resume(
         if take_back:
             cancel(run, run_id, yes=yes)
             return
+
+        def ports() -> Ports:
+            return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+
         store = run.store()
         site = site_to_resume(store, run_id)
         if site is not None:
             if unplanned:
-                raise ConfigError("--unplanned is of a failback", remedy="Leave it out")
-            resume_whole_site(run, site, yes=yes, accept_unfenced=accept_unfenced, take_back=False)
+                raise ConfigError(
+                    "--unplanned is of one link's failback",
+                    remedy=f"Name its run: drkit runs {site} shows it; or leave it out",
+                )
+            resume_whole_site(
+                run,
+                site,
+                yes=yes,
+                accept_unfenced=accept_unfenced,
+                accept_salvage_only=accept_salvage_only,
+                ports=ports,
+            )
             return
         rehearsed = None if run_id is None else find_rehearsal(store, run_id)
         if rehearsed is not None:
@@ -87,16 +102,11 @@ def resume(
                 if step is not None:
                     asking_for = f"The {record.plan.kind} continues with {step.stage}"
                     asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
-                ports = None
-                if isinstance(record.plan, FailbackPlan):
-                    ports = failback_ports(
-                        run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf
-                    )
                 asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
                 result = resume_run(
                     estate,
                     wanted,
-                    ports,
+                    ports() if isinstance(record.plan, FailbackPlan) else None,
                     accept_unfenced=accept_unfenced,
                     accept_salvage_only=accept_salvage_only,
                     watch=printer,

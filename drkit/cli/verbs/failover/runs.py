@@ -136,13 +136,13 @@ def _show_site(
     from drkit.failover.run.run_document import journal_document
     from drkit.failover.site.site_document import site_run_document
     from drkit.failover.site.site_record import load_site
-    from drkit.failover.site.site_run import result_of
+    from drkit.failover.site.site_result import result_of
 
     result = None
     if not verdict.contradicted:
         try:
             record = load_site(run.store(), summary.run)
-            verdict = judge_chain(summary.run, entries, places, record.plan.to)
+            verdict = judge_chain(summary.run, entries, places, record.plan.anchor)
             result = result_of(record)
         except DrkitError as error:  # the chain of a link's run is broken
             run.writer.log.print(f"[dim]{escape(error.what)}[/]")

@@ -1,0 +1,160 @@
+"""The plan of a failback or reprotect of several links: their plans, and one digest over theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json, failback_plan_json
+from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.other_links import OtherLink
+from drkit.failover.site.wave_plan import Wave
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more, counted
+
+_LEFT_OUT = TypeAdapter(tuple[LeftOut, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFailbackPlan:
+    """What a failback or reprotect of several links will do: each link's plan, in the order of the configuration.
+
+    `left_out`: links that would have been meant, and were not failed away from. `obstacles`: what stands in the way of
+    the run as a whole; each link's plan has its own.
+    """
+
+    kind: Kind
+    made_at: datetime
+    plans: tuple[FailbackPlan, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def links(self) -> tuple[LinkId, ...]:
+        """The links that are brought back."""
+        return tuple(plan.link for plan in self.plans)
+
+    def of(self, link: LinkId) -> FailbackPlan:
+        """The plan of one of its links."""
+        return next(plan for plan in self.plans if plan.link == link)
+
+    @property
+    def mode(self) -> Mode:
+        """A failback is planned."""
+        return Mode.PLANNED
+
+    @property
+    def others(self) -> tuple[OtherLink, ...]:
+        """Links that are not brought back see nothing of it."""
+        return ()
+
+    @property
+    def waves(self) -> tuple[Wave, ...]:
+        """Waves order a failover."""
+        return ()
+
+    @property
+    def old_primaries(self) -> dict[str, str]:
+        """The clusters that are gone back to, with their ids, in the order of the links."""
+        return {plan.target.alias: plan.target.cluster_id or "" for plan in self.plans}
+
+    @property
+    def deleting(self) -> dict[str, int]:
+        """The old primaries on which topics are deleted, and how many."""
+        found: dict[str, int] = {}
+        for plan in self.plans:
+            if plan.deletes:
+                found[plan.target.alias] = found.get(plan.target.alias, 0) + len(plan.topics)
+        return found
+
+    @property
+    def to(self) -> str | None:
+        """The old primary; None: there are several."""
+        names = list(self.old_primaries)
+        return names[0] if len(names) == 1 else None
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """The clusters that serve now."""
+        return tuple(dict.fromkeys(plan.live.alias for plan in self.plans))
+
+    @property
+    def anchor(self) -> str:
+        """The cluster on which the run's journal is anchored: the first link's old primary, as that link's run is."""
+        return self.plans[0].target.alias
+
+    @property
+    def confirmed_by(self) -> str:
+        """The word that is typed to confirm that the run continues: a cluster's name."""
+        return self.to or self.live[0]
+
+    @property
+    def again(self) -> str:
+        """The command that plans it once more, but for its links."""
+        return f"drkit {self.kind}"
+
+    @property
+    def label(self) -> str:
+        """What `drkit runs` shows of the run."""
+        return f"{and_more([str(link) for link in self.links])} {self.kind} to {and_more(list(self.old_primaries))}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over what is decided: the links' digests, in the order of their names; hexadecimal."""
+        body = {"kind": self.kind, "links": sorted([str(plan.link), plan.digest] for plan in self.plans)}
+        return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def shared_groups(self) -> dict[str, tuple[LinkId, ...]]:
+        """Groups that more than one link moves back from the same live cluster, and by which."""
+        by_group: dict[tuple[str, str], list[LinkId]] = {}
+        for plan in self.plans:
+            for group in {position.group for position in plan.positions}:
+                by_group.setdefault((group, plan.live.alias), []).append(plan.link)
+        return {group: tuple(links) for (group, _), links in sorted(by_group.items()) if len(links) > 1}
+
+    def own_warnings(self) -> list[str]:
+        """What the run as a whole has to say, each link's plan having its own."""
+        found = [f"{each.link} is left out: {each.why}" for each in self.left_out]
+        shared = self.shared_groups
+        if shared:
+            found.append(
+                f"{counted(len(shared), 'group')} on more than one link ({and_more(list(shared))}): where "
+                f"{and_more(list(self.live))} is fenced, they can't read there from the first of these links' fences "
+                "on; so none of these links is fenced before all of them are audited"
+            )
+        return found
+
+
+def site_failback_plan_json(plan: SiteFailbackPlan) -> str:
+    """The plan as JSON text, complete but for obstacles: a run begins only where none stands."""
+    frame = json.dumps(
+        {
+            "kind": plan.kind.value,
+            "made_at": plan.made_at.isoformat(),
+            "left_out": _LEFT_OUT.dump_python(plan.left_out, mode="json"),
+        },
+        separators=(",", ":"),
+    )
+    return f'{frame[:-1]},"plans":[{",".join(failback_plan_json(each) for each in plan.plans)}]}}'
+
+
+def site_failback_plan_of(body: dict[str, Any]) -> SiteFailbackPlan:
+    """The plan whose JSON `site_failback_plan_json` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: it isn't one.
+    """
+    return SiteFailbackPlan(
+        kind=Kind(body["kind"]),
+        made_at=datetime.fromisoformat(body["made_at"]),
+        plans=tuple(failback_plan_from_json(json.dumps(each)) for each in body["plans"]),
+        left_out=_LEFT_OUT.validate_python(body["left_out"]),
+    )

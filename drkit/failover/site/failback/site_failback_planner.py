@@ -1,0 +1,68 @@
+"""Planning a failback or reprotect of several links: each is looked at side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.run.state_machine import Kind
+from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
+from drkit.failover.site.site_context import SiteContext
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, Refused, StoreMissing
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
+
+
+def make_site_failback_plan(
+    site: SiteContext, kind: Kind, left_out: Sequence[LeftOut] = (), *, by_spark: bool = False
+) -> SiteFailbackPlan:
+    """Observe and plan every link.
+
+    Args:
+        site: the links, and connections for each.
+        kind: failback or reprotect.
+        left_out: links that would have been meant and are left as they are.
+        by_spark: have Spark's tasks seed the old primaries.
+
+    Raises:
+        ConfigError, Refused: a link can't be planned at all; it is named.
+        Unreachable: the store doesn't answer.
+    """
+    made_at = now()
+
+    def planned(link: Link) -> FailbackPlan:
+        try:
+            return make_failback_plan(site.of(link.id), None, link, for_good=kind is Kind.REPROTECT, by_spark=by_spark)
+        except StoreMissing:
+            raise
+        except (Refused, ConfigError) as error:
+            others = " ".join(f"--link '{each.id}'" for each in site.links if each != link)
+            told = Refused if isinstance(error, Refused) else ConfigError
+            raise told(
+                f"{link.id}: {error.what}",
+                meaning=error.meaning,
+                remedy=f"{error.remedy.rstrip('. ')}. Or bring the others back without it: drkit {kind} {others}",
+            ) from error
+
+    plans = tuple(site.side_by_side(planned))
+    return SiteFailbackPlan(kind, made_at, plans, tuple(left_out), tuple(_contended(plans)))
+
+
+def _contended(plans: Sequence[FailbackPlan]) -> Iterator[Obstacle]:
+    """Topics of an old primary that more than one link would bring back: the second would undo the first."""
+    wanted: dict[tuple[str | None, str], list[LinkId]] = {}
+    for plan in plans:
+        for topic in plan.topics:
+            wanted.setdefault((plan.target.cluster_id, topic.topic), []).append(plan.link)
+    twice = {topic: links for (_, topic), links in wanted.items() if len(links) > 1}
+    if twice:
+        links = list(dict.fromkeys(str(link) for meant in twice.values() for link in meant))
+        yield Obstacle(
+            f"{and_more(sorted(twice))} would be brought back by more than one link: {and_more(links)}",
+            "Each would replace what the other has brought back",
+            f"Say from which cluster they are to come, by leaving the others out: --link '{links[0]}'",
+        )

@@ -1,0 +1,374 @@
+"""Carrying a failback or reprotect of several links out: one link after the other, in phases that all go through.
+
+    salvage                         of every link: nothing is deleted anywhere yet
+    scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
+    fence … close                   of every link; one that shares a group with a link that failed waits
+                                    (a reprotect only closes)
+
+A link's run stops at the end of a phase and is continued in the next, as `drkit resume` would continue it. So a run
+that was killed anywhere goes through the same phases again, and finds each link where its own journal says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.recovery.rollback import point_of_no_return
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.journal.journal import Journal, new_run_id
+from drkit.failover.run.journal.run_record import load_run, origin_of
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.runner import Gate
+from drkit.failover.run.service import (
+    PartOfSite,
+    clear_the_way,
+    confirm_cluster,
+    resume_run,
+    run_failback,
+    standing_obstacles,
+)
+from drkit.failover.run.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
+from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
+from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_lease import decided_since, leases, take_the_place
+from drkit.failover.site.site_outcomes import end_site, keep_link
+from drkit.failover.site.site_plan import refusal_of, standing
+from drkit.failover.site.site_record import BEGUN, SiteRecord, begin_site, list_site
+from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, as_it_stands, nobody_watches
+from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackMeans:
+    """What a failback or reprotect of several links is carried out with.
+
+    `before_fence`: asked before a link's live cluster is closed; see `Runner`. The flags: see `run_failback`.
+    """
+
+    ports: Ports
+    accept_unfenced: bool = False
+    accept_salvage_only: bool = False
+    before_fence: Callable[[LinkId], None] | None = None
+
+    @property
+    def waived(self) -> frozenset[str]:
+        """The obstacles that the flags given waive."""
+        flags = {ACCEPT_UNFENCED: self.accept_unfenced, ACCEPT_SALVAGE_ONLY: self.accept_salvage_only}
+        return frozenset(flag for flag, given in flags.items() if given)
+
+
+def run_site_failback(
+    site: SiteContext,
+    plan: SiteFailbackPlan,
+    means: FailbackMeans,
+    *,
+    cluster_ids: Mapping[str, str],
+    started_at: datetime | None = None,
+    watch: SiteWatch = nobody_watches,
+) -> SiteResult:
+    """Carry a plan out.
+
+    Args:
+        site: the links, and connections for each.
+        plan: what is to be done.
+        means: what it is done with.
+        cluster_ids: of each old primary by alias, the id that the operator typed or gave.
+        started_at: where the run begins (default: when the plan was made).
+        watch: told as stages go.
+
+    Raises:
+        Refused: a cluster has another id, a precondition of some link does not hold, or somebody else acts on one;
+            nothing was changed.
+        Unreachable: the store doesn't answer; nothing was changed.
+    """
+    for each in plan.plans:
+        confirm_cluster(each, cluster_ids.get(each.target.alias, ""))
+    for link, obstacle in standing(plan, waived=means.waived):
+        raise refusal_of(plan, link, obstacle).refusal()
+    store, run, began = site.estate.store, new_run_id(), started_at or plan.made_at
+    with leases(site, plan.links, run) as held:
+        for link in plan.links:
+            clear_the_way(site.of(link), link)
+        take_the_place(site, plan.links, run)
+        journal = Journal(store, run, anchor=site.estate.anchors.on(plan.anchor))
+        runs = {link: new_run_id() for link in plan.links}
+        origin = origin_of(site.estate.config, next(iter(held.values())).operator)
+        begin_site(
+            journal,
+            plan,
+            runs,
+            began,
+            origin,
+            accept_unfenced=means.accept_unfenced,
+            accept_salvage_only=means.accept_salvage_only,
+        )
+        record = SiteRecord(
+            journal, plan, began, means.accept_unfenced, runs, accept_salvage_only=means.accept_salvage_only
+        )
+        list_site(store, record, State.PLANNED)
+        return SiteFailbackRunner(site, record, plan, held, means, watch).carry_out()
+
+
+_DELETING = 1
+"""The phase that begins with the scrub."""
+
+
+class _PhaseOver(PartlyDone):
+    """A link's run has come to the end of a phase."""
+
+
+@dataclass(slots=True)
+class SiteFailbackRunner:
+    """Carries the links out, in the thread that calls it. `again`: the run was begun before."""
+
+    site: SiteContext
+    record: SiteRecord
+    plan: SiteFailbackPlan
+    leases: dict[LinkId, RunLease]
+    means: FailbackMeans
+    watch: SiteWatch
+    again: bool = False
+    _fresh: dict[LinkId, FailbackPlan] = field(default_factory=dict)
+    _ended: dict[LinkId, LinkResult] = field(default_factory=dict)
+    _mine: set[LinkId] = field(default_factory=set)
+    _interrupted: bool = False
+
+    def plan_anew(self) -> None:
+        """A link whose run took itself back gets a new plan by the same request, and a run of a new id."""
+        children = self.record.children
+        back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
+        back |= self.record.anew - children.keys()  # planned anew before, and never begun
+        for link in [each for each in self.site.links if each.id in back - self.record.elsewhere.keys()]:
+            try:
+                made = self._look(link)
+            except DrkitError as error:
+                child = children.get(link.id)
+                self._end(
+                    LinkResult(link.id, self._plan(link.id), None if child is None else as_it_stands(child), error)
+                )
+                continue
+            self._fresh[link.id] = made
+            run = new_run_id()
+            self.record.journal.write(
+                f"link {link.id}", BEGUN, {"link": str(link.id), "run": run, "digest": made.digest}
+            )
+            self.record.runs[link.id] = run
+            self.record.anew.add(link.id)
+            self.record.children.pop(link.id, None)
+
+    def carry_out(self) -> SiteResult:
+        """All phases; the outcome of each link is journaled as it ends or stops."""
+        began = time.monotonic()
+        links = [link for link in self.plan.links if link not in self.record.elsewhere]
+        try:
+            self._go_through(links, began)
+        except KeyboardInterrupt:
+            self._interrupted = True
+        except DrkitError as error:  # the store is gone: no link can be carried on
+            self._stop_all(links, error)
+        if self._interrupted:
+            self._stop_all(links, PartlyDone("not carried on: the run was interrupted"))
+        return end_site(self.site, self.record, list(self._ended.values()))
+
+    def _go_through(self, links: Sequence[LinkId], began: float) -> None:
+        every_stage = frozenset(step.stage for step in PATHS[self.plan.kind])
+        for link in links:
+            if self._is_closing(link):  # its clients are turned away: nothing is to be waited for
+                self._carry_on(link, every_stage, began)
+        for number, phase in enumerate(phases(self.plan.kind)):
+            if number == _DELETING:
+                self._before_deleting(links)
+            for link in links:
+                if link not in self._ended and not (number > _DELETING and self._waits(link)):
+                    self._carry_on(link, phase, began)
+            if self.record.state not in FINAL_STATES:  # what is over is listed so once the journal says it
+                list_site(self.site.estate.store, self.record, self.record.state)
+
+    def _before_deleting(self, links: Sequence[LinkId]) -> None:
+        """Nothing is deleted for any link as long as one isn't salvaged, or a precondition of one doesn't hold."""
+        if self._interrupted:
+            return
+        before = [link for link in links if link not in self._ended and not self._deletes(link)]
+        self._look_again(before)
+        if behind := self._failed():
+            for link in [each for each in before if each not in self._ended]:
+                self._hold_back(
+                    link,
+                    f"nothing is deleted on {link.source}: {and_more([str(each) for each in behind])} "
+                    f"{'is' if len(behind) == 1 else 'are'} not salvaged, or can't be scrubbed",
+                    "No old primary is scrubbed before all links of the run can be",
+                )
+
+    def _waits(self, link: LinkId) -> bool:
+        """Whether a link is not moved, because one that failed shares groups with it."""
+        child = self.record.children.get(link)
+        if self._interrupted or (child is not None and child.journal.attempted("switch")):
+            return False
+        mine, live = self._groups(link), self._plan(link).live.alias
+        behind = [each for each in self._failed() if self._plan(each).live.alias == live and mine & self._groups(each)]
+        if behind:
+            self._hold_back(
+                link,
+                f"{live} is not fenced for {link}: {and_more([str(each) for each in behind])}, with which it shares "
+                f"groups, {'is' if len(behind) == 1 else 'are'} not back",
+                f"Consumers of these groups still read on {live}; fenced, they could not",
+            )
+        return bool(behind)
+
+    def _failed(self) -> list[LinkId]:
+        return [link for link, found in self._ended.items() if found.error is not None]
+
+    def _is_closing(self, link: LinkId) -> bool:
+        child = self.record.children.get(link)
+        closed = BEHIND_THE_FENCE | {State.SWITCHED, State.VERIFIED}
+        return child is not None and child.machine.state in closed
+
+    def _look_again(self, links: Sequence[LinkId]) -> None:
+        """Salvages may take hours: all preconditions are looked at once more before the first topic is deleted."""
+
+        def look(link: Link) -> DrkitError | None:
+            try:
+                plan = self._look(link)
+            except DrkitError as error:
+                return error
+            waived = self.means.waived | self._accepted_before()
+            left = standing_obstacles(plan, waived=waived)
+            return left[0].refusal() if left else None
+
+        chosen = [link for link in self.site.links if link.id in links]
+        for link, error in zip(chosen, self.site.side_by_side(look, chosen), strict=True):
+            if error is not None:
+                told = PartlyDone(error.what, meaning=error.meaning or "Nothing is deleted yet", remedy=error.remedy)
+                self._end(self._as_it_is(link.id, told))
+
+    def _look(self, link: Link) -> FailbackPlan:
+        """A link's plan as it would be made now.
+
+        Raises:
+            Refused: its old primary is another cluster than the one that was confirmed.
+            DrkitError: it can't be planned.
+        """
+        kept = self.plan.of(link.id)
+        estate = self.site.of(link.id)
+        made = make_failback_plan(estate, None, link, for_good=self.plan.kind is Kind.REPROTECT, by_spark=kept.by_spark)
+        confirm_cluster(made, kept.target.cluster_id or "")
+        return made
+
+    def _accepted_before(self) -> frozenset[str]:
+        flags = {
+            ACCEPT_UNFENCED: self.record.accept_unfenced,
+            ACCEPT_SALVAGE_ONLY: self.record.accept_salvage_only,
+        }
+        return frozenset(flag for flag, given in flags.items() if given)
+
+    def _carry_on(self, link: LinkId, phase: frozenset[str], began: float) -> None:
+        """One link through one phase; it is ended where its run is over, or stops."""
+        if self._interrupted:
+            return
+        try:
+            found = self._through(link, phase)
+        except DrkitError as error:
+            found = self._as_it_is(link, error)
+        if found is not None:
+            self._end(found, time.monotonic() - began)
+
+    def _through(self, link: LinkId, phase: frozenset[str]) -> LinkResult | None:
+        """What came of the link; None: it is at the end of the phase."""
+        estate, plan, child = self.site.of(link), self._plan(link), self.record.children.get(link)
+        part = PartOfSite(
+            self.record.run, self.record.runs[link], self.leases[link], _until(phase), continued=link in self._mine
+        )
+        self._mine.add(link)
+        asking = None if self.means.before_fence is None else partial(self.means.before_fence, link)
+        watch = partial(self.watch, link)
+        if child is not None:
+            result = resume_run(
+                estate,
+                child.run,
+                self.means.ports,
+                accept_unfenced=self.means.accept_unfenced or self.record.accept_unfenced,
+                accept_salvage_only=self.again and self.means.accept_salvage_only,
+                watch=watch,
+                before_fence=asking,
+                part=part,
+            )
+        else:
+            if self.again and link not in self._fresh and (since := decided_since(estate, plan)) is not None:
+                return LinkResult(link, plan, elsewhere=since)
+            result = run_failback(
+                estate,
+                plan,
+                self.means.ports,
+                cluster_id=plan.target.cluster_id or "",
+                accept_unfenced=self.means.accept_unfenced or self.record.accept_unfenced,
+                accept_salvage_only=self.means.accept_salvage_only or self.record.accept_salvage_only,
+                started_at=self.record.started_at,
+                watch=watch,
+                before_fence=asking,
+                part=part,
+            )
+        self._interrupted = self._interrupted or result.interrupted
+        self.record.children[link] = load_run(self.site.estate.store, result.run)
+        if isinstance(result.error, _PhaseOver):
+            return None
+        return LinkResult(link, plan, result, result.error)
+
+    def _groups(self, link: LinkId) -> frozenset[str]:
+        return frozenset(position.group for position in self._plan(link).positions)
+
+    def _deletes(self, link: LinkId) -> bool:
+        """Whether a link's run has gone beyond its point of no return."""
+        child = self.record.children.get(link)
+        return child is not None and child.journal.attempted(point_of_no_return(child.plan))
+
+    def _hold_back(self, link: LinkId, what: str, meaning: str) -> None:
+        self._end(
+            self._as_it_is(
+                link,
+                PartlyDone(what, meaning=meaning, remedy=f"Once the cause is removed: drkit resume {self.record.run}"),
+            )
+        )
+
+    def _stop_all(self, links: Sequence[LinkId], error: DrkitError) -> None:
+        for link in links:
+            if link not in self._ended:
+                self._end(self._as_it_is(link, error))
+
+    def _as_it_is(self, link: LinkId, error: DrkitError) -> LinkResult:
+        child = self.record.children.get(link)
+        return LinkResult(link, self._plan(link), None if child is None else as_it_stands(child), error)
+
+    def _end(self, found: LinkResult, seconds: float = 0.0) -> None:
+        self._ended[found.link] = found
+        keep_link(self.record, found, seconds)
+
+    def _plan(self, link: LinkId) -> FailbackPlan:
+        return self._fresh.get(link) or self.plan.of(link)
+
+
+def phases(kind: Kind) -> tuple[frozenset[str], ...]:
+    """The stages of each phase: all links go through one before the next begins."""
+    names = [step.stage for step in PATHS[kind]]
+    cuts = [0, *(names.index(stage) for stage in ("scrub", "fence") if stage in names), len(names)]
+    return tuple(frozenset(names[first:last]) for first, last in pairwise(cuts))
+
+
+def _until(phase: frozenset[str]) -> Gate:
+    """A gate that stops a link's run at the first stage beyond a phase."""
+
+    def ask(stage: str, _run: Run, _positions: tuple[PlannedPosition, ...]) -> None:
+        if stage not in phase:
+            raise _PhaseOver(f"{stage} comes once all links are there")
+
+    return ask

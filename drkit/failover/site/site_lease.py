@@ -1,0 +1,76 @@
+"""The right to act on all links of a site run, and what becomes of earlier site runs that wanted some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from drkit.failover.recovery.rollback import CANCEL
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.journal.journal import CANCELLED, OUTCOME
+from drkit.failover.run.journal.run_record import Plan
+from drkit.failover.run.lease import RunLease
+from drkit.failover.run.state_machine import State
+from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_record import SiteRecord, list_site, load_site, unfinished_sites
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+
+
+@contextmanager
+def leases(site: SiteContext, links: Sequence[LinkId], run: str) -> Iterator[dict[LinkId, RunLease]]:
+    """The right to act on every link, in the order of their names; none of it where one can't be had.
+
+    Raises:
+        Refused: somebody else holds one.
+    """
+    with ExitStack() as stack:
+        wanted = sorted(links, key=str)
+        yield {link: stack.enter_context(RunLease(site.estate.store, link, run)) for link in wanted}
+
+
+def links_left(record: SiteRecord) -> list[LinkId]:
+    """The links that the run acts on: those that were not decided again by somebody else."""
+    return [link for link in record.plan.links if link not in record.elsewhere] or list(record.plan.links)
+
+
+def decided_since(estate: ClusterContext, plan: Plan) -> str | None:
+    """Why a link whose run was never begun is left alone: somebody has decided it again since it was planned."""
+    control = estate.store.link_control(plan.link)
+    version = None if control is None else control.version
+    if version == plan.control_version or control is None:
+        return None
+    by = f" by run {control.run}" if control.run else ""
+    return f"{plan.link} was decided again{by} since this run was planned: it is {control.direction}"
+
+
+def take_the_place(site: SiteContext, links: Sequence[LinkId], run: str) -> None:
+    """Earlier site runs that aren't over leave these links to this one; those with nothing left to do are over.
+
+    Called under the links' leases, once their unfinished runs are out of the way.
+    """
+    store = site.estate.store
+    for summary in unfinished_sites(store):
+        try:
+            record = load_site(store, summary.run)
+        except DrkitError:
+            continue  # `drkit abandon` ends it
+        mine = [link for link in record.plan.links if link in links and link not in record.elsewhere]
+        mine = [link for link in mine if not _closed(record, link)]
+        if not mine:
+            continue
+        record.journal.anchor = site.estate.anchors.on(record.plan.anchor)
+        for link in mine:
+            reason = f"run {run} took its place"
+            payload = {"link": str(link), "outcome": "skipped", "reason": reason, "seconds": 0.0, "elsewhere": True}
+            record.journal.write(f"link {link}", OUTCOME, payload)
+            record.elsewhere[link] = reason
+        left = [link for link in record.plan.links if link not in record.elsewhere and not _closed(record, link)]
+        if not left:
+            record.journal.write(CANCEL, CANCELLED, {"reason": f"run {run} took its place"})
+            list_site(store, record, State.CANCELLED)
+
+
+def _closed(record: SiteRecord, link: LinkId) -> bool:
+    child = record.children.get(link)
+    return child is not None and child.machine.state is State.CLOSED

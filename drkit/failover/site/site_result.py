@@ -1,0 +1,121 @@
+"""What came of a site run: each link's run, and what the operator is told of all together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from drkit.failover.run.evidence import Evidence
+from drkit.failover.run.journal.journal import StageRecord
+from drkit.failover.run.journal.run_record import Plan, RunRecord
+from drkit.failover.run.runner import RunResult
+from drkit.failover.run.state_machine import State
+from drkit.failover.site.site_plan import AnySitePlan, summed
+from drkit.failover.site.site_record import SiteRecord, least_far
+from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more, counted
+
+SiteWatch = Callable[[LinkId, str, StageRecord | None, str], None]
+"""Called as stages go, from any thread: (link, stage, its record once it ended, what is going on)."""
+
+
+def nobody_watches(_link: LinkId, _stage: str, _record: StageRecord | None, _text: str) -> None:
+    """A watcher that looks away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkResult:
+    """What came of one link. `result` None: its run was not begun. `elsewhere`: why it was left alone."""
+
+    link: LinkId
+    plan: Plan
+    result: RunResult | None = None
+    error: DrkitError | None = None
+    elsewhere: str | None = None
+
+    @property
+    def state(self) -> State:
+        """Where its run stands."""
+        return State.PLANNED if self.result is None else self.result.machine.state
+
+
+@dataclass(frozen=True, slots=True)
+class SiteResult:
+    """A site run as it stands. `error`: why it stopped, if it did."""
+
+    run: str
+    plan: AnySitePlan
+    state: State
+    started_at: datetime
+    links: tuple[LinkResult, ...]
+    error: DrkitError | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """The numbers of all links together, as far as they are known."""
+        return summed(each.result.evidence for each in self.links if each.result is not None)
+
+
+def result_of(record: SiteRecord) -> SiteResult:
+    """A site run as its journals tell it, without doing anything."""
+    links = tuple(
+        LinkResult(
+            plan.link,
+            plan,
+            as_it_stands(record.children[plan.link]) if plan.link in record.children else None,
+            elsewhere=record.elsewhere.get(plan.link),
+        )
+        for plan in record.plan.plans
+    )
+    return SiteResult(record.run, record.plan, record.state, record.started_at, links)
+
+
+def as_it_stands(child: RunRecord) -> RunResult:
+    """A link's run as its journal tells it."""
+    return RunResult(child.run, child.machine, child.started_at, child.stages, child.positions)
+
+
+def state_of(links: Sequence[LinkResult]) -> State:
+    """Where the run stands: as the link that is least far."""
+    return least_far([each.state for each in links if each.elsewhere is None])
+
+
+def error_of(run: str, links: Sequence[LinkResult], state: State) -> DrkitError | None:
+    """What the operator is told, where a link isn't at its end; the first error of `links` comes first."""
+    if state is not State.CANCELLED:
+        links = [_told(each, run) for each in links]
+    failed = [each for each in links if each.error is not None]
+    if not failed:
+        return None
+    first = failed[0].error
+    if state is State.CANCELLED and first is not None:
+        told = copy.copy(first)
+        told.what = f"{failed[0].link}: {first.what}" if len(failed) == 1 else causes(failed)
+        return told
+    others = len(links) - len(failed)
+    meaning = f"The other {others} {'is' if others == 1 else 'are'} at {'its' if others == 1 else 'their'} end"
+    unknown = all(isinstance(each.error, OutcomeUnknown) for each in failed)
+    kind = OutcomeUnknown if unknown else PartlyDone
+    remedy = (first.remedy if first else "").rstrip(". ")
+    return kind(
+        f"{len(failed)} of {counted(len(links), 'link')} {'is' if len(failed) == 1 else 'are'} not at "
+        f"{'its' if len(failed) == 1 else 'their'} end: {causes(failed)}",
+        meaning=meaning if others else "What was done stands",
+        remedy=f"{remedy}; the whole site continues with drkit resume {run}".lstrip("; "),
+    )
+
+
+def causes(failed: Sequence[LinkResult]) -> str:
+    """Each link's error, in one sentence."""
+    return and_more([f"{each.link}: {each.error.what}" for each in failed if each.error is not None], separator="; ")
+
+
+def _told(link: LinkResult, run: str) -> LinkResult:
+    """A link whose run was taken back to its end is not where the site's run leads to."""
+    if link.error is not None or link.elsewhere is not None or link.state is not State.CANCELLED:
+        return link
+    error = PartlyDone("its run took itself back", remedy=f"drkit resume {run} plans it again")
+    return replace(link, error=error)
