@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from drkit.cli.views.site_failback_view import print_site_failback_plan
 from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic, with_digest
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.snapshot import ClusterView
@@ -137,3 +139,13 @@ def test_phases_hold_every_stage_once_and_delete_in_the_second(kind: Kind, count
     assert {"scrub", "reverse", "reseed", "audit"} <= found[1]
     names = [step.stage for step in PATHS[kind]]
     assert sorted(name for phase in found for name in phase) == sorted(names)
+
+
+def test_it_is_shown_with_what_is_deleted_where():
+    console = Console(record=True, width=200)
+    print_site_failback_plan(console, a_plan(a_link_plan(EAST), a_link_plan(WEST, level=True)))
+    shown = console.export_text()
+    assert "failback plan of 2 links" in shown
+    assert "east orders: 5 offsets, 2 only here" in shown
+    assert "west orders" not in shown
+    assert "id-west" in shown
