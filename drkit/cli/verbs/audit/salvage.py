@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.interrupts import lost
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.cli.wiring.spark_options import (
@@ -166,6 +167,8 @@ def _salvage_each(
         try:
             documents.append(_salvage(run, each, folders[each.id], topics, runtime) | {"replayed": None})
         except DrkitError as why:
+            if lost() is not None:
+                raise  # a signal is why it failed: no further link is begun
             failures.append(LinkFailure(each.id, why, alone[each.id]))
     error = failed(failures, len(documents))
     if error is not None and not documents:
