@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drkit.audit.classify.foreign_keys import audit_foreign_key, check_decoders, concerned
 from drkit.audit.classify.ordering import MOST_RUNS
 from drkit.audit.classify.run_classification import Judgement, judge
-from drkit.audit.compare.scope import Scope, log_starts, observe_scope
+from drkit.audit.compare.scope import LogStart, Scope, log_starts, observe_scope
 from drkit.audit.compare.transformed_links import callables_of, unreadable_source
 from drkit.audit.findings.findings import OutcomeCounts, count, hand_over, outcome_counts, uncompared, unseen_before
 from drkit.audit.findings.findings_path import discard_findings, findings_path
@@ -20,12 +21,21 @@ from drkit.audit.spark.session import SparkRuntime, session_starting, ship_calla
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
 from drkit.config import Config
 from drkit.kafka.transform.record_transform import Alteration
-from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, PartitionAudit, PlacementBasis
+from drkit.model.audit.audit_result import (
+    DEVIATIONS,
+    AuditRequest,
+    AuditResult,
+    Counts,
+    PartitionAudit,
+    PlacementBasis,
+)
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.topology import Link
+from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
 
-_ATTEMPTS = 4
+_ATTEMPTS = 5
+_OF_ALL = 3
+"""After so many attempts an audit leaves out partitions whose logs keep moving: they must not end it for the others."""
 _OFFSETS_A_SHUFFLE_TASK = 500_000
 
 
@@ -98,7 +108,7 @@ def _audit(
     Alteration.of(config, request.link)  # a callable that can't be used is an error before anything is read
     foreign_keys = concerned(request, config)
     check_decoders(foreign_keys)
-    found = judged(request, store, config, spark, "the audit", say, tasks)
+    found = judged(request, store, config, spark, "the audit", say, tasks, leave_out=True)
     scope = found.reader.scope
     say = described(found.reader.spark, f"audit of {request.link.id}", say)
     say("writing findings")
@@ -141,11 +151,27 @@ def judged(
     what: str,
     progress: Progress,
     tasks: Tasks | None = None,
+    *,
+    leave_out: bool = False,
 ) -> Judged:
     """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
 
     Records read before retention took them and looked for afterwards would seem lost, so a judgement only
     counts if the logs began at its end where they did at its start.
+
+    Args:
+        request: what to compare.
+        store: the link's mapping rows and watermarks.
+        config: both clusters.
+        spark: what to run on.
+        what: what is done, as in "the audit".
+        progress: receives progress messages.
+        tasks: told Spark's tasks done and in all.
+        leave_out: partitions that move time and again are left out, and are in `Scope.incomplete`; and a move doesn't
+            matter where all that was read had its equal.
+
+    Raises:
+        DrkitError: the logs moved during each attempt.
     """
     progress("looking at both clusters")
     with session_starting(spark, brief=True) as started:
@@ -154,9 +180,14 @@ def judged(
         session = started()
     progress = described(session, f"{what.removeprefix('the ')} of {request.link.id}", progress)
     ship_callables(session, callables_of(request.link, concerned(request, config)))
+    seen, moving = scope, set[TopicPartition]()
     for attempt in range(1, _ATTEMPTS + 1):
         if attempt > 1:
-            scope = observe_scope(request, store, config)
+            before, seen = seen, observe_scope(request, store, config)
+            if leave_out and attempt > _OF_ALL:
+                moving |= _moved(before, seen)
+            less = _without(seen, moving)
+            scope = less if less.partitions else seen
         parallel = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", max(2 * parallel, scope.offsets // _OFFSETS_A_SHUFFLE_TASK))
         progress("reading both sides")
@@ -164,19 +195,54 @@ def judged(
             with in_words(what), watching(session, tasks):
                 reader = Reader(session, scope)
                 judgement = judge(reader, full=request.full, say=progress)
-        except LogMoved:
-            if attempt == _ATTEMPTS:
-                raise
-            progress("records went away while they were read: starting again")
+        except LogMoved as error:
+            progress(f"{error.what}: starting again")
             continue
-        if log_starts(scope, config) == scope.starts():
+        starts = log_starts(scope, config)
+        if starts == scope.starts() or (leave_out and not _matters(judgement, starts)):
             return Judged(reader, judgement)
         progress("retention moved a log meanwhile: starting again")
     raise DrkitError(
-        f"retention removed records during each of {_ATTEMPTS} attempts at {what}",
+        f"retention removed records during each attempt at {what}",
         meaning="What was read on one side was gone before the other was compared with it",
         remedy="Choose fewer topics, or a time window that begins after what retention is removing",
     )
+
+
+def _moved(before: Scope, after: Scope) -> set[TopicPartition]:
+    """The partitions whose logs don't begin where they did."""
+    starts = {TopicPartition(each.topic, each.partition): each.starts for each in before.partitions}
+    found = {TopicPartition(each.topic, each.partition): each.starts for each in after.partitions}
+    return {tp for tp, each in found.items() if starts.get(tp, each) != each}
+
+
+def _without(scope: Scope, moving: Collection[TopicPartition]) -> Scope:
+    """The scope without some partitions, and why."""
+    left = [each for each in scope.partitions if TopicPartition(each.topic, each.partition) not in moving]
+    reasons = tuple(
+        f"{tp.topic}:{tp.partition} was not compared: its log lost its beginning (retention, DeleteRecords) "
+        "during each attempt, on one side or the other"
+        for tp in sorted(moving)
+    )
+    return replace(
+        scope,
+        partitions=tuple(replace(each, number=number) for number, each in enumerate(left)),
+        incomplete=scope.incomplete + reasons,
+    )
+
+
+def _matters(judgement: Judgement, starts: Sequence[LogStart]) -> bool:
+    """Whether something deviates where logs begin elsewhere by now: it may be what was removed that is missed."""
+    if judgement.in_spark is not None:
+        return True
+    partitions = judgement.reader.scope.partitions
+    now = [tuple(starts[2 * number : 2 * number + 2]) for number in range(len(partitions))]
+    moved = {each.number for each in partitions if now[each.number] != each.starts}
+    if any(
+        now[number][side].topic_id != partitions[number].starts[side].topic_id for number in moved for side in (0, 1)
+    ):
+        return True
+    return any(entry.p in moved and str(entry.outcome) in DEVIATIONS for entry in judgement.settled)
 
 
 def refuse_unmapped(link: Link, what: str, *, from_digests: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from drkit.audit.compare.offset_zones import Zone, nominal, place, source_of, zones
 from drkit.audit.compare.unproven_source import source_kept
@@ -38,6 +38,13 @@ _MARGIN = 1_000
 NOT_PURGED = OffsetRange(0, 0)
 
 
+class LogStart(NamedTuple):
+    """Where a partition's log begins (0 where there is none), and the id of its topic (None: there is none)."""
+
+    topic_id: str | None
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionScope:
     """One partition: what is read of it on each side, and what is known of it.
@@ -48,7 +55,8 @@ class PartitionScope:
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
     kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
     was mirrored and may hold other records; None: nothing tells that it did. `purged`: source offsets that the target
-    had, that were removed there, and that no retention explains.
+    had, that were removed there, and that no retention explains. `source_id`, `target_id`: Kafka's ids of both topics;
+    None where there is none.
     """
 
     number: int
@@ -75,12 +83,19 @@ class PartitionScope:
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
     purged: OffsetRange = NOT_PURGED
+    source_id: str | None = None
+    target_id: str | None = None
 
     @property
     def by_content_only(self) -> bool:
         """Whether there is something to compare, and no mapping that says where it belongs."""
         something = self.source_end > self.source_start or self.target_end > self.target_start
         return something and self.basis is PlacementBasis.CONTENT
+
+    @property
+    def starts(self) -> tuple[LogStart, LogStart]:
+        """Where the log begins on the source and on the target."""
+        return LogStart(self.source_id, self.source_start), LogStart(self.target_id, self.target_start)
 
     @property
     def start_place(self) -> int:
@@ -131,9 +146,9 @@ class Scope:
         """Whether a timestamp (ms) is in the time window."""
         return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
 
-    def starts(self) -> list[int]:
-        """The logs' starts on both sides, to see whether retention moved them."""
-        return [start for each in self.partitions for start in (each.source_start, each.target_start)]
+    def starts(self) -> list[LogStart]:
+        """Where logs begin on both sides, to see whether retention moved them, or a topic was deleted or made anew."""
+        return [start for each in self.partitions for start in each.starts]
 
 
 def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 15.0) -> Scope:
@@ -208,21 +223,27 @@ def with_purges(
     ]
 
 
-def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[int]:
-    """The logs' starts now, in the order of `Scope.starts`; 0 where a partition isn't there."""
+def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[LogStart]:
+    """Where logs begin now, in the order of `Scope.starts`."""
     link = scope.link.id
-    with ClusterAdmin(link.source, config.clusters[link.source], timeout_seconds=timeout_seconds) as admin:
-        source = admin.start_offsets([TopicPartition(each.topic, each.partition) for each in scope.partitions])
-    with ClusterAdmin(link.target, config.clusters[link.target], timeout_seconds=timeout_seconds) as admin:
-        target = admin.start_offsets([TopicPartition(each.target_topic, each.partition) for each in scope.partitions])
-    return [
-        start
-        for each in scope.partitions
-        for start in (
-            source.get(TopicPartition(each.topic, each.partition), 0),
-            target.get(TopicPartition(each.target_topic, each.partition), 0),
-        )
-    ]
+    source = _starts(
+        config, link.source, [TopicPartition(each.topic, each.partition) for each in scope.partitions], timeout_seconds
+    )
+    target = _starts(
+        config,
+        link.target,
+        [TopicPartition(each.target_topic, each.partition) for each in scope.partitions],
+        timeout_seconds,
+    )
+    return [start for both in zip(source, target, strict=True) for start in both]
+
+
+def _starts(config: Config, alias: str, tps: Sequence[TopicPartition], timeout_seconds: float) -> list[LogStart]:
+    with ClusterAdmin(alias, config.clusters[alias], timeout_seconds=timeout_seconds) as admin:
+        starts = admin.start_offsets(tps)
+        topics = admin.topics({tp.topic for tp in tps})
+    ids = {name: info.topic_id for name, info in topics.items()}
+    return [LogStart(ids.get(tp.topic), starts.get(tp, 0)) for tp in tps]
 
 
 def _digests(
@@ -282,6 +303,10 @@ class _Side:
             return 0, 0
         return self.starts[tp], max(self.starts[tp], self.ends[tp])
 
+    def topic_id(self, name: str) -> str | None:
+        """Kafka's id of a topic; None where there is none."""
+        return self.topics[name].topic_id if name in self.topics else None
+
     def window_start(self, tp: TopicPartition) -> int:
         """The first offset that a time window can concern: nothing below is stamped within it."""
         start, end = self.bounds(tp)
@@ -334,8 +359,28 @@ class _Builder:
         anew = state is not None and on_target is not None and on_target.topic_id != state.target_topic_id
         for number in sorted(numbers) if numbers is not None else range(known):
             self.partitions.append(self._partition(topic, name, number, state, recreated=recreated, anew=anew))
-        if any(each.topic == topic and each.by_content_only for each in self.partitions):
-            self.incomplete.append(
+        alone = [each.partition for each in self.partitions if each.topic == topic and each.by_content_only]
+        if alone:
+            self.incomplete += self._uncompared(topic, name, alone, mirrored=state is not None, recreated=recreated)
+
+    def _uncompared(
+        self, topic: str, name: str, alone: Sequence[int], *, mirrored: bool, recreated: bool
+    ) -> Iterable[str]:
+        """Why partitions of a topic have no mapping."""
+        link = self._link.id
+        if mirrored and topic not in self._source.topics:
+            yield f"{topic} no longer exists on {link.source}: there is nothing to compare {name} on {link.target} with"
+            return
+        there = self._target.ends
+        absent = (
+            [each for each in alone if TopicPartition(name, each) not in there] if mirrored and not recreated else []
+        )
+        if absent:
+            these = "partition" if len(absent) == 1 else "partitions"
+            numbers = ", ".join(map(str, absent))
+            yield f"{name} on {link.target} has no {these} {numbers}, and nothing of {topic} was mirrored there"
+        if len(alone) > len(absent):
+            yield (
                 f"no mapping is recorded for {topic}, so it was compared by content and order only: it was never "
                 "mirrored by drkit, was recreated, or the store lost it"
             )
@@ -377,7 +422,8 @@ class _Builder:
             rows, watermark = [], None
         earlier_until = target_end if recreated else self._earlier_until(tp, epoch, rows)
         cut = zones(rows) if rows else nominal(source_start, target_start)
-        nothing_there = state is not None and not recreated and target_start == target_end
+        there = target_tp in self._target.ends
+        nothing_there = state is not None and not recreated and there and target_start == target_end
         source_from, target_from = self._source.window_start(tp), self._target.window_start(target_tp)
         if source_from > source_start or target_from > target_start:
             source_from, target_from = _widened(cut, source_from, target_from)
@@ -405,6 +451,8 @@ class _Builder:
             digests=() if watermark is None else self._digests.get(tp, ()),
             source_kept=self._kept.get(tp),
             target_anew=anew,
+            source_id=self._source.topic_id(topic),
+            target_id=self._target.topic_id(name),
         )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:

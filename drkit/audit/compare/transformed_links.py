@@ -7,12 +7,13 @@ differs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from drkit.audit.compare.record_pass import Unreadable
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.log_tasks import opened
 from drkit.config.schema.foreign_keys import ForeignKeyConfig
+from drkit.kafka.client.log_reader import OffsetsGone, TopicGone
 from drkit.kafka.transform.transformed_reader import AlteredReader
 from drkit.model.topology import Link
 
@@ -56,13 +57,12 @@ def _why(scope: Scope, number: int, first: int, until: int) -> str:
         return damaged
     each = scope.partitions[number]
     until = min(until, first + _FEW)
-    with opened(scope.source_reached()) as reader:
+    with suppress(OffsetsGone, TopicGone), opened(scope.source_reached()) as reader:
         assert isinstance(reader, AlteredReader)  # noqa: S101 - the link alters
-        readable = True
         with closing(reader.read(each.topic, each.partition, first, until)) as answers:
             readable = all(batch.readable for found in answers for batch in found)
-    if reader.reasons:
-        return reader.reasons[0]
-    if readable:
-        return "a callable of the link raised, or gave two answers, when Spark's tasks asked it; it does not always"
-    return damaged
+        if reader.reasons:
+            return reader.reasons[0]
+        if readable:
+            return "a callable of the link raised, or gave two answers, when Spark's tasks asked it; it does not always"
+    return damaged  # or what was there has gone since

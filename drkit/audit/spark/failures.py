@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from drkit.audit.read.log_tasks import FAILED
 from drkit.audit.spark.session import how_jvm_ended, log_tail, quietly, stop_session
+from drkit.kafka.client.log_reader import OffsetsGone, TopicGone
 from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 
 _MOST_CAUSES = 20
@@ -39,6 +40,7 @@ class KeptWorkLost(DrkitError):
 
 _KINDS: dict[str, type[DrkitError]] = {
     "OffsetsGone": LogMoved,
+    "TopicGone": LogMoved,
     "Unreachable": Unreachable,
     "Refused": Refused,
     "ConfigError": ConfigError,
@@ -55,7 +57,7 @@ def in_words(what: str) -> Iterator[None]:
         what: what is being done, as in "the audit".
 
     Raises:
-        LogMoved: offsets went away while they were read.
+        LogMoved: offsets, or a whole topic, went away while they were read.
         Unreachable: a cluster doesn't answer.
         Refused: a cluster denies access.
         DrkitError: anything else, by its root cause.
@@ -66,6 +68,8 @@ def in_words(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         stop_session(gently=False)
         raise
+    except (OffsetsGone, TopicGone) as error:  # the driver reads some things itself
+        raise LogMoved(error.what, meaning=error.meaning, remedy="Run it again") from error
     except (PySparkException, Py4JError, ConnectionError) as error:
         answered = isinstance(error, (PySparkException, Py4JJavaError))
         told = told_by_task(error)

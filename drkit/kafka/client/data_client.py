@@ -108,6 +108,14 @@ class DataClient:
         node = self._client.cluster.leader_for_partition(KafkaPartition(topic, partition))
         return node if node is not None and node >= 0 else None
 
+    def denies(self, topic: str, partition: int) -> bool:
+        """Whether the cluster, as last heard, says that it has no such partition. Of a topic that is tracked."""
+        if self._client is None or self.trouble is not None or not self._client.cluster.brokers():
+            return False
+        cluster = self._client.cluster
+        hidden = topic in cluster.unauthorized_topics
+        return not hidden and partition not in (cluster.partitions_for_topic(topic) or ())
+
     def refresh(self) -> None:
         """Have the metadata read again soon: something said that it is stale."""
         if self._client is None or time.monotonic() - self._refreshed < _REFRESH_SECONDS:

@@ -24,6 +24,8 @@ _LEAST_FETCH_BYTES = 64 << 10
 _BYTES_AN_OFFSET = 1_000  # more than most records need: a short range is had at once, and little besides
 _WAIT_MS = 500
 _PAUSE = 0.1
+_GONE_SECONDS = 5.0
+"""A broker that has just started may not know all topics yet."""
 _OUT_OF_RANGE = 1
 _CORRUPT = 2
 _DENIED = 29
@@ -31,6 +33,10 @@ _DENIED = 29
 
 class OffsetsGone(DrkitError):
     """Offsets that were there are not any more: retention or a deletion took them."""
+
+
+class TopicGone(Unreachable):
+    """A topic, or its partition, that was there isn't any more: its cluster says so for some seconds."""
 
 
 class _CorruptLog(Exception):
@@ -82,6 +88,7 @@ class LogReader:
 
         Raises:
             OffsetsGone: the log begins above `first` by now, or what was read next has gone.
+            TopicGone: the partition isn't there any more.
             Unreachable: no answer in time.
             Refused: the cluster denies access.
             DrkitError: the cluster answered with another error.
@@ -204,6 +211,7 @@ class LogReader:
     ) -> Fetched:
         deadline = time.monotonic() + self._timeout
         last = "no leader is known"
+        since: float | None = None
         while time.monotonic() < deadline:
             if asked is None:
                 asked = await self._ask(topic, partition, position, until, wait_ms)
@@ -220,6 +228,7 @@ class LogReader:
                             return found
                         last = self._explain(each, topic, partition, position)
                 asked = None
+            since = self._missing_since(topic, partition, since)
             self._stream.refresh()
             await asyncio.sleep(_PAUSE)
         raise Unreachable(
@@ -227,6 +236,17 @@ class LogReader:
             meaning=f"The last thing seen was: {last}",
             remedy="Check its brokers and run it again",
         )
+
+    def _missing_since(self, topic: str, partition: int, since: float | None) -> float | None:
+        """Since when the cluster denies that it has the partition; None where it doesn't."""
+        if not self._stream.denies(topic, partition):
+            return None
+        if since is not None and time.monotonic() - since > _GONE_SECONDS:
+            raise TopicGone(
+                f"cluster {self._alias} no longer has {topic}:{partition}",
+                meaning="The topic was deleted, or made anew with fewer partitions",
+            )
+        return time.monotonic() if since is None else since
 
     async def _ask(
         self, topic: str, partition: int, position: int, until: int, wait_ms: int = _WAIT_MS

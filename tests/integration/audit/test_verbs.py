@@ -133,6 +133,39 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")
 
 
+def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, unique_name, tmp_path):
+    url = f"sqlite:///{tmp_path / 'mapping.db'}"
+    bench = Bench(lab, open_store(url))
+    topic = bench.create(unique_name)
+    for alias in ("primary", "dr"):
+        bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
+    bench.remember(topic, {0: {offset: offset for offset in range(10)}})
+    bench.store.close()
+    config = tmp_path / "drkit.toml"
+    config.write_text(
+        f'[clusters.primary]\nbootstrap_servers = "{lab.bootstrap("primary")}"\n'
+        f'[clusters.dr]\nbootstrap_servers = "{lab.bootstrap("dr")}"\n'
+        '[clusters.gone]\nbootstrap_servers = "127.0.0.1:1"\n'
+        f'[store]\nurl = "{url}"\n'
+        f'[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = ["{topic}"]\n'
+        '[[links]]\nsource = "gone"\ntarget = "dr"\ntopics = ["nowhere"]\n'
+    )
+
+    both = drkit("audit", config=config, folder=tmp_path)
+    alone = drkit("audit", "--link", "gone->dr", config=config, folder=tmp_path)
+    past = drkit("audit", "history", config=config, folder=tmp_path)
+
+    found = document(both, "audit")
+    assert (both.returncode, found["verdict"]) == (8, "incomplete"), both.stderr
+    assert [(each["source"], each["verdict"], each["totals"]["matched"]) for each in found["links"]] == [
+        ("primary", "clean", 10)
+    ]
+    assert [each["link"] for each in found["failures"]] == ["gone->dr"]
+    assert alone.returncode == 1
+    listed = {(each["link"], each["verdict"]) for each in document(past, "audit-history")["audits"]}
+    assert listed == {("primary->dr", "clean"), ("gone->dr", "failed")}
+
+
 def test_a_failure_of_spark_is_named_in_words(lab, bench, unique_name, tmp_path):
     topic = bench.create(unique_name)
 
