@@ -1,5 +1,5 @@
-"""A principal that has exactly the rights that `drkit acls` prints carries everything out; with one taken away the
-command fails as the table says, and its plan and `drkit doctor` tell before."""
+"""A principal that has exactly the rights that `drkit acls` prints for a command carries it out; with one taken away it
+fails as the table says, and its plan and `drkit doctor` tell before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
-from drkit.model.errors import Refused
+from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceMethod
 from tests.support.estates import OwnLink, mirror, own_link, texts
 from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
@@ -79,43 +80,113 @@ def fail_back(own: OwnLink, exact: OwnLink, folder: Path):
         )
 
 
-def test_with_exactly_these_rights_everything_is_carried_out(own: OwnLink, exact: OwnLink, tmp_path: Path) -> None:
+def groups_of(own: OwnLink, alias: str) -> set[str]:
+    with own.estate() as estate:
+        return set(estate.groups(alias).list_groups())
+
+
+def test_each_command_is_carried_out_with_exactly_its_rights(
+    own: OwnLink, secure_lab: Lab, grants: Grants, tmp_path: Path
+) -> None:
+    exact = as_exact(own, secure_lab)
+
+    def only(command: str) -> None:
+        grants.clear()
+        grants.give(printed(exact, "--command", command))
+
     topic = own.create("primary", "orders", retention_ms="123456789")
     own.produce("primary", topic, texts("before", 50))
     group = own.commit("primary", "billing", topic, {0: 50, 1: 20})
+    only("mirror")
     command = [sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(exact.config_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
+    only("status")
     (status,) = run("status", exact)["links"]
-    assert status["problems"] == []
+    assert (status["problems"], status["recovery_point"]["records"]) == ([], 0)
+    only("translate")
     assert run("translate", exact, "--group", group)["positions"][0]["translation"] == "exact"
-    checks = {each["check"]: each for each in run("doctor", exact)["links"][0]["checks"]}
-    assert checks["rights"]["outcome"] == "ok", checks["rights"]
-    assert checks["fence"]["outcome"] == "ok", checks["fence"]
-    assert checks["copy of the store"]["outcome"] == "ok", checks["copy of the store"]
-    rehearsed = run("failover", exact, "--to", "dr", "--rehearse")
-    assert rehearsed["state"] == "closed"
+    only("doctor")
+    checks = {each["check"]: each for each in run("doctor", exact, code=3)["links"][0]["checks"]}
+    assert [name for name, each in checks.items() if each["outcome"] == "fail"] == ["rights"], "who looks can't commit"
+    only("rehearse")
+    assert run("failover", exact, "--to", "dr", "--rehearse", code=3)["state"] == "closed", "nor who rehearses"
+    assert not [name for name in groups_of(own, "dr") if name.startswith("drkit.rehearsal.") and own.name in name]
 
+    only("failover")
+    checks = {each["check"]: each for each in run("doctor", exact)["links"][0]["checks"]}
+    assert (checks["rights"]["outcome"], checks["fence"]["outcome"]) == ("ok", "ok"), checks
     planned = run("failover", exact, "--to", "dr", "--planned", "--yes")
     assert (planned["state"], planned["evidence"]["fenced"]) == ("closed", True)
     assert own.committed("dr", group) == {(topic, 0): 50, (topic, 1): 20}
+    only("runs")
     run("runs", exact, planned["run"])
 
     own.produce("primary", topic, texts("past-the-fence", 3))  # by a super user
     own.produce("dr", topic, texts("on-dr", 5))
     on_dr = own.values("dr", topic)
+    only("failback")
     plan, back = fail_back(own, exact, tmp_path)
     assert back.error is None
     assert back.machine.state is State.CLOSED
     assert (plan.only_here, back.evidence.fenced) == (6, True)
     assert own.values("primary", topic) == on_dr
 
-    mirror(exact)
+    only("mirror")
     own.produce("primary", topic, texts("later", 5))
     assert mirror(exact) == 10
+    only("failover")
     unplanned = run("failover", exact, "--to", "dr", "--unplanned", "--yes")
     assert (unplanned["state"], unplanned["evidence"]["fenced"]) == ("closed", True)
+    only("fence")
     assert [each["fenced"] for each in run("fence", exact)["links"]] == [True]
+    exact.store.close()
+
+
+def test_a_plan_misses_every_right_that_its_run_cannot_do_without(own: OwnLink, exact: OwnLink, grants: Grants) -> None:
+    def refused(command: str) -> list[str]:
+        with exact.estate() as estate:
+            try:
+                plan = (
+                    make_plan(estate, PlanRequest("dr")) if command == "failover" else make_failback_plan(estate, None)
+                )
+            except DrkitError as error:
+                return [str(error)]
+            return [each.what for each in plan.obstacles]
+
+    def missed(command: str, alias: str) -> list[str]:
+        """Rights without which the command's plan has nothing in its way."""
+        found = []
+        for right in printed(exact, "--command", command, "--cluster", alias, "--required")[alias]:
+            given = [each for each in everything[alias] if _includes(each, right)]
+            grants.take(alias, given)
+            if not refused(command):
+                found.append(f"{right['operation']} on {right['name']}")
+            grants.give({alias: given})
+        return found
+
+    everything = printed(exact)
+    mirrored(own, exact)
+    neighbour = replace(own, name=f"x{own.name}")  # a group that isn't the link's: a failback has to see it, too
+    neighbour.commit("primary", "bystander", neighbour.create("primary", "outside"), {0: 0})
+    assert refused("failover") == []
+    assert missed("failover", "dr") == []
+    own.produce("primary", f"{own.name}.orders", texts("never-mirrored", 3))
+    with exact.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False).error is None
+    assert refused("failback") == []
+    assert missed("failback", "primary") == []
+    assert missed("failback", "dr") == []
+
+
+def _includes(right: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a right that was given lets one do what another one does."""
+    same = (right["resource"], right["operation"]) == (other["resource"], other["operation"])
+    if other["operation"] == "describe" and right["resource"] == other["resource"]:
+        same = right["operation"] in {"describe", "read", "write", "delete", "alter"}
+    if other["operation"] == "describe_configs" and right["resource"] == other["resource"]:
+        same = right["operation"] in {"describe_configs", "alter_configs"}
+    return same and right["name"] == other["name"]
 
 
 def test_without_the_right_to_commit_a_failover_is_refused_before_anything_changes(
