@@ -55,7 +55,7 @@ DRILL_LINK = "primary->dr"
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
 FAULTS = ("kill", "pause", "resume", "restart")
-DISTURBANCES = (*FAULTS, "failover")
+DISTURBANCES = (*FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
 """Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
 differ on the monotonic and on the wall clock before it is said that the latter was set."""
@@ -1324,8 +1324,10 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
     match what:
         case "kill" | "pause" | "resume" | "restart":
             return f"{what} {step['node']}"
-        case "failover":
-            return f"failover to {step['to']}"
+        case "failover" | "failback":
+            return f"{what} to {step['to']}"
+        case "hold":
+            return f"hold {step['seconds']:g} s"
         case "move_clients":
             return f"move clients to {step['to']}"
         case "stop_clients":

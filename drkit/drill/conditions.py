@@ -16,11 +16,13 @@ from drkit.drill.experiment.experiment import (
     Consumed,
     Drained,
     Mirrored,
+    NoMembers,
     PositionsCaptured,
     Silent,
     Workload,
 )
 from drkit.drill.workload.reading import NotRead, answers, log_ends
+from drkit.model.wording import counted
 
 INTERVAL_SECONDS = 0.1
 STATUS_INTERVAL_SECONDS = 1.0
@@ -71,6 +73,10 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
         case Silent():
             up = answers(env.properties[condition.cluster], ANSWER_SECONDS)
             return ConditionResult(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
+        case NoMembers():
+            members = env.members(condition.cluster)
+            seen = "can't be asked" if members is None else counted(members, "member")
+            return ConditionResult(members == 0, f"{env.experiment.workload.group} on {condition.cluster}: {seen}")
         case _:
             assert_never(condition)
 

@@ -1,6 +1,7 @@
 """The faults of a drill, one function each: it injects the fault and returns what was done, in words.
 
-A node is one of the lab's (an alias means all its nodes), or `mirror`, the mirror's process.
+A node is one of the lab's (an alias means all its nodes), `mirror`, the mirror's process, or `run`, that of a failover
+or failback which stands still at a stage.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ def kill(env: DrillEnvironment, node: str) -> str:
         mirror = env.the_mirror()
         mirror.kill()
         return f"the mirror (pid {mirror.pid}) is killed"
+    if node == "run":
+        run = env.the_run()
+        run.kill()
+        run.wait()
+        return f"the run (pid {run.pid}) is killed"
     killed = env.lab.kill(node)
     if not killed:
         raise Refused(f"{node} was not running, so it can't be killed", remedy="Look at the steps before this one")

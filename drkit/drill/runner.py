@@ -22,15 +22,16 @@ from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.experiment import SOURCE, TARGET, Rollback, Step
 from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.wording import describe
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import History, HistoryPart, Landed
 from drkit.drill.judge.measure import measure
-from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
 from drkit.drill.results.origin import add_lab, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
-from drkit.drill.steps import Played, describe, play
+from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all
 from drkit.lab import Lab
 from drkit.model.clock import now
@@ -56,6 +57,11 @@ class _Course:
     steps: list[StepResult] = field(default_factory=list)
     history: History = field(default_factory=lambda: _nothing("the drill did not get that far"))
     interrupted: str | None = None
+    signalled: bool = False
+
+    def signal(self, why: str) -> None:
+        """A signal came; the first reason stays."""
+        self.interrupted, self.signalled = self.interrupted or why, True
 
     def told(self, line: str) -> None:
         self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
@@ -97,7 +103,7 @@ def run_drill(
                 env = DrillEnvironment.on(lab, run, file.experiment, course.folder, course.told)
                 _play_on(env, course)
         except (KeyboardInterrupt, SystemExit):
-            course.interrupted = course.interrupted or "interrupted by a signal"
+            course.signal("interrupted by a signal")
         except DrkitError as error:
             course.interrupted = f"the lab: {error}"
     result = _result(course, env)
@@ -116,7 +122,7 @@ def _play_on(env: DrillEnvironment, course: _Course) -> None:
     try:
         _method(env, course)
     except (KeyboardInterrupt, SystemExit):
-        course.interrupted = "interrupted by a signal"
+        course.signal("interrupted by a signal")
         course.told("interrupted: rolling back")
     finally:
         with _undisturbed(course.told):
@@ -137,8 +143,7 @@ def _method(env: DrillEnvironment, course: _Course) -> None:
             return _skip(course, number)
         section: Literal["setup", "method"]
         section = "setup" if disturbance is None or number < disturbance else "method"
-        line = course.file.line("method", number)
-        if not _play_one(env, course, section, step, line):
+        if not _play_one(env, course, section, step, number):
             return _skip(course, number + 1)
     if disturbance is None:
         _steady(env, course)
@@ -150,9 +155,10 @@ def _play_one(
     course: _Course,
     section: Literal["setup", "method", "rollbacks"],
     step: Step | Rollback,
-    line: int,
+    number: int,
 ) -> bool:
     name = describe(step)
+    line = course.file.line("rollbacks" if section == "rollbacks" else "method", number)
     course.told(f"{name} …")
     began = time.monotonic()
     played = Played("unknown", "interrupted by a signal")
@@ -169,10 +175,23 @@ def _play_one(
                 reason=played.reason,
                 seconds=seconds,
                 started_after_seconds=round(began - course.began, 3),
+                strikes=[_strike_result(course, number, each) for each in played.strikes],
             )
         )
         course.told(f"{name}: {played.outcome}{'' if played.reason is None else f' ({played.reason})'}")
     return played.outcome == "ok"
+
+
+def _strike_result(course: _Course, number: int, strike: PlayedStrike) -> StrikeResult:
+    began = strike.began
+    return StrikeResult(
+        step=strike.step,
+        line=course.file.fault_line(number, *strike.place),
+        outcome=strike.played.outcome,
+        reason=strike.played.reason,
+        seconds=strike.seconds,
+        started_after_seconds=None if began is None else round(began - course.began, 3),
+    )
 
 
 def _skip(course: _Course, first: int) -> None:
@@ -201,11 +220,10 @@ def _steady(env: DrillEnvironment, course: _Course) -> bool:
 
 def _rollbacks(env: DrillEnvironment, course: _Course) -> None:
     for number, step in enumerate(course.file.experiment.rollbacks):
-        line = course.file.line("rollbacks", number)
         try:
-            _play_one(env, course, "rollbacks", step, line)
+            _play_one(env, course, "rollbacks", step, number)
         except (KeyboardInterrupt, SystemExit):  # the lab raises what came while it worked; the others still run
-            course.interrupted = course.interrupted or "interrupted by a signal while rolling back"
+            course.signal("interrupted by a signal while rolling back")
 
 
 def _collect(env: DrillEnvironment, course: _Course) -> History:
@@ -265,6 +283,8 @@ def _result(course: _Course, env: DrillEnvironment | None) -> DrillResult:
         objectives=objectives,
         measured=Measurements(**asdict(measured)),
         failover=None if env is None else env.failover,
+        failback=None if env is None else env.failback,
+        interrupted=course.signalled,
         folder=str(course.folder),
     )
 

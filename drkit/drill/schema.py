@@ -12,19 +12,24 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from drkit.drill.coverage import CoverageResult
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
+from drkit.drill.random_drill.play import RandomResult
+from drkit.drill.series import SeriesResult
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """By file name: the documents of `drkit drill … --output json`, and the experiment file."""
-    documents: TypeAdapter[Any] = TypeAdapter(DrillResult | DrillHistory | ScheduleResult)
+    documents: TypeAdapter[Any] = TypeAdapter(
+        DrillResult | SeriesResult | RandomResult | CoverageResult | DrillHistory | ScheduleResult
+    )
     return {
         "drill.schema.json": {
             "$schema": DIALECT,
-            "title": "drkit drill run|report, history, schedule --output json",
+            "title": "drkit drill run|random|coverage|report|history|schedule --output json",
             **documents.json_schema(mode="serialization"),
         },
         "drill-experiment.schema.json": {

@@ -6,7 +6,8 @@ answer never came.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from drkit.drill.conditions import wait_for
@@ -15,10 +16,14 @@ from drkit.drill.environment.environment import DrillEnvironment, document
 from drkit.drill.experiment.experiment import (
     SOURCE,
     TARGET,
+    Failback,
     Failover,
+    Fault,
+    Hold,
     Kill,
     Load,
     Mirror,
+    Move,
     MoveClients,
     Pause,
     Restart,
@@ -28,6 +33,7 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
+from drkit.drill.experiment.wording import describe_strike
 from drkit.drill.faults import FAULTS
 from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic
@@ -38,31 +44,25 @@ TOPIC_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a step went."""
+    """How a step went; of a failover or failback, what became of its strikes, too."""
 
     outcome: StepOutcome
     reason: str | None = None
+    strikes: tuple[PlayedStrike, ...] = ()
 
 
-def describe(step: Step) -> str:  # noqa: PLR0911  # one arm a step
-    """A step in a few words."""
-    match step:
-        case Kill() | Pause() | Resume() | Restart():
-            return f"{step.do} {step.node}"
-        case Failover():
-            return f"failover to {step.to}"
-        case MoveClients():
-            return f"move clients to {step.to}"
-        case StopClients():
-            return "stop clients" if step.who == "both" else f"stop {step.who}"
-        case Wait():
-            return f"wait until {step.until.condition}"
-        case Load():
-            return f"load {step.dataset}"
-        case Workload() | Mirror():
-            return step.do
-        case _:
-            assert_never(step)
+@dataclass(frozen=True, slots=True)
+class PlayedStrike:
+    """A fault at a stage as it went.
+
+    `place`: which strike of the step, and which fault of it. `began`: by CLOCK_MONOTONIC; None where it never did.
+    """
+
+    place: tuple[int, int]
+    step: str
+    played: Played
+    began: float | None
+    seconds: float
 
 
 def play(env: DrillEnvironment, step: Step) -> Played:
@@ -75,7 +75,7 @@ def play(env: DrillEnvironment, step: Step) -> Played:
         return Played("unknown", str(error))
 
 
-def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911  # one arm a step
+def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  # one arm a step
     match step:
         case Workload():
             return _start_workload(env, step)
@@ -90,6 +90,11 @@ def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911  # one 
             return _fault(env, step)
         case Failover():
             return _failover(env, step)
+        case Failback():
+            return _failback(env, step)
+        case Hold():
+            time.sleep(step.seconds)
+            return Played("ok")
         case MoveClients():
             return _move(env, step)
         case StopClients():
@@ -124,11 +129,54 @@ def _fault(env: DrillEnvironment, step: Kill | Pause | Resume | Restart) -> Play
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
     env.note_disaster()
-    finished = env.run_failover(step)
+    finished, strikes = _move_groups(env, step)
     env.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
     env.failed_over = played.outcome == "ok"
-    return played
+    return _with_strikes(played, strikes)
+
+
+def _failback(env: DrillEnvironment, step: Failback) -> Played:
+    finished, strikes = _move_groups(env, step)
+    env.failback = document(finished.stdout)
+    return _with_strikes(judge_failover(finished, step.timeout_seconds), strikes)
+
+
+def _with_strikes(played: Played, strikes: tuple[PlayedStrike, ...]) -> Played:
+    """A move that ended well is unknown where a fault did not strike: what it was to withstand did not come."""
+    missing = [f"{each.step}: {each.played.reason}" for each in strikes if each.played.outcome != "ok"]
+    if played.outcome == "ok" and missing:
+        played = Played("unknown", "; ".join(missing))
+    return replace(played, strikes=strikes)
+
+
+def _move_groups(env: DrillEnvironment, step: Move) -> tuple[Finished, tuple[PlayedStrike, ...]]:
+    """Run the step's command; what became of each of its strikes, in the order of the file."""
+    played: dict[tuple[int, int], PlayedStrike] = {}
+
+    def strike(stage: str) -> None:
+        number = next(n for n, each in enumerate(step.strikes) if each.at == stage)
+        for one, fault in enumerate(step.strikes[number].faults):
+            played[number, one] = _struck(env, step, (number, one), fault)
+
+    finished = env.run_move(step, strike)
+    for number, each in enumerate(step.strikes):
+        for one, fault in enumerate(each.faults):
+            never = Played("unknown", f"no run came to its stage {each.at}")
+            missing = PlayedStrike((number, one), describe_strike(step, each.at, fault), never, None, 0.0)
+            played.setdefault((number, one), missing)
+    return finished, tuple(one for _, one in sorted(played.items()))
+
+
+def _struck(env: DrillEnvironment, step: Move, place: tuple[int, int], fault: Fault) -> PlayedStrike:
+    name = describe_strike(step, step.strikes[place[0]].at, fault)
+    env.say(f"{name} …")
+    began = time.monotonic()
+    try:
+        result = Played("ok", FAULTS[fault.do](env, fault.node))
+    except DrkitError as error:
+        result = Played("unknown", str(error))
+    return PlayedStrike(place, name, result, began, time.monotonic() - began)
 
 
 def judge_failover(finished: Finished, timeout_seconds: float) -> Played:

@@ -81,7 +81,7 @@ def leaves_evidence(kept, result, tmp_path):
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")
     assert [each["outcome"] for each in document["checks"]] == [each["outcome"] for each in result["checks"]]
-    moved = [] if result["failover"] is None else [result["failover"]["run"]]
+    moved = [result[each]["run"] for each in ("failover", "failback") if result[each] is not None]
     assert [each["run"] for each in document["journals"]] == moved
     drawn = {each["name"] for each in document["timeline"]["series"] if each["points"]}
     assert {"acknowledged by primary", "read on primary", "the mirror's lag"} <= drawn

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.experiment.wording import describe
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
 from drkit.drill.judge.measure import measure
@@ -16,7 +17,6 @@ from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
-from drkit.drill.steps import describe
 
 BEGAN = 1000.0
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

@@ -12,6 +12,8 @@ from drkit.model.clock import iso
 
 if TYPE_CHECKING:
     from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
+    from drkit.drill.random_drill.play import RandomResult
+    from drkit.drill.series import SeriesResult
 
 _COLOURS = {
     "passed": "green",
@@ -21,6 +23,7 @@ _COLOURS = {
     "missed": "red",
     "unknown": "yellow",
     "skipped": "dim",
+    "not run": "yellow",
 }
 
 
@@ -91,7 +94,7 @@ def _steps(result: DrillResult) -> Table:
 def show_history(console: Console, history: DrillHistory) -> None:
     """Kept drills, newest first."""
     if not history.drills:
-        console.print("no drill was kept yet: drkit drill run chaos/primary-lost.yaml")
+        console.print("no drill was kept yet: drkit drill run primary-lost")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("run", "title", "verdict", "RPO records", "RTO seconds", "reason"):
@@ -118,6 +121,51 @@ def show_schedule(console: Console, schedule: ScheduleResult) -> None:
     for done in schedule.ran:
         verdict = _coloured(done.verdict or "unknown")
         console.print(f"  ran   {iso(done.started_at)}  {done.run or '-'}  {verdict}  exit code {done.exit_code}")
+
+
+def show_series(console: Console, series: SeriesResult) -> None:
+    """Several drills: each with its verdict, then how often each experiment ended how."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "title", "verdict", "RPO records", "RTO seconds", "seconds", "reason"):
+        right = name.startswith("R") or name == "seconds"
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name == "run")
+    for drill in series.series:
+        table.add_row(
+            drill.run or "-",
+            escape(drill.title),
+            _coloured(drill.verdict or "not run"),
+            _number(drill.rpo_records) if drill.run else "",
+            _number(drill.rto_seconds) if drill.run else "",
+            "" if drill.seconds is None else f"{drill.seconds:.0f}",
+            escape(drill.reason or ""),
+        )
+    console.print(table)
+    console.print()
+    for each in series.experiments:
+        counts = {"passed": each.passed, "failed": each.failed, "unknown": each.unknown, "not run": each.not_run}
+        said = ", ".join(f"{count} {_coloured(word)}" for word, count in counts.items() if count)
+        console.print(f"{escape(each.title)}: {said}", soft_wrap=True)
+    console.print(f"verdict: {_coloured(series.verdict)}  [dim](exit code {series.exit_code}, the worst)[/]")
+    if series.ended_early is not None:
+        console.print(f"[yellow]ended early[/]  {escape(series.ended_early)}", soft_wrap=True)
+
+
+def show_random(console: Console, session: RandomResult) -> None:
+    """A session of random drills, and what it found."""
+    console.print(f"seed {session.seed}: {escape(session.ended_because)}", soft_wrap=True)
+    for drill in session.random:
+        verdict = f"{_coloured(drill.verdict)}  [dim]{drill.run}[/]"
+        console.print(f"  {drill.number}  {verdict}  {escape(', '.join(drill.strikes))}", soft_wrap=True)
+        if drill.reason is not None:
+            console.print(f"     {escape(drill.reason)}", soft_wrap=True)
+    for found in session.findings:
+        console.print(f"[red]found[/] by {found.run}: {escape(', '.join(found.failed))}", soft_wrap=True)
+        if found.left_out:
+            console.print(f"  not needed for it: {escape(', '.join(found.left_out))}", soft_wrap=True)
+        if found.cut_short is not None:
+            console.print(f"  not cut down any further: {escape(found.cut_short)}", soft_wrap=True)
+        console.print(f"  again: drkit drill run {escape(found.file)}", soft_wrap=True)
+    console.print(f"verdict: {_coloured(session.verdict)}  [dim](exit code {session.exit_code}, the worst)[/]")
 
 
 def _coloured(word: str) -> str:

@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 import drkit
 from drkit.model.errors import DrkitError
@@ -21,6 +23,8 @@ from drkit.model.errors import DrkitError
 STOP_SECONDS = 15.0
 LOG_TAIL = 600
 """Characters of a log that a message quotes."""
+LOOK_SECONDS = 0.05
+"""How often a command that may stand still is looked at."""
 
 
 class Child:
@@ -109,8 +113,18 @@ class Finished:
     log: str
 
 
-def run_command(arguments: Sequence[str], log: Path, cwd: Path, timeout_seconds: float) -> Finished:
-    """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues."""
+def run_command(
+    arguments: Sequence[str],
+    log: Path,
+    cwd: Path,
+    timeout_seconds: float,
+    at_stop: Callable[[subprocess.Popen[str]], None] | None = None,
+) -> Finished:
+    """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues.
+
+    `at_stop` is called each time the command stands still (SIGSTOP); the command continues afterwards, and the time
+    that the call took doesn't count.
+    """
     with log.open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -123,7 +137,7 @@ def run_command(arguments: Sequence[str], log: Path, cwd: Path, timeout_seconds:
             text=True,
         )
         try:
-            stdout, _ = process.communicate(timeout=timeout_seconds)
+            stdout = _communicate(process, timeout_seconds, at_stop)
         except subprocess.TimeoutExpired:
             return Finished(None, end(process), _tail(log))
         except BaseException:
@@ -132,9 +146,40 @@ def run_command(arguments: Sequence[str], log: Path, cwd: Path, timeout_seconds:
     return Finished(process.returncode, stdout, _tail(log))
 
 
+def _communicate(
+    process: subprocess.Popen[str], timeout_seconds: float, at_stop: Callable[[subprocess.Popen[str]], None] | None
+) -> str:
+    """What it wrote to stdout until its end.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes longer than that.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            return process.communicate(timeout=left if at_stop is None else min(left, LOOK_SECONDS))[0]
+        except subprocess.TimeoutExpired:
+            if at_stop is not None and _stands_still(process):
+                began = time.monotonic()
+                at_stop(process)
+                process.send_signal(signal.SIGCONT)
+                deadline += time.monotonic() - began
+            elif time.monotonic() >= deadline:
+                raise
+
+
+def _stands_still(process: subprocess.Popen[str]) -> bool:
+    try:
+        return bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def end(process: subprocess.Popen[str], grace_seconds: float = STOP_SECONDS) -> str:
-    """SIGTERM, then SIGKILL; returns what it had written to stdout."""
+    """SIGTERM (a paused one is woken for it), then SIGKILL; returns what it had written to stdout."""
     process.terminate()
+    process.send_signal(signal.SIGCONT)
     try:
         return process.communicate(timeout=grace_seconds)[0]
     except subprocess.TimeoutExpired:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +14,17 @@ from typing import Any
 from drkit.config import load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
-from drkit.drill.experiment.experiment import Experiment, Failover, Load
+from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move
 from drkit.drill.judge.history import ConfirmedPosition
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, ExitCode, Refused
 
 STATUS_SECONDS = 30.0
 """How long `drkit status` may take."""
+_RESUMABLE = frozenset({int(ExitCode.PARTLY_DONE), int(ExitCode.UNKNOWN), -signal.SIGKILL})
+"""Exit codes of a run that `drkit resume` may take to its end."""
 
 
 @dataclass
@@ -30,6 +35,7 @@ class DrillEnvironment:
     `moved`: whether clients were moved to the target after a failover that succeeded.
     `started_from`: where the group stood on the target before it read there; `start_unknown` says why
     that couldn't be read.
+    `run_process`: the run that stands still at a stage now.
     """
 
     run: str
@@ -40,9 +46,11 @@ class DrillEnvironment:
     clients: Clients
     properties: dict[str, dict[str, str]]
     mirror: Child | None = None
+    run_process: subprocess.Popen[str] | None = None
     loads: list[Child] = field(default_factory=list)
     disaster_at: float | None = None
     failover: dict[str, Any] | None = None
+    failback: dict[str, Any] | None = None
     failed_over: bool = False
     moved: bool = False
     started_from: tuple[ConfirmedPosition, ...] = ()
@@ -99,6 +107,16 @@ class DrillEnvironment:
             raise DrkitError("the mirror was not started", remedy="Put a `do: mirror` step before this one")
         return self.mirror
 
+    def the_run(self) -> subprocess.Popen[str]:
+        """The process of the run that stands still at a stage.
+
+        Raises:
+            Refused: there is none.
+        """
+        if self.run_process is None:
+            raise Refused("no run stands at a stage", remedy="Put the fault into the strikes of a failover or failback")
+        return self.run_process
+
     def start_load(self, load: Load) -> Child:
         """Start `drkit lab load` on the lab."""
         arguments = ["-m", "drkit", "lab", "load", load.dataset, "--dir", str(self.lab.dir)]
@@ -110,17 +128,62 @@ class DrillEnvironment:
         self.loads.append(child)
         return child
 
-    def run_failover(self, step: Failover) -> Finished:
-        """Run `drkit failover` to its end."""
-        arguments = ["-m", "drkit", "failover", "--config", str(self.lab.config_path), "--output", "json"]
-        arguments += ["--to", step.to, f"--{step.mode}", "--yes"]
+    def run_move(self, step: Move, strike: Callable[[str], None]) -> Finished:
+        """Run `drkit failover` or `drkit failback` to its end, and `drkit resume` as often as the step allows.
+
+        `strike` is called with the name of each stage of `step.strikes`, while the run stands still there.
+        """
+        pending: list[str] = [each.at for each in step.strikes]
+        arguments = self._arguments(step)
+        for resumes_left in range(step.resumes, -1, -1):
+            finished = self._run(step, arguments, pending, strike)
+            if finished.exit_code not in _RESUMABLE or not resumes_left:
+                break
+            self.say(f"the run ended with exit code {finished.exit_code}: drkit resume")
+            arguments = ["resume", *self._common(step)]
+        return finished
+
+    def _arguments(self, step: Move) -> list[str]:
+        arguments = [step.do, "--to", step.to, *self._common(step)]
+        if isinstance(step, Failback):
+            return [*arguments, "--cluster-id", self.lab.cluster_id(step.to)]
+        arguments.append(f"--{step.mode}")
         if step.at is not None:
             arguments += [f"--at={step.at}"]
-        if step.accept_unfenced:
-            arguments.append("--accept-unfenced")
         for group in step.groups:
             arguments += ["--group", group]
-        return run_command(arguments, self.folder / "failover.log", self.folder, step.timeout_seconds)
+        return arguments
+
+    def _common(self, step: Move) -> list[str]:
+        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes"]
+        if isinstance(step, Failback):
+            arguments += ["--salvage-dir", str(self.folder / "salvage")]
+        return [*arguments, "--accept-unfenced"] if step.accept_unfenced else arguments
+
+    def _run(self, step: Move, arguments: list[str], pending: list[str], strike: Callable[[str], None]) -> Finished:
+        log = self.folder / f"{step.do}.log"
+        if not pending:
+            return run_command(["-m", "drkit", *arguments], log, self.folder, step.timeout_seconds)
+        note = self.folder / "stage"
+
+        def at_stop(process: subprocess.Popen[str]) -> None:
+            stage = note.read_text(encoding="utf-8")
+            pending.remove(stage)
+            self.run_process = process
+            strike(stage)
+            self.run_process = None
+
+        stopping = ["-m", "drkit.drill.environment.stage_stop", str(note), ",".join(pending), *arguments]
+        return run_command(stopping, log, self.folder, step.timeout_seconds, at_stop)
+
+    def members(self, cluster: str) -> int | None:
+        """How many members the workload's group has on a cluster; None where it can't be asked."""
+        group = self.experiment.workload.group
+        try:
+            with GroupAdmin(cluster, load_config(self.lab.config_path).clusters[cluster]) as groups:
+                return groups.members([group])[group]
+        except DrkitError:
+            return None
 
     def status(self) -> dict[str, Any] | None:
         """What `drkit status` says now; None where it says nothing (its log is kept)."""

@@ -15,7 +15,7 @@ until then nothing can refute the hypothesis (a failed step leaves the verdict u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -34,8 +34,8 @@ class _Strict(BaseModel):
 
 
 def _node(name: str) -> str:
-    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror", name):
-        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, and mirror")
+    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror|run", name):
+        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
     return name
 
 
@@ -103,8 +103,15 @@ class Silent(_Strict):
     cluster: Cluster
 
 
+class NoMembers(_Strict):
+    """The workload's group has no member on a cluster: sessions of consumers that died there have expired."""
+
+    condition: Literal["no_members"]
+    cluster: Cluster
+
+
 Condition = Annotated[
-    Acknowledged | Consumed | Drained | Mirrored | PositionsCaptured | Answers | Silent,
+    Acknowledged | Consumed | Drained | Mirrored | PositionsCaptured | Answers | Silent | NoMembers,
     Field(discriminator="condition"),
 ]
 
@@ -187,8 +194,43 @@ class Restart(_Strict):
     node: Node
 
 
+class Hold(_Strict):
+    """Let time pass."""
+
+    do: Literal["hold"]
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+
+
+Fault = Kill | Pause | Resume | Restart
+FailoverStage = Literal["fence", "drain", "translate", "commit", "switch", "verify", "close"]
+FailbackStage = Literal["salvage", "scrub", "reverse", "reseed", "audit", FailoverStage]
+
+
+class Strike(_Strict):
+    """Faults that strike as a stage of a run begins: its intent is in the journal, nothing of it is done."""
+
+    at: str
+    faults: Annotated[list[Annotated[Fault, Field(discriminator="do")]], Field(min_length=1)]
+
+
+class FailoverStrike(Strike):
+    """At a stage of a failover."""
+
+    at: FailoverStage
+
+
+class FailbackStrike(Strike):
+    """At a stage of a failback."""
+
+    at: FailbackStage
+
+
 class Failover(_Strict):
-    """`drkit failover`, as an operator would type it."""
+    """`drkit failover`, as an operator would type it.
+
+    `strikes`: faults at its stages; the node `run` is the run's own process. `resumes`: how often `drkit resume` may
+    follow where the run is left partly done or was killed.
+    """
 
     do: Literal["failover"]
     to: Literal["dr"] = "dr"
@@ -196,7 +238,20 @@ class Failover(_Strict):
     at: str | None = None
     accept_unfenced: bool = False
     groups: list[str] = []
+    strikes: list[FailoverStrike] = []
+    resumes: int = Field(default=0, ge=0, le=10)
     timeout_seconds: Seconds = 120.0
+
+
+class Failback(_Strict):
+    """`drkit failback`: the old primary is seeded anew, groups move back. `strikes`, `resumes`: as in a failover."""
+
+    do: Literal["failback"]
+    to: Literal["primary"] = "primary"
+    accept_unfenced: bool = False
+    strikes: list[FailbackStrike] = []
+    resumes: int = Field(default=0, ge=0, le=10)
+    timeout_seconds: Seconds = 300.0
 
 
 class MoveClients(_Strict):
@@ -213,9 +268,21 @@ class StopClients(_Strict):
     who: Literal["producer", "consumer", "both"] = "both"
 
 
-Fault = Kill | Pause | Resume | Restart
+Move = Failover | Failback
 Step = Annotated[
-    Workload | Load | Mirror | Wait | Kill | Pause | Resume | Restart | Failover | MoveClients | StopClients,
+    Workload
+    | Load
+    | Mirror
+    | Wait
+    | Hold
+    | Kill
+    | Pause
+    | Resume
+    | Restart
+    | Failover
+    | Failback
+    | MoveClients
+    | StopClients,
     Field(discriminator="do"),
 ]
 Rollback = Annotated[Kill | Pause | Resume | Restart | StopClients, Field(discriminator="do")]
@@ -272,7 +339,7 @@ class Experiment(_Strict):
     @property
     def disturbance(self) -> int | None:
         """The index in `method` of the first fault or failover."""
-        return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Failover)), None)
+        return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Move)), None)
 
 
 class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the places
@@ -291,19 +358,59 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     for number in workloads[1:]:
         yield ("method", number), "a second workload; an experiment has one"
     for number, step in enumerate(experiment.method[: workloads[0]]):
-        if isinstance(step, MoveClients | StopClients | Failover | Wait):
+        if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait):
             yield ("method", number), f"{step.do} comes before the workload is started"
     yield from _contradictory_checks(experiment)
+    yield from _contradictory_moves(experiment)
     mirrors = [n for n, step in enumerate(experiment.method) if isinstance(step, Mirror)]
     for number in mirrors[1:]:
         yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
-    for section, steps in (("method", experiment.method), ("rollbacks", experiment.rollbacks)):
-        for number, step in enumerate(steps):
-            on_mirror = isinstance(step, Fault) and step.node == "mirror"
-            if on_mirror and (not mirrors or (section == "method" and number < mirrors[0])):
-                yield (section, number, "node"), "the mirror is not started before this step"
-            if isinstance(step, Fault) and step.node.startswith("cassandra") and experiment.lab.store != "cassandra":
-                yield (section, number, "node"), "the lab has no Cassandra; set lab.store to cassandra"
+    started = mirrors[0] if mirrors else len(experiment.method)
+    for place, fault in _faults(experiment):
+        early = place[0] == "method" and isinstance(place[1], int) and place[1] < started
+        if fault.node == "mirror" and (not mirrors or early):
+            yield (*place, "node"), "the mirror is not started before this step"
+        if fault.node.startswith("cassandra") and experiment.lab.store != "cassandra":
+            yield (*place, "node"), "the lab has no Cassandra; set lab.store to cassandra"
+        if fault.node == "run" and ("strikes" not in place or not isinstance(fault, Kill)):
+            yield (
+                (*place, "node"),
+                "run is the process of a failover or failback: it can be killed, at a stage of theirs",
+            )
+
+
+def _faults(experiment: Experiment) -> Iterator[tuple[Place, Fault]]:
+    """Every fault of an experiment with its place."""
+    steps: tuple[tuple[str, Sequence[Step | Rollback]], ...]
+    steps = (("method", experiment.method), ("rollbacks", experiment.rollbacks))
+    for section, chosen in steps:
+        for number, step in enumerate(chosen):
+            if isinstance(step, Fault):
+                yield (section, number), step
+            elif isinstance(step, Move):
+                for at, strike in enumerate(step.strikes):
+                    for one, fault in enumerate(strike.faults):
+                        yield (section, number, "strikes", at, "faults", one), fault
+
+
+def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    failed_over = False
+    for number, step in enumerate(experiment.method):
+        if not isinstance(step, Move):
+            continue
+        if isinstance(step, Failback) and not failed_over:
+            yield ("method", number), "a failback needs a failover before it"
+        failed_over = isinstance(step, Failover)
+        stages = [strike.at for strike in step.strikes]
+        for at, stage in enumerate(stages):
+            if stage in stages[:at]:
+                yield ("method", number, "strikes", at, "at"), f"{stage} is there twice; put its faults together"
+        kills = sum(fault.node == "run" for strike in step.strikes for fault in strike.faults)
+        if kills > step.resumes:
+            yield (
+                ("method", number),
+                f"its run is killed; set resumes to {kills} at least, or nobody takes it to its end",
+            )
 
 
 def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,10 @@ class ExperimentFile:
         """The line on which a step begins (steps count from 0)."""
         return self.document.line((section, number))
 
+    def fault_line(self, number: int, strike: int, fault: int) -> int:
+        """The line on which a fault begins that strikes at a stage of step `number` of the method."""
+        return self.document.line(("method", number, "strikes", strike, "faults", fault))
+
 
 def load_experiment(file: Path) -> ExperimentFile:
     """Read and check an experiment.
@@ -45,6 +50,23 @@ def load_experiment(file: Path) -> ExperimentFile:
     raise ConfigError(
         "\n".join(dict.fromkeys(findings)), remedy="Correct the lines named; docs/drills.md has every key"
     )
+
+
+def load_experiments(files: Sequence[Path]) -> list[ExperimentFile]:
+    """Read and check several experiments.
+
+    Raises:
+        ConfigError: what is wrong with any of them.
+    """
+    found, wrong = [], list[ConfigError]()
+    for file in files:
+        try:
+            found.append(load_experiment(file))
+        except ConfigError as error:
+            wrong.append(error)
+    if wrong:
+        raise ConfigError("\n".join(error.what for error in wrong), remedy=wrong[0].remedy)
+    return found
 
 
 def _finding(document: MarkedDocument, place: Place, message: str) -> str:

@@ -1,6 +1,6 @@
 """The result of a drill: the document of `drkit drill run --output json`, kept as `result.json`.
 
-`docs/schemas/drill-run.json` is generated from these types (a test compares them).
+`docs/schemas/drill.schema.json` is generated from these types (a test compares them).
 """
 
 from __future__ import annotations
@@ -16,16 +16,32 @@ Instant = Annotated[datetime, PlainSerializer(iso, return_type=str, when_used="j
 Verdict = Literal["passed", "failed", "unknown"]
 ObjectiveName = Literal["rpo_records", "rpo_seconds", "rto_seconds"]
 StepOutcome = Literal["ok", "failed", "skipped", "unknown"]
+ExitValue = Literal[0, 1, 6, 8]
+"""Of a drill: passed, refuted, an objective missed, unknown."""
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
+    """What every document of `drkit drill` is."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class StepResult(_Document):
+class StrikeResult(Document):
+    """A fault at a stage of a failover or failback as it went. `line`: of the fault in the experiment's file."""
+
+    step: str
+    line: int
+    outcome: StepOutcome
+    reason: str | None
+    seconds: float
+    started_after_seconds: float | None
+
+
+class StepResult(Document):
     """One step as it went. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`.
 
     `started_after_seconds`: since the drill's start; null where it was skipped.
+    `strikes`: the faults at stages of a failover or failback; where one could not be injected, its outcome is unknown.
     """
 
     section: Literal["setup", "method", "rollbacks"]
@@ -35,9 +51,10 @@ class StepResult(_Document):
     reason: str | None
     seconds: float
     started_after_seconds: float | None = None
+    strikes: list[StrikeResult] = []
 
 
-class SteadyStateResult(_Document):
+class SteadyStateResult(Document):
     """Whether the steady state was seen before the disturbance; `reached` is null where it was never asked."""
 
     reached: bool | None
@@ -45,7 +62,7 @@ class SteadyStateResult(_Document):
     seconds: float
 
 
-class WitnessRecord(_Document):
+class WitnessRecord(Document):
     """One anomaly, by its place on a cluster."""
 
     cluster: str
@@ -55,7 +72,7 @@ class WitnessRecord(_Document):
     text: str
 
 
-class CheckResult(_Document):
+class CheckResult(Document):
     """One check. `anomalies` counts all, `witnesses` shows the first; null where it couldn't be made."""
 
     check: str
@@ -65,7 +82,7 @@ class CheckResult(_Document):
     witnesses: list[WitnessRecord]
 
 
-class ObjectiveResult(_Document):
+class ObjectiveResult(Document):
     """One objective against what was measured."""
 
     name: ObjectiveName
@@ -74,7 +91,7 @@ class ObjectiveResult(_Document):
     outcome: Literal["met", "missed", "unknown"]
 
 
-class Measurements(_Document):
+class Measurements(Document):
     """What the clients saw; null where it couldn't be measured. Seconds and counts.
 
     `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age at the
@@ -92,7 +109,7 @@ class Measurements(_Document):
     reread: int | None
 
 
-class DrillResult(_Document):
+class DrillResult(Document):
     """A whole drill. `exit_code` is what `drkit drill run` ended with; `reasons` say why in words."""
 
     run: str
@@ -100,7 +117,7 @@ class DrillResult(_Document):
     hypothesis: str
     file: str
     verdict: Verdict
-    exit_code: Literal[0, 1, 6, 8]
+    exit_code: ExitValue
     reasons: list[str]
     started_at: Instant
     ended_at: Instant
@@ -111,10 +128,14 @@ class DrillResult(_Document):
     objectives: list[ObjectiveResult]
     measured: Measurements
     failover: dict[str, Any] | None = Field(description="The document of `drkit failover --output json`, verbatim.")
+    failback: dict[str, Any] | None = Field(
+        default=None, description="The document of `drkit failback --output json`, verbatim."
+    )
+    interrupted: bool = Field(default=False, description="Whether a signal ended it before its end.")
     folder: str
 
 
-class DrillSummary(_Document):
+class DrillSummary(Document):
     """A drill as `drkit drill history` lists it. `verdict` is null where a drill left no result."""
 
     run: str
@@ -128,13 +149,13 @@ class DrillSummary(_Document):
     reason: str | None
 
 
-class DrillHistory(_Document):
+class DrillHistory(Document):
     """The document of `drkit drill history --output json`: newest first."""
 
     drills: list[DrillSummary]
 
 
-class ScheduledRun(_Document):
+class ScheduledRun(Document):
     """One run that the scheduler started. `exit_code` is the drill's; `run` null where it left no result."""
 
     started_at: Instant
@@ -143,7 +164,7 @@ class ScheduledRun(_Document):
     exit_code: int
 
 
-class ScheduleResult(_Document):
+class ScheduleResult(Document):
     """The document of `drkit drill schedule --output json`, written when it ends."""
 
     file: str

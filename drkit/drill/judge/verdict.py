@@ -19,6 +19,7 @@ from drkit.drill.judge.checkers import AnomalyCheck
 from drkit.drill.judge.measure import Measured
 from drkit.drill.judge.result import (
     CheckResult,
+    ExitValue,
     ObjectiveName,
     ObjectiveResult,
     SteadyStateResult,
@@ -26,8 +27,6 @@ from drkit.drill.judge.result import (
     Verdict,
     WitnessRecord,
 )
-
-ExitValue = Literal[0, 1, 6, 8]
 
 
 def check_result(name: str, finding: AnomalyCheck) -> CheckResult:

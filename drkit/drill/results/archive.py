@@ -7,6 +7,7 @@ drills/RUN/lab                the folder of the lab that the drill made for itse
 drills/RUN/*.log              stderr of the mirror, the failover, the clients
 drills/RUN/history, …         what evidence is made of (`recording.py`)
 drills/chain.jsonl            one entry for each drill, hash-chained
+drills/found/*.yaml           experiments that a random drill found something with
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from drkit.drill.results.recording import add_to_chain
 from drkit.model.errors import ConfigError, DrkitError
 
 RESULT = "result.json"
+EXPERIMENT = "experiment.yaml"
 LAB_NOTE = "lab"
 _RUN = re.compile(r"drill-(\d{8}T\d{6})Z-[0-9a-f]{6}")
 
@@ -56,7 +58,7 @@ class Drills:
         folder = self.path / run
         try:
             folder.mkdir(parents=True, mode=0o700)
-            shutil.copyfile(experiment, folder / "experiment.yaml")
+            shutil.copyfile(experiment, folder / EXPERIMENT)
         except OSError as error:
             raise DrkitError(
                 f"{folder} can't be written: {error.strerror or error}",
@@ -84,6 +86,15 @@ class Drills:
         if not self.path.is_dir():
             return []
         return sorted((each.name for each in self.path.iterdir() if _RUN.fullmatch(each.name)), reverse=True)
+
+    def played(self, run: str) -> Path:
+        """The experiment's file as it was played in a run."""
+        return self.path / run / EXPERIMENT
+
+    @property
+    def found(self) -> Path:
+        """The folder of experiments that a random drill found something with."""
+        return self.path / "found"
 
     def find(self, name: str) -> str:
         """The run that a name means: whole, its beginning or end where that is unique, or `last`.

@@ -36,6 +36,13 @@ rollbacks:
 """
 
 
+STRIKES = """do: failover
+    strikes:
+      - at: %s
+        faults: [{ do: %s, node: %s }]"""
+"""From line 14 on."""
+
+
 def write(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "x.yaml"
     file.write_text(text)
@@ -88,6 +95,18 @@ def test_a_good_file_is_read(tmp_path):
         ("  - do: workload\n    topic: t\n", "", 8, "no workload step"),
         ("  - do: move_clients\n    to: dr\n", "", 16, "skipped_by_group needs a move_clients step"),
         ('  - do: failover\n    at: "04:03"\n', "", 19, "an RTO needs a failover step"),
+        ("    node: primary-1", "    node: run", 13, "run is the process of a failover or failback"),
+        ('do: failover\n    at: "04:03"', "do: failback", 14, "a failback needs a failover before it"),
+        ("do: failover", "do: failover\n    strikes: [{ at: comit, faults: [] }]", 15, "strikes.0.at: Input should be"),
+        ("do: failover", STRIKES % ("commit", "pause", "run"), 17, "run is the process of a failover or failback"),
+        ("do: failover", STRIKES % ("commit", "kill", "run"), 14, "its run is killed; set resumes to 1 at least"),
+        ("do: failover", STRIKES % ("commit", "kill", "cassandra"), 17, "set lab.store to cassandra"),
+        (
+            "do: failover",
+            STRIKES % ("fence", "kill", "dr") + "\n      - { at: fence, faults: [{ do: kill, node: dr }] }",
+            18,
+            "fence is there twice",
+        ),
         ("title: A title", "title: A title\ntitle: Another", 2, "the key 'title' is there twice"),
         ("title: A title", "title: [", 3, "not valid YAML"),
         ("title: A title", "title: !!python/object:os.system x", 1, "not a value that can be read"),

@@ -10,54 +10,14 @@ import yaml
 
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.experiment.reader import load_experiment
-from drkit.drill.judge.result import DrillHistory, DrillResult
+from drkit.drill.judge.result import DrillHistory
 from drkit.drill.results.archive import RESULT, Drills, new_run
 from drkit.drill.schema import schemas, text_of
 from drkit.model.errors import ConfigError, DrkitError
+from tests.support.drill_results import result_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))
-
-
-def result_of(run, folder, **changes):
-    fields = {
-        "run": run,
-        "title": "t",
-        "hypothesis": "h",
-        "file": "x.yaml",
-        "verdict": "passed",
-        "exit_code": 0,
-        "reasons": [],
-        "started_at": datetime(2026, 11, 20, 4, 3, tzinfo=UTC),
-        "ended_at": datetime(2026, 11, 20, 4, 4, tzinfo=UTC),
-        "seconds": 60.0,
-        "steady_state": {"reached": True, "reason": None, "seconds": 1.0},
-        "steps": [
-            {"section": "method", "step": "kill", "line": 3, "outcome": "ok", "reason": None, "seconds": 0.1},
-        ],
-        "checks": [
-            {
-                "check": "lost",
-                "outcome": "failed",
-                "anomalies": 1,
-                "reason": None,
-                "witnesses": [{"cluster": "dr", "partition": 0, "offset": None, "record": "k#1", "text": "gone"}],
-            }
-        ],
-        "objectives": [{"name": "rto_seconds", "objective": 5, "measured": None, "outcome": "unknown"}],
-        "measured": {
-            "rpo_records": None,
-            "rpo_seconds": None,
-            "rto_seconds": None,
-            "acknowledged": 1,
-            "unknown": 0,
-            "landed": None,
-            "reread": None,
-        },
-        "failover": None,
-        "folder": str(folder),
-    }
-    return DrillResult.model_validate({**fields, **changes})
 
 
 @pytest.fixture

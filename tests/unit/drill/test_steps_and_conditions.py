@@ -6,7 +6,9 @@ from drkit.drill.conditions import _captured, _mirrored
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import document
 from drkit.drill.experiment.experiment import (
+    Failback,
     Failover,
+    Hold,
     Kill,
     Load,
     Mirror,
@@ -16,7 +18,9 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
-from drkit.drill.steps import describe, judge_failover
+from drkit.drill.experiment.wording import describe, describe_strike
+from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
+from drkit.evidence import verifier
 
 WORKLOAD = Workload(do="workload", topic="t", partitions=2, group="g")
 
@@ -96,6 +100,8 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (Load(do="load", dataset="flights"), "load flights"),
         (Kill(do="kill", node="primary-1"), "kill primary-1"),
         (Failover(do="failover"), "failover to dr"),
+        (Failback(do="failback"), "failback to primary"),
+        (Hold(do="hold", seconds=1.5), "hold 1.5 s"),
         (MoveClients(do="move_clients", to="dr"), "move clients to dr"),
         (StopClients(do="stop_clients"), "stop clients"),
         (StopClients(do="stop_clients", who="producer"), "stop producer"),
@@ -107,3 +113,25 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
 )
 def test_steps_in_a_few_words(step, said):
     assert describe(step) == said
+    assert verifier.describe(step.model_dump(mode="json")) == said, "a verifier of evidence says the same"
+
+
+def test_a_strike_in_a_few_words():
+    said = describe_strike(Failback(do="failback"), "reseed", Kill(do="kill", node="run"))
+    assert said == "kill run at failback reseed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "struck", "said"),
+    [
+        ("ok", "ok", "ok"),
+        ("ok", "unknown", "unknown"),
+        ("failed", "unknown", "failed"),
+        ("unknown", "ok", "unknown"),
+    ],
+)
+def test_a_move_that_nothing_struck_is_unknown(outcome, struck, said):
+    strike = PlayedStrike((0, 0), "kill run at failover commit", Played(struck, "why"), None, 0.0)
+    played = _with_strikes(Played(outcome, "its own"), (strike,))
+    assert (played.outcome, played.strikes) == (said, (strike,))
+    assert ("kill run at failover commit: why" in played.reason) is ((outcome, struck) == ("ok", "unknown"))

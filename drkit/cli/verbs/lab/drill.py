@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.views.drill_view import show_history, show_result, show_schedule
-from drkit.cli.wiring.context import OutputOption, VerboseOption, command
+from drkit.cli.views.drill_coverage_view import show_coverage
+from drkit.cli.views.drill_view import show_history, show_random, show_result, show_schedule, show_series
+from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.model.errors import ExitCode
+from drkit.model.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from drkit.drill.experiment.reader import ExperimentFile
+    from drkit.drill.judge.result import DrillResult
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (see chaos/ and docs/drills.md).")]
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Experiment file, or a name of the library (docs/drills.md).")
+]
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FILE]...",
+        help="Experiment files, names of the library (such as primary-lost), or folders of experiments.",
+    ),
+]
 DirOption = Annotated[
     Path | None,
     typer.Option(
@@ -43,7 +59,11 @@ DrillsOption = Annotated[
 
 @drill_app.command("run")
 def run(
-    file: FileArgument,
+    files: FilesArgument = None,
+    whole_library: Annotated[bool, typer.Option("--all", help="Every experiment of the library.")] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, metavar="N", help="Play each so many times: all once, then all again.")
+    ] = 1,
     directory: DirOption = None,
     keep_lab: KeepLabOption = False,
     witness: WitnessOption = None,
@@ -52,27 +72,115 @@ def run(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Play an experiment. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown."""
-    from drkit.drill.experiment.reader import load_experiment
-    from drkit.drill.results.archive import Drills, default_drills
-    from drkit.drill.runner import run_drill
+    """Play experiments. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown; of several the worst."""
+    from drkit.drill.experiment.library import experiment_files
+    from drkit.drill.experiment.reader import load_experiments
+    from drkit.drill.series import play_series
 
     with command(_configured(config), output, verbose) as invocation:
-        experiment = load_experiment(file)
-        if invocation.config_path is not None:
-            defaults = experiment.experiment.with_defaults(invocation.config.objectives)
-            experiment = replace(experiment, experiment=defaults)
-        result = run_drill(
-            experiment,
-            Drills(drills or default_drills()),
-            lab_dir=directory,
-            keep_lab=keep_lab,
-            say=lambda line: invocation.writer.log.print(line, markup=False, soft_wrap=True),
-            witness=witness or os.environ.get("DRKIT_EVIDENCE__WITNESS"),
+        if not files and not whole_library:
+            raise ConfigError("no experiment is named", remedy="Name a FILE, or give --all for the whole library")
+        experiments = load_experiments(experiment_files(files or [], whole_library=whole_library))
+        alone = len(experiments) * repeat == 1
+        if not alone and (directory is not None or keep_lab):
+            raise ConfigError(
+                "--dir and --keep-lab are for one drill",
+                meaning="A link that was failed over stays sealed, so each drill of several has a lab of its own",
+                remedy="Leave them out, or play one experiment once",
+            )
+        play = _player(invocation, drills, witness, directory=directory, keep_lab=keep_lab)
+        if alone:
+            result = play(experiments[0])
+            invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
+            _end(invocation, result.exit_code)
+        else:
+            series = play_series(experiments, repeat, play, _sayer(invocation))
+            invocation.writer.emit(series.model_dump(mode="json"), lambda console: show_series(console, series))
+            _end(invocation, series.exit_code)
+
+
+@drill_app.command("random")
+def random(
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="What is composed follows from it (default: drawn)."),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0, metavar="M", help="No further drill begins after so many minutes."),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option("--runs", min=1, metavar="N", help="At most so many drills (default: 1 without --minutes)."),
+    ] = None,
+    replays: Annotated[
+        int, typer.Option("--replays", min=0, metavar="N", help="At most so many replays to cut one finding down.")
+    ] = 4,
+    ignore_history: Annotated[
+        bool, typer.Option("--ignore-history", help="Steer by this session alone: the same from a seed, always.")
+    ] = False,
+    cassandra: Annotated[
+        bool, typer.Option("--cassandra/--no-cassandra", help="Whether the store is struck, too: its node takes 1 GiB.")
+    ] = True,
+    witness: WitnessOption = None,
+    drills: DrillsOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Compose experiments from a seed, towards what was struck least, play them, and cut down those that fail."""
+    import secrets
+    import tempfile
+
+    from drkit.drill.coverage import read_kept, strikes_counted
+    from drkit.drill.random_drill.play import Limits, RandomSession
+    from drkit.drill.results.archive import Drills, default_drills
+
+    with command(config, output, verbose) as invocation, tempfile.TemporaryDirectory(prefix="drkit-random-") as work:
+        kept = Drills(drills or default_drills())
+        chosen = secrets.randbelow(2**31) if seed is None else seed
+        say = _sayer(invocation)
+        say(f"seed {chosen}")
+        session = RandomSession(
+            chosen,
+            {} if ignore_history else strikes_counted(read_kept(kept)[0]),
+            kept,
+            Path(work),
+            _player(invocation, drills, witness),
+            say,
+            cassandra=cassandra,
         )
-        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
-        if result.exit_code:
-            invocation.exit(ExitCode(result.exit_code))
+        deadline = None if minutes is None else time.monotonic() + minutes * 60
+        limits = Limits(deadline, 1 if runs is None and minutes is None else runs, replays)
+        result = session.run(limits)
+        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_random(console, result))
+        _end(invocation, result.exit_code)
+
+
+@drill_app.command("coverage")
+def coverage(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Experiments of one's own, beside the library's (files or folders)."),
+    ] = None,
+    drills: DrillsOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Show which fault was struck in which state of a run, by which drill, when, with which verdict; where never."""
+    from drkit.drill.coverage import coverage as table_of
+    from drkit.drill.coverage import read_found, read_kept
+    from drkit.drill.experiment.library import experiment_files
+    from drkit.drill.experiment.reader import load_experiments
+    from drkit.drill.results.archive import Drills, default_drills
+
+    with command(config, output, verbose) as invocation:
+        archive = Drills(drills or default_drills())
+        experiments = load_experiments(experiment_files(files or [], whole_library=True))
+        (found, damaged), (kept, unread) = read_found(archive), read_kept(archive)
+        result = table_of([*experiments, *found], kept, [*damaged, *unread])
+        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_coverage(console, result))
 
 
 @drill_app.command("schedule")
@@ -92,6 +200,7 @@ def schedule(
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
     from drkit.config import load_config
     from drkit.drill.cron import zone
+    from drkit.drill.experiment.library import experiment_file
     from drkit.drill.schedule import DrillSchedule
 
     with command(_configured(config), output, verbose) as invocation:
@@ -100,7 +209,7 @@ def schedule(
             load_config(invocation.config_path)  # found wrong now, not at the first drill
             options += ["--config", str(invocation.config_path.resolve())]
         plan = DrillSchedule(
-            file,
+            experiment_file(file),
             cron,
             zone(timezone),
             options,
@@ -145,6 +254,44 @@ def report(
         kept = Drills(drills or default_drills())
         result = kept.result(kept.find(run_name))
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
+
+
+def _player(
+    invocation: Invocation,
+    drills: Path | None,
+    witness: str | None,
+    *,
+    directory: Path | None = None,
+    keep_lab: bool = False,
+) -> Callable[[ExperimentFile], DrillResult]:
+    """What plays one experiment, with the configured objectives where it sets none."""
+    from drkit.drill.results.archive import Drills, default_drills
+    from drkit.drill.runner import run_drill
+
+    kept, say = Drills(drills or default_drills()), _sayer(invocation)
+
+    def play(file: ExperimentFile) -> DrillResult:
+        if invocation.config_path is not None:
+            file = replace(file, experiment=file.experiment.with_defaults(invocation.config.objectives))
+        return run_drill(
+            file,
+            kept,
+            lab_dir=directory,
+            keep_lab=keep_lab,
+            say=say,
+            witness=witness or os.environ.get("DRKIT_EVIDENCE__WITNESS"),
+        )
+
+    return play
+
+
+def _sayer(invocation: Invocation) -> Callable[[str], None]:
+    return lambda line: invocation.writer.log.print(line, markup=False, soft_wrap=True)
+
+
+def _end(invocation: Invocation, code: int) -> None:
+    if code:
+        invocation.exit(ExitCode(code))
 
 
 def _configured(config: Path | None) -> Path | None:

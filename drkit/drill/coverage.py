@@ -1,0 +1,279 @@
+"""Which fault struck in which state of a run: planned by experiments, and seen in drills that were kept.
+
+    states    steady → failover's stages → failed over → failback's stages → failed back
+    faults    what is done (`kill`, `pause`, `restart`) to what (a cluster, one broker of several, the mirror, the
+              store, the run's own process)
+
+Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
+fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
+a fault (`resume`, `restart` in the same state) and rollbacks strike nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, get_args
+
+from drkit.drill.experiment.experiment import (
+    FailbackStage,
+    FailoverStage,
+    Fault,
+    LabSpec,
+    Move,
+    Restart,
+    Resume,
+)
+from drkit.drill.experiment.reader import ExperimentFile, load_experiment
+from drkit.drill.experiment.wording import describe, describe_strike
+from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
+from drkit.drill.results.archive import Drills
+from drkit.model.errors import DrkitError
+
+STEADY: Final = "steady"
+FAILED_OVER: Final = "failed over"
+FAILED_BACK: Final = "failed back"
+STAGES: Final = {
+    "failover": tuple(get_args(FailoverStage)),
+    "failback": tuple(get_args(FailbackStage)),
+}
+STATES: Final = (
+    STEADY,
+    *(f"failover {stage}" for stage in STAGES["failover"]),
+    FAILED_OVER,
+    *(f"failback {stage}" for stage in STAGES["failback"]),
+    FAILED_BACK,
+)
+_AFTER: Final = {"failover": FAILED_OVER, "failback": FAILED_BACK}
+ONE_OF: Final = "one broker of "
+TARGETS: Final = ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr", "cassandra", "mirror", "run")
+"""What faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
+ACTIONS: Final = tuple(
+    str(name) for kind in get_args(Fault) if kind is not Resume for name in get_args(kind.model_fields["do"].annotation)
+)
+NO_RUN: Final = "no run is under way then"
+ONLY_KILLED: Final = "a run can be killed only; one that hangs is one that somebody pauses in its terminal"
+
+
+class Cell(NamedTuple):
+    """One place of the table: `do` to `on`, in `state`."""
+
+    do: str
+    on: str
+    state: str
+
+    @property
+    def fault(self) -> str:
+        """Row of the table."""
+        return f"{self.do} {self.on}"
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no drill can strike here; None: one can."""
+        if self.on != "run":
+            return None
+        if self.do != "kill":
+            return ONLY_KILLED
+        return NO_RUN if self.state in (STEADY, *_AFTER.values()) else None
+
+
+CELLS: Final = tuple(Cell(do, on, state) for state in STATES for on in TARGETS for do in ACTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStrike:
+    """A fault of an experiment: where it strikes, and the line and words by which a result knows it."""
+
+    cell: Cell
+    line: int
+    step: str
+
+
+def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
+    """The faults of an experiment, in order. A restart that ends a kill or pause in the same state is none itself."""
+    down: dict[str, str] = {}
+    for state, fault, line, words in _faults(file):
+        if isinstance(fault, Resume):
+            down.pop(fault.node, None)
+        elif isinstance(fault, Restart) and down.pop(fault.node, None) == state:
+            continue
+        else:
+            if not isinstance(fault, Restart):
+                down[fault.node] = state
+            yield PlannedStrike(Cell(fault.do, _target(fault.node, file.experiment.lab), state), line, words)
+
+
+def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
+    """Each fault of the method: the state of the run, the fault, its line, and what a result calls it."""
+    state = STEADY
+    for number, step in enumerate(file.experiment.method):
+        if isinstance(step, Fault):
+            yield state, step, file.line("method", number), describe(step)
+        elif isinstance(step, Move):
+            for at, strike in enumerate(step.strikes):
+                for one, fault in enumerate(strike.faults):
+                    words = describe_strike(step, strike.at, fault)
+                    yield f"{step.do} {strike.at}", fault, file.fault_line(number, at, one), words
+            state = _AFTER[step.do]
+
+
+def _target(node: str, lab: LabSpec) -> str:
+    cluster, dash, _ = node.partition("-")
+    return f"{ONE_OF}{cluster}" if dash and cluster != "cassandra" and lab.brokers > 1 else cluster
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDrill:
+    """A drill that was kept, with the file that was played."""
+
+    file: ExperimentFile
+    result: DrillResult
+
+
+def struck_cells(drill: KeptDrill) -> set[Cell]:
+    """The cells in which the drill really struck: its result has the fault as injected."""
+    played: list[StepResult | StrikeResult] = [*drill.result.steps]
+    played += [strike for step in drill.result.steps for strike in step.strikes]
+    injected = {(each.line, each.step) for each in played if each.outcome == "ok"}
+    return {each.cell for each in planned_strikes(drill.file) if (each.line, each.step) in injected}
+
+
+class LastStrike(Document):
+    """The newest drill that struck in a cell."""
+
+    run: str
+    title: str
+    at: Instant
+    verdict: Verdict
+
+
+class CoverageCell(Document):
+    """One fault in one state. `experiments`: titles of those that strike here; `struck`: how many kept drills did;
+    `last` is null where none did. `impossible` says why no drill can."""
+
+    fault: str
+    do: str
+    on: str
+    state: str
+    impossible: str | None
+    experiments: list[str]
+    struck: int
+    last: LastStrike | None
+
+
+class CoverageExperiment(Document):
+    """An experiment that was looked at."""
+
+    title: str
+    file: str
+
+
+class UnreadFile(Document):
+    """A kept drill, or an experiment that was found, that can't be counted, and why."""
+
+    name: str
+    reason: str
+
+
+class CoverageTotals(Document):
+    """Cells: all that a drill can strike in; of these `struck`, `planned` (by an experiment, never struck), `never`."""
+
+    possible: int
+    struck: int
+    planned: int
+    never: int
+
+
+class CoverageResult(Document):
+    """The document of `drkit drill coverage --output json`: every cell, in the order of states and faults."""
+
+    states: list[str]
+    faults: list[str]
+    totals: CoverageTotals
+    cells: list[CoverageCell]
+    experiments: list[CoverageExperiment]
+    drills: int
+    unread: list[UnreadFile]
+
+
+def coverage(
+    experiments: Sequence[ExperimentFile], kept: Sequence[KeptDrill], unread: Sequence[UnreadFile] = ()
+) -> CoverageResult:
+    """The table, of experiments and of drills that were kept (newest first)."""
+    planned: dict[Cell, dict[str, None]] = {}
+    for file in experiments:
+        for strike in planned_strikes(file):
+            planned.setdefault(strike.cell, {})[file.experiment.title] = None
+    struck: dict[Cell, list[DrillResult]] = {}
+    for drill in kept:
+        for cell in struck_cells(drill):
+            struck.setdefault(cell, []).append(drill.result)
+    cells = [
+        CoverageCell(
+            fault=cell.fault,
+            do=cell.do,
+            on=cell.on,
+            state=cell.state,
+            impossible=cell.impossible,
+            experiments=list(planned.get(cell, ())),
+            struck=len(struck.get(cell, ())),
+            last=_last(struck.get(cell, ())),
+        )
+        for cell in CELLS
+    ]
+    return CoverageResult(
+        states=list(STATES),
+        faults=list(dict.fromkeys(cell.fault for cell in CELLS)),
+        totals=_totals(cells),
+        cells=cells,
+        experiments=[CoverageExperiment(title=file.experiment.title, file=str(file.path)) for file in experiments],
+        drills=len(kept),
+        unread=list(unread),
+    )
+
+
+def strikes_counted(kept: Sequence[KeptDrill]) -> dict[Cell, int]:
+    """How many kept drills struck in each cell; those never struck are absent."""
+    found: dict[Cell, int] = {}
+    for drill in kept:
+        for cell in struck_cells(drill):
+            found[cell] = found.get(cell, 0) + 1
+    return found
+
+
+def read_kept(drills: Drills) -> tuple[list[KeptDrill], list[UnreadFile]]:
+    """Every drill that was kept, newest first; those that left no result, or whose files can't be read, apart."""
+    kept, unread = [], []
+    for run in drills.runs():
+        try:
+            kept.append(KeptDrill(load_experiment(drills.played(run)), drills.result(run)))
+        except DrkitError as error:
+            unread.append(UnreadFile(name=run, reason=error.what))
+    return kept, unread
+
+
+def read_found(drills: Drills) -> tuple[list[ExperimentFile], list[UnreadFile]]:
+    """The experiments that random drills found something with; those that can't be read, apart."""
+    found, unread = [], []
+    for file in sorted(drills.found.glob("*.yaml")):
+        try:
+            found.append(load_experiment(file))
+        except DrkitError as error:
+            unread.append(UnreadFile(name=file.name, reason=error.what))
+    return found, unread
+
+
+def _last(results: Sequence[DrillResult]) -> LastStrike | None:
+    if not results:
+        return None
+    newest = max(results, key=lambda result: result.started_at)
+    return LastStrike(run=newest.run, title=newest.title, at=newest.started_at, verdict=newest.verdict)
+
+
+def _totals(cells: Sequence[CoverageCell]) -> CoverageTotals:
+    possible = [cell for cell in cells if cell.impossible is None]
+    struck = sum(cell.struck > 0 for cell in possible)
+    planned = sum(not cell.struck and bool(cell.experiments) for cell in possible)
+    return CoverageTotals(
+        possible=len(possible), struck=struck, planned=planned, never=len(possible) - struck - planned
+    )

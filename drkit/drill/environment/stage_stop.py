@@ -1,0 +1,50 @@
+"""`drkit …` whose run stands still as stages of it begin: `python -m … NOTE STAGE[,STAGE…] VERB …`.
+
+At the first of these stages whose intent is in the journal, nothing of which is done, the process writes the stage's
+name to the file NOTE and sends itself SIGSTOP; woken, it continues, to the next of them. So a drill strikes at exactly
+that moment. drkit's runs have nothing of this in them: the journal is wrapped in the process that a drill starts.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import time
+from functools import wraps
+from pathlib import Path
+
+from drkit.failover.run.journal.journal import Journal
+
+_STOPS_WITHIN_SECONDS = 0.2
+"""A signal may reach another thread first, and this one would continue."""
+
+
+def stand_still(note: Path, stages: frozenset[str]) -> None:
+    """Have this process stand still once at each of these stages."""
+    left = set(stages)
+    plain = Journal.intent
+
+    @wraps(plain)
+    def intent(journal: Journal, stage: str) -> None:
+        plain(journal, stage)
+        if stage in left:
+            left.discard(stage)
+            note.write_text(stage, encoding="utf-8")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(_STOPS_WITHIN_SECONDS)
+
+    Journal.intent = intent  # type: ignore[method-assign, assignment]  # of this process alone
+
+
+def main() -> None:
+    """Wrap the journal, then be `drkit`."""
+    note, stages, *arguments = sys.argv[1:]
+    stand_still(Path(note), frozenset(stages.split(",")))
+    sys.argv[1:] = arguments
+    runpy.run_module("drkit", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

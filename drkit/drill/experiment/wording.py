@@ -1,0 +1,53 @@
+"""Steps in a few words: what a result calls them."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from drkit.drill.experiment.experiment import (
+    Failback,
+    Failover,
+    Fault,
+    Hold,
+    Kill,
+    Load,
+    Mirror,
+    Move,
+    MoveClients,
+    Pause,
+    Restart,
+    Resume,
+    Rollback,
+    Step,
+    StopClients,
+    Wait,
+    Workload,
+)
+
+
+def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
+    """A step in a few words."""
+    match step:
+        case Kill() | Pause() | Resume() | Restart():
+            return f"{step.do} {step.node}"
+        case Failover() | Failback():
+            return f"{step.do} to {step.to}"
+        case MoveClients():
+            return f"move clients to {step.to}"
+        case StopClients():
+            return "stop clients" if step.who == "both" else f"stop {step.who}"
+        case Wait():
+            return f"wait until {step.until.condition}"
+        case Hold():
+            return f"hold {step.seconds:g} s"
+        case Load():
+            return f"load {step.dataset}"
+        case Workload() | Mirror():
+            return step.do
+        case _:
+            assert_never(step)
+
+
+def describe_strike(move: Move, stage: str, fault: Fault) -> str:
+    """A fault at a stage in a few words."""
+    return f"{describe(fault)} at {move.do} {stage}"

@@ -1,0 +1,272 @@
+"""Composes valid experiments from a seed: blocks of faults, each with what ends it, round an ending. Pure.
+
+    workload and mirror → blocks in the steady state → ending → what the clients saw is judged
+
+    quiet      producers stop; the mirror catches up; nothing may be missing
+    failover   the primary is killed or hangs; the groups move; blocks strike at stages of the run, and after it
+
+A block is a unit: without it the experiment is still valid and should still hold, so one that found something is cut
+down block by block. What a block expects afterwards (a mirror that catches up, clients that work) is part of it. The
+first block is in the cell of the coverage that was struck least among those that can be composed, the others are
+drawn in favour of such cells. The same seed, number and counts give the same experiment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+import yaml
+
+from drkit.drill.coverage import FAILED_OVER, STAGES, STEADY, Cell
+
+Steps = tuple[dict[str, Any], ...]
+Ending = Literal["quiet", "failover"]
+CATCH_UP_SECONDS: Final = 180
+WAIT_SECONDS: Final = 120
+RESUMES: Final = 3
+MOST_BLOCKS: Final = 3
+UNJUDGED_RPO: Final = 1_000_000
+"""What a dead primary takes with it is measured, not judged: how fast the mirror is here is no finding."""
+HOLD_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fault, with the steps that inject and end it; of a stage of a failover, the faults that strike there."""
+
+    cell: Cell
+    steps: Steps
+
+    def __str__(self) -> str:
+        return f"{self.cell.fault} ({self.cell.state})"
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """An experiment by its parts. `death`: the fault that takes the primary in a failover."""
+
+    seed: int
+    number: int
+    workload: dict[str, Any]
+    ending: Ending
+    death: Literal["kill", "pause"]
+    lagging: bool
+    blocks: tuple[Block, ...] = field(default=())
+
+    def without(self, block: Block) -> Composition:
+        """The same, that block left out."""
+        return replace(self, blocks=tuple(each for each in self.blocks if each is not block))
+
+    @property
+    def title(self) -> str:
+        """Of the experiment."""
+        return f"Random drill, seed {self.seed}, number {self.number}"
+
+    def _in(self, state: str) -> Iterator[Block]:
+        return (block for block in self.blocks if block.cell.state == state)
+
+    def experiment(self) -> dict[str, Any]:
+        """The experiment as its file holds it."""
+        rate = self.workload["records_per_second"]
+        method: list[dict[str, Any]] = [{"do": "workload", **self.workload}, {"do": "mirror"}]
+        for block in self._in(STEADY):
+            method += block.steps
+        method += self._failover(rate) if self.ending == "failover" else _quiet()
+        store = "cassandra" if any(block.cell.on == "cassandra" for block in self.blocks) else "sqlite"
+        moved = self.ending == "failover"
+        checks = ["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll"]
+        hangs = moved and self.death == "pause"
+        return {
+            "title": self.title,
+            "hypothesis": f"Whatever strikes ({self.struck}), what the clients were promised holds.",
+            "lab": {"brokers": 1, "store": store},
+            "steady_state": {
+                "within_seconds": WAIT_SECONDS,
+                "conditions": [
+                    {"condition": "acknowledged", "cluster": "primary", "at_least": max(200, 2 * rate)},
+                    {"condition": "mirrored", "at_most_behind": 4 * rate},
+                    {"condition": "positions_captured"},
+                ],
+            },
+            "method": method,
+            "checks": [*checks, *(["skipped_by_group"] if moved else []), "foreign"],
+            "objectives": {"rpo_records": UNJUDGED_RPO if moved else 0},
+            "rollbacks": [{"do": "resume", "node": "primary"}] if hangs else [],
+        }
+
+    @property
+    def struck(self) -> str:
+        """The faults in words."""
+        death = [f"{self.death} primary"] if self.ending == "failover" else []
+        return ", ".join([str(block) for block in self.blocks] + death)
+
+    def _failover(self, rate: int) -> Steps:
+        stages = [stage for stage in STAGES["failover"] if any(self._in(f"failover {stage}"))]
+        strikes = [
+            {"at": stage, "faults": [fault for block in self._in(f"failover {stage}") for fault in block.steps]}
+            for stage in stages
+        ]
+        failover: dict[str, Any] = {"do": "failover", "accept_unfenced": True, "resumes": RESUMES}
+        if strikes:
+            failover["strikes"] = strikes
+        behind: Steps = (  # stopped before it has committed anything, it would have no position to move
+            _wait(condition="consumed", cluster="primary", at_least=max(100, rate)),
+            _wait(condition="positions_captured"),
+            {"do": "stop_clients", "who": "consumer"},
+            {"do": "hold", "seconds": HOLD_SECONDS[-1]},
+        )
+        return (
+            *(behind if self.lagging else ()),
+            {"do": self.death, "node": "primary"},
+            {**failover, "timeout_seconds": 240},
+            {"do": "move_clients", "to": "dr"},
+            *(step for block in self._in(FAILED_OVER) for step in block.steps),
+            _wait(condition="acknowledged", cluster="dr", at_least=max(100, rate)),
+            {"do": "stop_clients", "who": "producer"},
+            _wait(condition="drained", cluster="dr"),
+        )
+
+
+def to_yaml(composition: Composition) -> str:
+    """The experiment's file."""
+    head = f"# {composition.title}, composed by `drkit drill random`. Play it again: drkit drill run FILE\n\n"
+    return head + yaml.safe_dump(composition.experiment(), sort_keys=False, allow_unicode=True, width=110)
+
+
+def composable() -> tuple[Cell, ...]:
+    """The cells that an experiment can be composed for, in the order of the table."""
+    at_stages = [
+        Cell(do, on, f"failover {stage}")
+        for stage in STAGES["failover"]
+        for do, on in _AT_STAGES
+        if on != "mirror" or do == "restart" or stage in _MIRROR_RUNS
+    ]
+    return (
+        *(Cell(do, on, STEADY) for do, on in _STEADY),
+        *at_stages,
+        *(Cell(do, on, FAILED_OVER) for do, on in _FAILED_OVER),
+    )
+
+
+def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bool = True) -> Composition:
+    """The experiment of this number.
+
+    Args:
+        seed: of all experiments of a session.
+        number: of this one, from 1.
+        struck: how often each cell was struck so far; absent: never.
+        cassandra: whether cells of the store are drawn: such an experiment needs a Cassandra node.
+    """
+    chance = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable, not secret
+    cells = [cell for cell in composable() if cassandra or cell.on != "cassandra"]
+    least = min(struck.get(cell, 0) for cell in cells)
+    first = chance.choice([cell for cell in cells if struck.get(cell, 0) == least])
+    chosen = {first}
+    ending: Ending = "failover" if first.state != STEADY or chance.random() < 0.5 else "quiet"  # noqa: PLR2004
+    for _ in range(chance.randint(0, MOST_BLOCKS - 1)):
+        rest = [cell for cell in cells if _goes_with(cell, ending, chosen)]
+        weights = [1 / (1 + struck.get(cell, 0)) for cell in rest]
+        chosen.add(chance.choices(rest, weights)[0])
+    rate = chance.choice((100, 200, 400))
+    workload: dict[str, Any] = {
+        "topic": "drill.random",
+        "partitions": chance.randint(1, 6),
+        "keys": chance.choice((10, 100)),
+        "records_per_second": rate,
+        "value_bytes": chance.choice((100, 400, 2000)),
+        "commit_every_seconds": chance.choice((0.2, 0.5, 2.0)),
+    }
+    workload["keys"] = max(workload["keys"], workload["partitions"])
+    blocks = tuple(Block(cell, _steps(chance, cell, rate)) for cell in sorted(chosen, key=cells.index))
+    return Composition(
+        seed=seed,
+        number=number,
+        workload=workload,
+        ending=ending,
+        death=chance.choice(("kill", "pause")),
+        lagging=chance.random() < 0.5,  # noqa: PLR2004
+        blocks=blocks,
+    )
+
+
+def planned_cells(composition: Composition) -> list[Cell]:
+    """The cells that it strikes in, the primary's death among them."""
+    death = [Cell(composition.death, "primary", STEADY)] if composition.ending == "failover" else []
+    return [*(block.cell for block in composition.blocks), *death]
+
+
+def _goes_with(cell: Cell, ending: Ending, chosen: AbstractSet[Cell]) -> bool:
+    """Whether a further block fits: a mirror that was killed at a stage can't be killed or paused at a later one.
+
+    A node is struck once at a stage. The store is struck alone: its lab is larger.
+    """
+    if cell in chosen or cell.on == "cassandra":
+        return False
+    if _ends_mirror(cell) and any(map(_ends_mirror, chosen)):
+        return False
+    if _at_stage(cell) and any((each.on, each.state) == (cell.on, cell.state) for each in chosen):
+        return False
+    return cell.state == STEADY or ending == "failover"
+
+
+def _ends_mirror(cell: Cell) -> bool:
+    return cell.on == "mirror" and cell.do != "restart" and _at_stage(cell)
+
+
+def _at_stage(cell: Cell) -> bool:
+    return cell.state not in (STEADY, FAILED_OVER)
+
+
+_STEADY: Final = tuple(
+    (do, on) for on in ("primary", "dr", "cassandra", "mirror") for do in ("kill", "pause", "restart")
+)
+_AT_STAGES: Final = (
+    ("kill", "mirror"),
+    ("pause", "mirror"),
+    ("restart", "mirror"),
+    ("kill", "run"),
+    ("kill", "dr"),
+    ("restart", "dr"),
+)
+_MIRROR_RUNS: Final = ("fence", "drain")
+"""Stages at whose beginning the mirror still runs: the drain seals the link, and the mirror ends."""
+_FAILED_OVER: Final = (
+    ("kill", "dr"),
+    ("pause", "dr"),
+    ("restart", "dr"),
+    ("restart", "primary"),
+    ("restart", "mirror"),
+)
+
+
+def _steps(chance: random.Random, cell: Cell, rate: int) -> Steps:
+    """The fault of a cell, with what ends it and shows that it is over."""
+    fault = {"do": cell.do, "node": cell.on}
+    if _at_stage(cell):
+        return (fault, {"do": "restart", "node": "dr"}) if (cell.do, cell.on) == ("kill", "dr") else (fault,)
+    before, between = ({"do": "hold", "seconds": chance.choice(HOLD_SECONDS)} for _ in range(2))
+    ends: dict[str, Steps] = {
+        "kill": (between, {"do": "restart", "node": cell.on}),
+        "pause": (between, {"do": "resume", "node": cell.on}),
+        "restart": (),
+    }
+    if cell.state == FAILED_OVER:
+        return (before, fault, *ends[cell.do], _wait(condition="answers", cluster="dr"))
+    return (before, fault, *ends[cell.do], _wait(condition="mirrored", at_most_behind=4 * rate))
+
+
+def _quiet() -> Steps:
+    return (
+        {"do": "stop_clients", "who": "producer"},
+        _wait(condition="drained", cluster="primary"),
+        _wait(condition="mirrored", at_most_behind=0),
+    )
+
+
+def _wait(**until: Any) -> dict[str, Any]:
+    seconds = CATCH_UP_SECONDS if until["condition"] == "mirrored" else WAIT_SECONDS
+    return {"do": "wait", "until": until, "timeout_seconds": seconds}

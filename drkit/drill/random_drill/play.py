@@ -1,0 +1,285 @@
+"""Plays composed experiments until the time is up, and cuts down those that find something.
+
+A finding is a drill whose verdict is refuted (exit code 1): a check found an anomaly, or a step failed after the
+disturbance. An unknown one is told and kept, but found nothing. Each finding is cut down block by block, as long
+as what is left fails in the same way, and kept as an experiment in the drills' folder.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from drkit.drill.coverage import Cell
+from drkit.drill.experiment.reader import ExperimentFile, load_experiment
+from drkit.drill.judge.result import Document, DrillResult, ExitValue, Instant, Verdict
+from drkit.drill.random_drill.composition import Block, Composition, compose, planned_cells, to_yaml
+from drkit.drill.results.archive import Drills
+from drkit.drill.series import VERDICTS, Play, Say, worst
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.wording import counted
+
+REFUTED: ExitValue = 1
+INTERRUPTED = "interrupted by a signal"
+
+
+class RandomDrill(Document):
+    """One composed experiment as it went. `experiment` is its file's text: save it, and `drkit drill run` plays it."""
+
+    number: int
+    title: str
+    strikes: list[str]
+    run: str
+    verdict: Verdict
+    exit_code: ExitValue
+    seconds: float
+    reason: str | None
+    folder: str
+    experiment: str
+
+
+class RandomFinding(Document):
+    """What a random drill found. `file`: the experiment, cut down; `kept`, `left_out`: its blocks; `replays`: drills
+    that were played to cut it down; `cut_short`: why blocks are left that were not tried; null: each was tried."""
+
+    number: int
+    run: str
+    failed: list[str]
+    file: str
+    kept: list[str]
+    left_out: list[str]
+    replays: int
+    cut_short: str | None
+
+
+class RandomResult(Document):
+    """The document of `drkit drill random --output json`. The exit code is the worst of its drills', by the rule of a
+    series; replays don't count."""
+
+    seed: int
+    verdict: Verdict
+    exit_code: ExitValue
+    ended_because: str
+    started_at: Instant
+    ended_at: Instant
+    seconds: float
+    random: list[RandomDrill]
+    findings: list[RandomFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a session ends. `deadline`: by CLOCK_MONOTONIC, no further drill begins then; None: no such limit.
+
+    `replays`: most drills that are played to cut one finding down.
+    """
+
+    deadline: float | None
+    runs: int | None
+    replays: int
+
+    def reached(self, played: int) -> str | None:
+        """Why no further drill begins; None: one does."""
+        if self.runs is not None and played >= self.runs:
+            return f"{counted(self.runs, 'drill')} were asked for" if self.runs != 1 else "1 drill was asked for"
+        return self.time_is_up()
+
+    def time_is_up(self) -> str | None:
+        """The same, by the time alone."""
+        return "the time is up" if self.deadline is not None and time.monotonic() >= self.deadline else None
+
+
+class RandomSession:
+    """One session of random drills.
+
+    Args:
+        seed: what all of it follows from, together with `struck`.
+        struck: how often each cell of the coverage was struck before.
+        drills: where findings are kept.
+        work: a folder for the files that are played.
+        play: plays an experiment.
+        say: gets a line for people.
+        cassandra: whether cells of the store are struck, too.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        struck: Mapping[Cell, int],
+        drills: Drills,
+        work: Path,
+        play: Play,
+        say: Say,
+        *,
+        cassandra: bool = True,
+    ) -> None:
+        self._seed = seed
+        self._struck = dict(struck)
+        self._drills = drills
+        self._work = work
+        self._play = play
+        self._say = say
+        self._cassandra = cassandra
+        self._played: list[RandomDrill] = []
+        self._findings: list[RandomFinding] = []
+
+    def run(self, limits: Limits) -> RandomResult:
+        """Play until a limit is reached, or a signal comes."""
+        at, began = now(), time.monotonic()
+        ended: str | None = None
+        while ended is None:
+            ended = limits.reached(len(self._played))
+            if ended is None:
+                try:
+                    ended = self._one(len(self._played) + 1, limits)
+                except KeyboardInterrupt:
+                    ended = INTERRUPTED
+                except DrkitError as error:
+                    ended = error.what
+                    if not self._played:
+                        raise
+        code = worst(each.exit_code for each in self._played)
+        if ended == INTERRUPTED:
+            code = worst((code, 8))
+        return RandomResult(
+            seed=self._seed,
+            verdict=VERDICTS[code],
+            exit_code=code,
+            ended_because=ended,
+            started_at=at,
+            ended_at=now(),
+            seconds=round(time.monotonic() - began, 3),
+            random=self._played,
+            findings=self._findings,
+        )
+
+    def _one(self, number: int, limits: Limits) -> str | None:
+        """Compose and play one experiment; why the session ends with it, if it does."""
+        composition = compose(self._seed, number, self._struck, cassandra=self._cassandra)
+        for cell in planned_cells(composition):
+            self._struck[cell] = self._struck.get(cell, 0) + 1
+        text = to_yaml(composition)
+        self._say(f"{composition.title}: {composition.struck}")
+        self._say(text)
+        result = self._play(self._file(composition))
+        self._played.append(
+            RandomDrill(
+                number=number,
+                title=composition.title,
+                strikes=[f"{cell.fault} ({cell.state})" for cell in planned_cells(composition)],
+                run=result.run,
+                verdict=result.verdict,
+                exit_code=result.exit_code,
+                seconds=result.seconds,
+                reason=result.reasons[0] if result.reasons else None,
+                folder=result.folder,
+                experiment=text,
+            )
+        )
+        self._say(f"{composition.title}: {result.verdict} ({result.run})")
+        if result.exit_code == REFUTED:
+            return self._found(composition, result, limits)
+        return INTERRUPTED if result.interrupted else None
+
+    def _found(self, composition: Composition, result: DrillResult, limits: Limits) -> str | None:
+        """Cut a finding down and keep it; why the session ends with it, if it does."""
+        failed = failures(result)
+        self._keep(composition)  # whatever becomes of the cutting down
+        cut = cut_down(
+            composition,
+            lambda smaller: self._fails_alike(smaller, failed),
+            limits,
+            stopped=INTERRUPTED if result.interrupted else None,
+        )
+        file = self._keep(cut.composition)
+        self._findings.append(
+            RandomFinding(
+                number=composition.number,
+                run=result.run,
+                failed=sorted(failed),
+                file=str(file),
+                kept=[str(block) for block in cut.composition.blocks],
+                left_out=[str(block) for block in cut.left_out],
+                replays=cut.replays,
+                cut_short=cut.cut_short,
+            )
+        )
+        self._say(f"kept: drkit drill run {file}")
+        return INTERRUPTED if cut.cut_short == INTERRUPTED else None
+
+    def _fails_alike(self, smaller: Composition, failed: frozenset[str]) -> bool:
+        self._say(f"without one block: {smaller.struck or 'nothing strikes'}")
+        result = self._play(self._file(smaller))
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result.exit_code == REFUTED and bool(failures(result) & failed)
+
+    def _file(self, composition: Composition) -> ExperimentFile:
+        path = self._work / f"random-{composition.seed}-{composition.number}.yaml"
+        path.write_text(to_yaml(composition), encoding="utf-8")
+        return load_experiment(path)
+
+    def _keep(self, composition: Composition) -> Path:
+        folder = self._drills.found
+        file = folder / f"random-{composition.seed}-{composition.number}.yaml"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file.write_text(to_yaml(composition), encoding="utf-8")
+        except OSError as error:
+            raise DrkitError(
+                f"{file} can't be written: {error.strerror or error}",
+                meaning="The experiment that found something is in its run's folder only",
+                remedy="Correct its permissions, or free some space",
+            ) from error
+        return file
+
+
+@dataclass(frozen=True, slots=True)
+class CutDown:
+    """A finding, cut down. `cut_short`: why blocks are left that weren't tried; None: all were."""
+
+    composition: Composition
+    left_out: tuple[Block, ...]
+    replays: int
+    cut_short: str | None
+
+
+def cut_down(
+    composition: Composition, fails: Callable[[Composition], bool], limits: Limits, *, stopped: str | None = None
+) -> CutDown:
+    """Leave out block after block, as long as what is left still fails.
+
+    Args:
+        composition: what failed.
+        fails: whether a smaller one fails alike; it is played. Raises KeyboardInterrupt where a signal came.
+        limits: how many are played, and until when.
+        stopped: why none is played at all.
+    """
+    left_out: list[Block] = []
+    replays = 0
+    for block in composition.blocks:
+        if stopped is None:
+            stopped = "as many replays were made as are allowed" if replays >= limits.replays else limits.time_is_up()
+        if stopped is not None:
+            break
+        smaller = composition.without(block)
+        replays += 1
+        try:
+            still = fails(smaller)
+        except KeyboardInterrupt:
+            stopped = INTERRUPTED
+            break
+        if still:
+            composition = smaller
+            left_out.append(block)
+    return CutDown(composition, tuple(left_out), replays, stopped)
+
+
+def failures(result: DrillResult) -> frozenset[str]:
+    """What refuted a drill: checks that failed, and steps that failed after the disturbance, by name."""
+    checks = {each.check for each in result.checks if each.outcome == "failed"}
+    steps = {each.step for each in result.steps if each.section == "method" and each.outcome == "failed"}
+    return frozenset(checks | steps)

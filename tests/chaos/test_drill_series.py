@@ -1,0 +1,91 @@
+"""`drkit drill run` of several experiments, and `drkit drill coverage`, on real clusters."""
+
+import signal
+
+import jsonschema
+import pytest
+
+from drkit.drill.schema import schemas
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
+
+QUICK = """\
+title: The mirror is restarted
+hypothesis: Nothing is lost
+steady_state:
+  within_seconds: 120
+  conditions:
+    - { condition: acknowledged, cluster: primary, at_least: 100 }
+    - { condition: mirrored, at_most_behind: 1000 }
+method:
+  - do: workload
+    partitions: 2
+    records_per_second: 200
+  - do: mirror
+  - do: restart
+    node: mirror
+  - do: stop_clients
+    who: producer
+  - do: wait
+    until: { condition: mirrored, at_most_behind: 0 }
+    timeout_seconds: 120
+checks: [lost, duplicated]
+objectives: { rpo_records: 0 }
+"""
+HANGS = """\
+title: The primary hangs and nobody does anything
+hypothesis: Nothing happens
+steady_state:
+  conditions:
+    - { condition: acknowledged, cluster: primary, at_least: 100 }
+method:
+  - do: workload
+    records_per_second: 200
+  - do: pause
+    node: primary
+  - do: wait
+    until: { condition: answers, cluster: primary }
+    timeout_seconds: 300
+checks: [duplicated]
+rollbacks:
+  - do: resume
+    node: primary
+"""
+
+
+def cells_of(document):
+    return {(cell["fault"], cell["state"]): cell for cell in document["cells"]}
+
+
+def test_an_interrupted_series_says_what_ran_and_coverage_where_it_struck(play, tmp_path):
+    """Each twice: the first passes, a signal comes in the second; the other two don't run."""
+    files = []
+    for name, text in (("quick", QUICK), ("hangs", HANGS)):
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(text)
+    series = play("run", *map(str, files), "--repeat", "2")
+    wait_until(lambda: series.said("wait until answers …"), 240, "the hang")
+    series.process.send_signal(signal.SIGTERM)
+    code, document = series.end()
+    jsonschema.validate(document, schemas()["drill.schema.json"])
+    assert (code, document["exit_code"], document["verdict"]) == (8, 8, "unknown")
+    assert document["ended_early"] == "interrupted by a signal; 2 drills did not run"
+    assert [each["verdict"] for each in document["series"]] == ["passed", "unknown", None, None]
+    assert [(each["passed"], each["unknown"], each["not_run"]) for each in document["experiments"]] == [
+        (1, 0, 1),
+        (0, 1, 1),
+    ]
+    assert series.said("resume primary: ok"), "its rollback ran"
+
+    code, table = play("coverage").end(60)
+    jsonschema.validate(table, schemas()["drill.schema.json"])
+    assert code == 0
+    cells = cells_of(table)
+    restarted, paused = cells["restart mirror", "steady"], cells["pause primary", "steady"]
+    assert (restarted["struck"], restarted["last"]["verdict"]) == (1, "passed")
+    assert restarted["last"]["run"] == document["series"][0]["run"]
+    assert (paused["struck"], paused["last"]["verdict"]) == (1, "unknown")
+    assert cells["kill primary", "steady"]["struck"] == 0
+    assert "The primary is lost under load" in cells["kill primary", "steady"]["experiments"]
+    assert table["totals"]["struck"] == 2

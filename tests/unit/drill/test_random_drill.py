@@ -1,0 +1,247 @@
+"""Composed experiments are valid, repeatable and steered; what finds something is cut down and kept; limits end it."""
+
+import io
+import json
+import time
+from collections import Counter
+
+import jsonschema
+import pytest
+import yaml
+from rich.console import Console
+
+from drkit.cli.views.drill_view import show_random
+from drkit.drill.coverage import CELLS, FAILED_OVER, STEADY, Cell, planned_strikes
+from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
+from drkit.drill.random_drill.play import Limits, RandomSession, cut_down
+from drkit.drill.results.archive import Drills
+from drkit.drill.schema import schemas
+from drkit.model.errors import DrkitError
+from tests.support.drill_results import result_of
+
+SEEDS = range(25)
+NO_LIMIT = Limits(None, None, 10)
+
+
+def loaded(tmp_path, composition):
+    file = tmp_path / "composed.yaml"
+    file.write_text(to_yaml(composition))
+    return load_experiment(file)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_composed_is_valid_and_strikes_where_it_says(tmp_path, seed):
+    composition = compose(seed, 1, {})
+    file = loaded(tmp_path, composition)
+    assert "&id" not in file.path.read_text(), "no anchors: people read it"
+    jsonschema.validate(yaml.safe_load(file.path.read_text()), schemas()["drill-experiment.schema.json"])
+    struck = Counter(strike.cell for strike in planned_strikes(file) if strike.cell in planned_cells(composition))
+    assert all(struck[cell] for cell in planned_cells(composition)), composition.struck
+    assert 1 <= len(composition.blocks) <= MOST_BLOCKS
+    assert file.experiment.disturbance is not None
+    for block in composition.blocks:
+        loaded(tmp_path, composition.without(block))
+
+
+def test_the_same_seed_and_number_give_the_same_experiment():
+    assert [to_yaml(compose(7, n, {})) for n in range(1, 6)] == [to_yaml(compose(7, n, {})) for n in range(1, 6)]
+    assert len({to_yaml(compose(seed, 1, {})) for seed in SEEDS}) > len(SEEDS) / 2
+    assert to_yaml(compose(7, 1, {})) != to_yaml(compose(7, 2, {}))
+
+
+def test_what_was_struck_least_comes_first():
+    """As many experiments as there are cells strike in every one of them."""
+    struck = dict.fromkeys(composable(), 3) | {Cell("kill", "run", "failover verify"): 0}
+    assert composes_first(struck) == {Cell("kill", "run", "failover verify")}
+    counts = Counter()
+    for number in range(1, len(composable()) + 1):
+        counts.update(planned_cells(compose(1, number, counts)))
+    assert set(composable()) <= set(counts)
+
+
+def composes_first(struck):
+    """The cells that each of some experiments strikes in."""
+    return set.intersection(*(set(planned_cells(compose(seed, 1, struck))) for seed in SEEDS))
+
+
+def test_cells_that_can_be_composed_are_cells_of_the_table():
+    cells = composable()
+    assert len(cells) == len(set(cells))
+    assert set(cells) <= {cell for cell in CELLS if cell.impossible is None}
+    assert {cell.on for cell in cells} >= {"primary", "dr", "mirror", "run", "cassandra"}
+
+
+def test_the_store_is_left_alone_where_that_is_asked(tmp_path):
+    compositions = [compose(seed, 1, {}, cassandra=False) for seed in SEEDS]
+    assert all(loaded(tmp_path, each).experiment.lab.store == "sqlite" for each in compositions)
+    stores = {loaded(tmp_path, compose(seed, 1, {})).experiment.lab.store for seed in SEEDS}
+    assert stores == {"sqlite", "cassandra"}
+
+
+def test_a_dead_mirror_is_not_killed_again_at_a_later_stage():
+    for seed in range(300):
+        struck = [cell for cell in planned_cells(compose(seed, 1, {})) if cell.on == "mirror" and cell.do != "restart"]
+        assert sum(cell.state.startswith("failover ") for cell in struck) <= 1, seed
+
+
+def three_blocks():
+    """A composition with as many blocks as there can be, each in another kind of state."""
+    return next(
+        each
+        for seed in range(2000)
+        if len((each := compose(seed, 1, {}, cassandra=False)).blocks) == MOST_BLOCKS
+        and {STEADY, FAILED_OVER} < {block.cell.state for block in each.blocks}
+    )
+
+
+@pytest.mark.parametrize("needed", [(), (0,), (1,), (0, 2), (0, 1, 2)])
+def test_a_finding_is_cut_down_to_the_blocks_that_it_needs(needed):
+    composition = three_blocks()
+    wanted = [composition.blocks[n] for n in needed]
+    cut = cut_down(composition, lambda smaller: set(map(id, wanted)) <= set(map(id, smaller.blocks)), NO_LIMIT)
+    assert list(cut.composition.blocks) == wanted
+    assert (cut.replays, cut.cut_short) == (3, None)
+    assert len(cut.left_out) == 3 - len(wanted)
+
+
+def test_cutting_down_is_bounded():
+    composition = three_blocks()
+    cut = cut_down(composition, lambda _: True, Limits(None, None, 2))
+    assert (cut.replays, len(cut.composition.blocks)) == (2, 1)
+    assert "as many replays" in cut.cut_short
+    late = cut_down(composition, lambda _: True, Limits(time.monotonic(), None, 9))
+    assert (late.replays, late.cut_short, late.composition) == (0, "the time is up", composition)
+
+
+class Player:
+    """Refutes a drill that `fails` says fails; keeps what was played. `interrupt_at`: a signal ends that drill."""
+
+    def __init__(self, fails=lambda _: False, interrupt_at=None):
+        self.fails = fails
+        self.interrupt_at = interrupt_at
+        self.played = []
+
+    def __call__(self, file):
+        self.played.append(file.path.read_text())
+        assert file.experiment.title
+        failed = self.fails(file)
+        interrupted = len(self.played) == self.interrupt_at
+        return result_of(
+            f"drill-{len(self.played)}",
+            "kept",
+            title=file.experiment.title,
+            exit_code=8 if interrupted else 1 if failed else 0,
+            verdict="unknown" if interrupted else "failed" if failed else "passed",
+            interrupted=interrupted,
+            reasons=["lost: 1 anomaly"] if failed else [],
+        )
+
+
+def session(tmp_path, player, limits, seed=11, struck=None):
+    said = []
+    work = tmp_path / "work"
+    work.mkdir()
+    found = RandomSession(
+        seed, struck or {}, Drills(tmp_path / "drills"), work, player, said.append, cassandra=False
+    ).run(limits)
+    jsonschema.validate(json.loads(found.model_dump_json()), schemas()["drill.schema.json"])
+    return found, said
+
+
+def test_a_session_plays_as_many_as_were_asked_for_and_says_what_it_plays(tmp_path):
+    player = Player()
+    found, said = session(tmp_path, player, Limits(None, 3, 4))
+    assert [each.experiment for each in found.random] == player.played
+    assert (found.exit_code, found.findings, found.ended_because) == (0, [], "3 drills were asked for")
+    assert set(player.played) <= set(said), "the YAML of each is shown"
+    assert not (tmp_path / "drills" / "found").exists()
+
+
+def test_a_session_begins_no_drill_once_its_time_is_up(tmp_path):
+    found, _ = session(tmp_path, Player(), Limits(time.monotonic(), None, 4))
+    assert (found.random, found.ended_because, found.exit_code) == ([], "the time is up", 0)
+
+
+def test_a_session_strikes_somewhere_else_each_time(tmp_path):
+    found, _ = session(tmp_path, Player(), Limits(None, 20, 4))
+    assert len({tuple(each.strikes) for each in found.random}) == 20
+
+
+def strikes_at_mirror(file):
+    return any(strike.cell.on == "mirror" for strike in planned_strikes(file))
+
+
+def test_what_is_found_is_cut_down_and_kept_as_an_experiment(tmp_path):
+    player = Player(fails=strikes_at_mirror)
+    found, said = session(tmp_path, player, Limits(None, 12, 4))
+    assert found.exit_code == 1
+    assert 0 < len(found.findings) < 12
+    replays = sum(finding.replays for finding in found.findings)
+    assert len(player.played) == 12 + replays
+    for finding in found.findings:
+        (kept,) = (tmp_path / "drills" / "found").glob(f"random-11-{finding.number}.yaml")
+        assert str(kept) == finding.file
+        assert strikes_at_mirror(load_experiment(kept))
+        assert finding.kept == [each for each in finding.kept if "mirror" in each]
+        assert (len(finding.kept), finding.cut_short) == (1, None)
+        assert finding.failed == ["lost"]
+        assert f"kept: drkit drill run {kept}" in said
+    assert any(finding.left_out for finding in found.findings)
+
+
+def test_another_failure_is_not_the_same_finding(tmp_path):
+    """Once a block is left out, something else fails: that block is needed for what was found."""
+    whole = {}
+
+    def play(file):
+        first = whole.setdefault(file.experiment.title, file.path.read_text()) == file.path.read_text()
+        check = {"check": "lost" if first else "foreign", "outcome": "failed", "anomalies": 1}
+        return result_of(
+            "drill-x", "kept", exit_code=1, verdict="failed", checks=[{**check, "reason": None, "witnesses": []}]
+        )
+
+    found, _ = session(tmp_path, play, Limits(None, 5, 4))
+    assert all(finding.failed == ["lost"] and not finding.left_out for finding in found.findings)
+    assert any(finding.replays for finding in found.findings)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_signal_ends_the_session(tmp_path, at):
+    player = Player(interrupt_at=at)
+    found, _ = session(tmp_path, player, Limits(None, 9, 4))
+    assert (len(found.random), found.exit_code, found.ended_because) == (at, 8, "interrupted by a signal")
+
+
+def test_a_signal_while_a_finding_is_cut_down_keeps_the_finding(tmp_path):
+    player = Player(fails=lambda _: True, interrupt_at=2)
+    found, _ = session(tmp_path, player, Limits(None, 9, 4))
+    assert (found.exit_code, found.ended_because) == (1, "interrupted by a signal")
+    (finding,) = found.findings
+    assert finding.cut_short == "interrupted by a signal"
+    assert load_experiment(tmp_path / "drills" / "found" / "random-11-1.yaml").experiment.title == found.random[0].title
+
+
+def test_a_drill_that_cannot_be_kept_is_an_error_at_first_and_an_end_later(tmp_path):
+    def full(_):
+        raise DrkitError("the disk is full")
+
+    with pytest.raises(DrkitError, match="the disk is full"):
+        session(tmp_path, full, Limits(None, 3, 4))
+
+
+def test_every_cell_can_be_composed(tmp_path):
+    for cell in composable():
+        struck = {each: 0 if each == cell else 5 for each in composable()}
+        assert cell in {strike.cell for strike in planned_strikes(loaded(tmp_path, compose(1, 1, struck)))}
+
+
+def test_people_see_the_seed_and_how_a_finding_is_played_again(tmp_path):
+    found, _ = session(tmp_path, Player(fails=strikes_at_mirror), Limits(None, 12, 4))
+    console = Console(width=400, file=io.StringIO())
+    show_random(console, found)
+    said = console.file.getvalue()
+    assert said.startswith("seed 11: 12 drills were asked for\n")
+    for finding in found.findings:
+        assert f"again: drkit drill run {finding.file}\n" in said
+    assert "verdict: failed  (exit code 1, the worst)" in said
