@@ -1203,7 +1203,9 @@ class Drill:
         if inner not in self.journals:
             yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
             return
-        yield from document_problems("the failover of result.json", told, self.journals[inner])
+        # a failback in the drill counts the loss afterwards, which the failover's document could not know
+        before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
+        yield from document_problems("the failover of result.json", told, before)
         moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
         if moves[-1:] == ["ok"] and run_judgement(self.journals[inner])["state"] != "closed":
             yield f"Step failover to dr of result.json is ok, and the journal of {inner} does not reach its end"

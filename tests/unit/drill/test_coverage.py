@@ -200,6 +200,6 @@ def test_kept_drills_are_read_and_what_cannot_be_read_is_told(tmp_path):
     assert [each.name for each in unread] == ["b.yaml"]
 
 
-def test_the_library_strikes_at_stages_of_a_failover():
+def test_the_library_strikes_in_failover_and_failback():
     states = {strike.cell.state for file in library_files() for strike in planned_strikes(load_experiment(file))}
-    assert {"steady", "failover drain", "failover commit"} <= states
+    assert {"steady", "failover drain", "failover commit", "failback reseed"} <= states
