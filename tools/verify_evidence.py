@@ -593,26 +593,24 @@ def check_findings(evidence: Row, computed: Row, passed: Collection[str]) -> Ite
         yield from differences(f"status of finding {each['id']}", each["status"], status)
 
 
-def document_problems(what: str, told: Row, entries: list[Row]) -> Iterator[str]:
-    """Where a document of drkit (`drkit failover`, `drkit runs`) isn't what the journal of its run says."""
+def document_problems(what: str, told: Row, entries: list[Row], *, ended: bool = True) -> Iterator[str]:
+    """Where a document of drkit (`drkit failover`, `drkit runs`) isn't what the journal of its run says.
+
+    A command that didn't end well (not `ended`) can have known more than it could write to its journal.
+    """
     judged = run_judgement(entries)
     _, first = next(events(entries))
     plan, measured = first["plan"], judged["measured"]
-    ours = {
-        "kind": first["kind"],
-        "mode": plan["mode"],
-        "to": plan["target"]["alias"],
-        "digest": plan.get("digest"),
-        "state": judged["state"],
-        "stages": {step["name"]: step["outcome"] for step in judged["steps"] if step["reason"] != NOT_ENDED},
-        "rpo_records": measured["rpo_records"],
-    }
-    theirs = {name: told[name] for name in ("kind", "mode", "to", "digest", "state")}
-    theirs |= {"stages": {stage["name"]: stage["outcome"] for stage in told["stages"]}}
-    theirs |= {"rpo_records": told["evidence"]["rpo_records"]}
+    ours = {"kind": first["kind"], "mode": plan["mode"], "to": plan["target"]["alias"], "digest": plan.get("digest")}
+    theirs = {name: told[name] for name in ours}
+    if ended:
+        outcomes = {step["name"]: step["outcome"] for step in judged["steps"] if step["reason"] != NOT_ENDED}
+        ours |= {"state": judged["state"], "stages": outcomes, "rpo_records": measured["rpo_records"]}
+        theirs |= {"state": told["state"], "rpo_records": told["evidence"]["rpo_records"]}
+        theirs |= {"stages": {stage["name"]: stage["outcome"] for stage in told["stages"]}}
     for name, value in ours.items():
         yield from differences(f"{name} of {what}", theirs[name], value, "the journal gives")
-    for name in ("rpo_seconds", "rto_seconds"):
+    for name in ("rpo_seconds", "rto_seconds") if ended else ():
         said, value = told["evidence"][name], measured[name]
         if (said is None) != (value is None) or (said is not None and abs(said - value) > CLOCKS):
             yield from differences(f"{name} of {what}", said, value, "the journal gives")
@@ -1203,11 +1201,12 @@ class Drill:
         if inner not in self.journals:
             yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
             return
+        moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
+        ended = moves[-1:] == ["ok"]
         # a failback in the drill counts the loss afterwards, which the failover's document could not know
         before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
-        yield from document_problems("the failover of result.json", told, before)
-        moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
-        if moves[-1:] == ["ok"] and run_judgement(self.journals[inner])["state"] != "closed":
+        yield from document_problems("the failover of result.json", told, before, ended=ended)
+        if ended and run_judgement(self.journals[inner])["state"] != "closed":
             yield f"Step failover to dr of result.json is ok, and the journal of {inner} does not reach its end"
 
     def document(self, run: str, drills: list[Row]) -> Row:

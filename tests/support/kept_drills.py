@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.wording import describe
 from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, History, Landed, Poll, RecordId
+from drkit.drill.judge.history import (
+    Attempt,
+    AttemptOutcome,
+    ConfirmedPosition,
+    History,
+    HistoryPart,
+    Landed,
+    Poll,
+    RecordId,
+)
 from drkit.drill.judge.measure import measure
 from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
@@ -56,6 +66,21 @@ class InnerRun:
     clusters: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Ends:
+    """How a drill ends before its end: so many steps were as they should be, these came after them.
+
+    `disaster`: seconds after its start; `moved`: the clients were.
+    """
+
+    steps: int
+    steady: SteadyStateResult
+    after: tuple[StepResult, ...] = ()
+    interrupted: str | None = None
+    disaster: float | None = 15.0
+    moved: bool = False
+
+
 def a_history(lose: int = 0) -> History:
     """20 records, one a second; the disaster at 15 s; all are on dr but for `lose` in the middle of the partition."""
     ids = [RecordId("k", number) for number in range(20)]
@@ -81,49 +106,38 @@ def keep(
     number: int = 0,
     title: str = TITLE,
     inner: InnerRun | None = None,
+    ends: Ends | None = None,
 ) -> str:
-    """A drill as the runner leaves it. `number`: the day on which it was played."""
+    """A drill as the runner leaves it. `number`: the day on which it was played; `ends`: before its end."""
     path = drills.path.parent / "x.yaml"
     path.write_text(EXPERIMENT.format(title=title, rto=rto))
     file = load_experiment(path)
     folder = drills.begin(run, path)
     write_experiment(folder, file)
     write_origin(folder, run, witness=None, began=BEGAN)
-    clusters = [{"alias": "primary", "cluster_id": "P"}, {"alias": "dr", "cluster_id": "D"}]
-    origin = first_origin(run, witness=None, began=BEGAN) | {
-        "clusters": clusters if inner is None else inner.clusters,
-        "configuration_digest": "c" * 64,
-        "lab": {"nodes": ["primary-1", "dr-1"], "machine": "here"},
-        "journals_missing": None,
-    }
-    (folder / ORIGIN).write_text(json.dumps(origin))
-    for name, content in ({} if inner is None else inner.files).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
+    if ends is None or ends.steps:  # else the lab did not come up
+        _add_lab(folder, run, inner)
     at = AT + timedelta(days=number)
     reports = [{"type": "progress", "at": (at + timedelta(seconds=n)).isoformat(), "lag_records": n} for n in (3, 9)]
     (folder / "mirror.log").write_text("it says something\n" + "".join(json.dumps(row) + "\n" for row in reports))
-    measured = measure(history, disaster_at=BEGAN + 15, moved=True)
+    steps, steady = (
+        planned_results(file),
+        SteadyStateResult(reached=True, reason="1 record read from primary", seconds=1.0),
+    )
+    disaster_at: float | None = BEGAN + 15
+    if ends is not None:
+        steps, steady = [*steps[: ends.steps], *ends.after], ends.steady
+        disaster_at = None if ends.disaster is None else BEGAN + ends.disaster
+        if ends.interrupted is not None:
+            history = History("primary", "dr", incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far"))
+    moved = ends is None or ends.moved
+    measured = measure(history, disaster_at=disaster_at, moved=moved)
     checks = [check_result(name, judge(name, history)) for name in file.experiment.checks]
     objectives = objective_results(file.experiment.objectives, measured)
-    steady = SteadyStateResult(reached=True, reason="1 record read from primary", seconds=1.0)
-    steps = [
-        StepResult(
-            section="rollbacks" if part == "rollbacks" else "setup" if place == 0 else "method",
-            step=describe(step),
-            line=file.line(part, place),
-            outcome="ok",
-            reason="done",
-            seconds=0.0,
-        )
-        for part, planned in (("method", file.experiment.method), ("rollbacks", file.experiment.rollbacks))
-        for place, step in enumerate(planned)
-    ]
-    steps = [
-        step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
-        for step, (after, seconds) in zip(steps, TIMES, strict=True)
-    ]
-    judged, code, reasons = verdict(steady_state=steady, steps=steps, checks=checks, objectives=objectives)
+    interrupted = None if ends is None else ends.interrupted
+    judged, code, reasons = verdict(
+        steady_state=steady, steps=steps, checks=checks, objectives=objectives, interrupted=interrupted
+    )
     result = DrillResult(
         run=run,
         title=title,
@@ -143,7 +157,7 @@ def keep(
         failover=None if inner is None else inner.document,
         folder=str(folder),
     )
-    write_history(folder, history, disaster_at=BEGAN + 15, moved=True, interrupted=None)
+    write_history(folder, history, disaster_at=disaster_at, moved=moved, interrupted=interrupted)
     drills.keep(result)
     return run
 
@@ -151,3 +165,37 @@ def keep(
 def name(number: int) -> str:
     """A drill's name; later ones have greater numbers."""
     return f"drill-20261120T04030{number}Z-00000{number}"
+
+
+def _add_lab(folder: Path, run: str, inner: InnerRun | None) -> None:
+    clusters = [{"alias": "primary", "cluster_id": "P"}, {"alias": "dr", "cluster_id": "D"}]
+    origin = first_origin(run, witness=None, began=BEGAN) | {
+        "clusters": clusters if inner is None else inner.clusters,
+        "configuration_digest": "c" * 64,
+        "lab": {"nodes": ["primary-1", "dr-1"], "machine": "here"},
+        "journals_missing": None,
+    }
+    (folder / ORIGIN).write_text(json.dumps(origin))
+    for name, content in ({} if inner is None else inner.files).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def planned_results(file: ExperimentFile) -> list[StepResult]:
+    """Each step as it is played in time, with success."""
+    steps = [
+        StepResult(
+            section="rollbacks" if part == "rollbacks" else "setup" if place == 0 else "method",
+            step=describe(step),
+            line=file.line(part, place),
+            outcome="ok",
+            reason="done",
+            seconds=0.0,
+        )
+        for part, planned in (("method", file.experiment.method), ("rollbacks", file.experiment.rollbacks))
+        for place, step in enumerate(planned)
+    ]
+    return [
+        step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
+        for step, (after, seconds) in zip(steps, TIMES, strict=True)
+    ]

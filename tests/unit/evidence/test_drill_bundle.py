@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.judge.result import SteadyStateResult, StepResult
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import CHAIN, read_chain
 from drkit.evidence import verifier
@@ -17,7 +18,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import StatedFinding, Statements
 from drkit.model.errors import ConfigError, Refused
 from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-from tests.support.kept_drills import a_history, keep, name
+from tests.support.kept_drills import Ends, a_history, keep, name
 
 
 @pytest.fixture
@@ -249,3 +250,70 @@ def test_an_older_drill_or_one_of_another_experiment_closes_no_finding(drills):
         stated = StatedFinding(id="check:lost", retest=retest)
         found = gather_drill(drills, name(1), Statements(findings=(stated,))).document["findings"]
         assert [each["status"] for each in found if each["id"] == "check:lost"] == [status], retest
+
+
+def a_step(section, step, line, outcome, after=None, seconds=0.0):
+    return StepResult(
+        section=section,
+        step=step,
+        line=line,
+        outcome=outcome,
+        reason="a step before it did not succeed" if outcome == "skipped" else "it hung",
+        seconds=seconds,
+        started_after_seconds=after,
+    )
+
+
+NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was asked", seconds=0.0)
+NOT_REACHED = SteadyStateResult(reached=False, reason="after 60 s: 0 records read from primary", seconds=60.0)
+REACHED = SteadyStateResult(reached=True, reason="1 record read from primary", seconds=1.0)
+ROLLBACK = a_step("rollbacks", "restart primary", 19, "ok", 25.0, 2.0)
+EARLY = {
+    "the lab did not come up": (Ends(0, NOT_ASKED, interrupted="the lab: no Java", disaster=None), "unknown"),
+    "interrupted": (
+        Ends(2, REACHED, (a_step("method", "failover to dr", 10, "unknown", 17.0, 3.0), ROLLBACK), "by a signal"),
+        "unknown",
+    ),
+    "interrupted while it rolled back": (
+        Ends(
+            4, REACHED, (a_step("rollbacks", "restart primary", 19, "unknown", 25.0, 1.0),), "by a signal", moved=True
+        ),
+        "unknown",
+    ),
+    "no steady state": (
+        Ends(
+            1,
+            NOT_REACHED,
+            (
+                a_step("method", "kill primary", 8, "skipped"),
+                a_step("method", "failover to dr", 10, "skipped"),
+                a_step("method", "move clients to dr", 12, "skipped"),
+                ROLLBACK,
+            ),
+            disaster=25.5,
+        ),
+        "unknown",
+    ),
+    "a failover that failed": (
+        Ends(
+            2,
+            REACHED,
+            (
+                a_step("method", "failover to dr", 10, "failed", 17.0, 3.0),
+                a_step("method", "move clients to dr", 12, "skipped"),
+                ROLLBACK,
+            ),
+        ),
+        "failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_a_drill_that_did_not_come_to_its_end_has_evidence_too(drills, signer, tmp_path, case):
+    ends, verdict = EARLY[case]
+    run = keep(drills, name(1), a_history(), ends=ends)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, run, Statements()), signer)
+    assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
+    document = document_of(tmp_path / "bundle")
+    assert (document["verdict"], document["steps"] == []) == (verdict, ends.steps == 0)

@@ -262,6 +262,15 @@ def test_a_finding_of_a_run_is_in_the_words_of_the_judgement_and_nothing_closes_
         assert any(each.startswith(says) for each in told), told
 
 
+def test_a_command_that_did_not_end_well_can_have_known_more_than_its_journal(bundle):
+    told = json.loads((bundle / "result.json").read_text()) | {"state": "committed"}
+    rows = journal_lines(bundle)
+    assert list(verifier.document_problems("it", told, rows, ended=False)) == []
+    assert len(list(verifier.document_problems("it", told, rows))) == 1
+    (problem,) = verifier.document_problems("it", told | {"digest": "d" * 64}, rows, ended=False)
+    assert problem.startswith("digest of it is said to be")
+
+
 def test_all_that_the_statement_says_is_what_the_document_says(bundle, signer, monkeypatch, tmp_path):
     monkeypatch.setattr(
         "tests.support.bundles.envelope_of",
