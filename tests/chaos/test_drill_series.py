@@ -1,10 +1,13 @@
-"""`drkit drill run` of several experiments, and `drkit drill coverage`, on real clusters."""
+"""`drkit drill run` of several experiments, `drkit drill random` and `drkit drill coverage`, on real clusters."""
 
+import json
 import signal
 
 import jsonschema
 import pytest
 
+from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.random_drill.composition import compose, planned_cells, to_yaml
 from drkit.drill.schema import schemas
 from tests.support.wait import wait_until
 
@@ -52,6 +55,8 @@ rollbacks:
   - do: resume
     node: primary
 """
+SEED = 223
+"""Its first experiment restarts the mirror at a stage of the failover, and kills the run's own process at another."""
 
 
 def cells_of(document):
@@ -89,3 +94,28 @@ def test_an_interrupted_series_says_what_ran_and_coverage_where_it_struck(play, 
     assert cells["kill primary", "steady"]["struck"] == 0
     assert "The primary is lost under load" in cells["kill primary", "steady"]["experiments"]
     assert table["totals"]["struck"] == 2
+
+
+@pytest.mark.long
+def test_a_random_drill_is_played_kept_and_counted(play):
+    drill = play("random", "--seed", str(SEED), "--runs", "1", "--no-cassandra", "--ignore-history")
+    code, document = drill.end(500)
+    jsonschema.validate(document, schemas()["drill.schema.json"])
+    (played,) = document["random"]
+    assert (code, played["verdict"]) == (0, "passed"), played
+    composition = compose(SEED, 1, {}, cassandra=False)
+    assert played["experiment"] == to_yaml(composition)
+    kept = load_experiment(drill.kept / played["run"] / "experiment.yaml")
+    assert kept.path.read_text() == played["experiment"], "it is replayed by `drill run`"
+    result = json.loads((drill.kept / played["run"] / "result.json").read_text())
+    assert {step["outcome"] for step in result["steps"]} == {"ok"}
+    (strikes,) = (step["strikes"] for step in result["steps"] if step["strikes"])
+    assert [(each["step"], each["outcome"]) for each in strikes] == [
+        ("restart mirror at failover translate", "ok"),
+        ("kill run at failover verify", "ok"),
+    ]
+    assert result["failover"]["state"] == "closed", "drkit resume took it to its end"
+
+    cells = cells_of(play("coverage").end(60)[1])
+    assert all(cells[cell.fault, cell.state]["struck"] == 1 for cell in planned_cells(composition))
+    assert all(cells[cell.fault, cell.state]["last"]["run"] == played["run"] for cell in planned_cells(composition))
