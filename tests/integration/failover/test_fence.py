@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -496,8 +496,10 @@ def test_where_drkit_is_an_ordinary_user_its_mirror_is_let_through_and_nobody_el
     assert write(secure_lab, "primary", topic) == "written"
 
 
-def test_rules_that_a_cluster_denies_are_not_said_to_be_there(own: OwnLink, secure_lab: Lab) -> None:
-    """drkit may read access rules and not put any."""
+def test_rules_that_a_cluster_denies_are_not_said_to_be_there(
+    own: OwnLink, secure_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """drkit may read access rules and not put any: seen before, or only when it puts them."""
     topic = own.create("primary", "t")
     put(own, "primary", *(allow(own.name, kind, "all", "mirror") for kind in ("topic", "group")))
     client = as_user(secure_lab, "primary", "mirror")
@@ -508,8 +510,25 @@ def test_rules_that_a_cluster_denies_are_not_said_to_be_there(own: OwnLink, secu
         own.estate(config) as estate,
         RunLease(own.store, own.link.id, "run") as lease,
         may_alter_cluster(secure_lab, "primary", AclOperation.DESCRIBE),
+        ExitStack() as right,
     ):
-        gate = by_hand(own, estate, lease, "run")
+        gate, admin = by_hand(own, estate, lease, "run"), estate.admin("primary")
+        wait_until(lambda: "describe" in (admin.allowed_on_cluster() or ()), what="the right to read rules")
+        seen = gate.close()
+        assert not seen.proven
+        assert "drkit lacks Alter on cluster primary" in seen.reason
+        assert fence_record(own.store, own.link.id, "primary") is None
+
+        create_acls = admin.create_acls
+        right.enter_context(may_alter_cluster(secure_lab, "primary", AclOperation.ALTER))
+        wait_until(lambda: "alter" in (admin.allowed_on_cluster() or ()), what="the right to put rules")
+
+        def taken_meanwhile(rules: Collection[Acl]) -> dict[Acl, str]:
+            right.close()
+            wait_until(lambda: "alter" not in (admin.allowed_on_cluster() or ()), what="the right's end")
+            return create_acls(rules)
+
+        monkeypatch.setattr(admin, "create_acls", taken_meanwhile)
         proof = gate.close()
         assert not proof.proven
         assert proof.reason.startswith("no rule of drkit's is on primary, so its clients may write: ")
