@@ -98,6 +98,12 @@ class Grants:
             _carry_out(partial(admin.delete_acls, [_OF_USER]))
             wait_until(partial(self._has_none, alias), _PATIENCE, what="no right")
 
+    def has_exactly(self, alias: str, rights: Iterable[dict[str, Any]]) -> bool:
+        """Whether these are all the rights that the user comes to have on a cluster."""
+        wanted = {_binding(right) for right in rights}
+        wait_until(lambda: self._there(alias) >= wanted, _PATIENCE, what="the rights")
+        return self._there(alias) == wanted
+
     def _has(self, alias: str, wanted: Sequence[AclBinding]) -> bool:
         return set(wanted) <= self._there(alias)
 

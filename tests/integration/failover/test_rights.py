@@ -3,6 +3,7 @@ fails as the table says, and its plan and `drkit doctor` tell before."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
+from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceMethod
 from tests.support.estates import OwnLink, mirror, own_link, texts
@@ -229,6 +231,29 @@ def test_without_the_right_to_alter_the_cluster_it_cannot_be_fenced(
         assert "lacks Alter" in plan.fence_reason
         with pytest.raises(Refused, match="primary can't be fenced"):
             run_failover(estate, plan, accept_unfenced=False)
+
+
+def test_kafkas_own_tool_takes_what_is_printed(own: OwnLink, secure_lab: Lab, grants: Grants, tmp_path: Path) -> None:
+    (found,) = run("acls", as_exact(own, secure_lab), "--command", "failback", "--cluster", "primary")["clusters"]
+    tools = ensure("mirrormaker")
+    java = [str(tools.java), "-Xmx128m", "-cp", tools.classpath("mirrormaker"), "org.apache.kafka.tools.AclCommand"]
+    (tmp_path / "admin.properties").write_text("")
+    kinds = (" --cluster", " --group '*' ", f" --topic {own.name}. ")
+    for kind in kinds:  # one each of the forms that there are: a call takes a second of Java
+        (printed_call,) = [each for each in found["kafka_acls"] if kind in f"{each} "]
+        tool, option, servers, *words = shlex.split(printed_call)
+        assert (tool, option, servers) == (
+            "kafka-acls.sh",
+            "--bootstrap-server",
+            secure_lab.bootstrap("primary", sasl=True),
+        )
+        call = [*java, option, secure_lab.bootstrap("primary"), *words]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    names = {("cluster", "kafka-cluster"), ("group", "*"), ("topic", f"{own.name}.")}
+    assert grants.has_exactly(
+        "primary", [each for each in found["rights"] if (each["resource"], each["name"]) in names]
+    )
 
 
 @pytest.mark.parametrize(("operation", "without"), [("read", "the commit is denied"), ("delete", "the scrub stops")])
