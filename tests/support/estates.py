@@ -86,7 +86,7 @@ class OwnLink:
         consumer = Consumer({**self.client(alias), "group.id": name, "enable.auto.commit": False})
         try:
             wanted = [ClientPartition(topic, partition, offset) for partition, offset in offsets.items()]
-            for done in wait_until(lambda: _committed(consumer, wanted), what=f"a coordinator for {name}"):
+            for done in wait_until(lambda: commit_once(consumer, wanted), what=f"a coordinator for {name}"):
                 assert done.error is None
         finally:
             consumer.close()
@@ -196,7 +196,7 @@ _PASSING = {
 """A group's coordinator that is being elected or loads its log answers with one of these."""
 
 
-def _committed(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
+def commit_once(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
     try:
         done: list[ClientPartition] = consumer.commit(offsets=wanted, asynchronous=False)
     except KafkaException as error:

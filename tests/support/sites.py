@@ -28,9 +28,10 @@ from drkit.failover.site.site_result import SiteResult
 from drkit.failover.site.site_run import resume_site, run_site
 from drkit.model.link_state import Direction
 from drkit.model.topology import LinkId
-from tests.support.estates import OwnLink
+from tests.support.estates import OwnLink, commit_once
 from tests.support.failback_ports import reading_ports
 from tests.support.topologies import Net, write
+from tests.support.wait import wait_until
 
 A, B = LinkId("a", "c"), LinkId("b", "c")
 LINKS = ("a->c", "b->c")
@@ -64,8 +65,9 @@ class Site:
         """As a consumer of the group would."""
         settings = {"bootstrap.servers": self.net.sides[alias].bootstrap, "group.id": self.group(suffix)}
         consumer = Consumer({**settings, "enable.auto.commit": False})
-        try:
-            for done in consumer.commit(offsets=[ClientPartition(topic, 0, offset)], asynchronous=False):
+        place = [ClientPartition(topic, 0, offset)]
+        try:  # the coordinators of a cluster that has just begun are still being elected
+            for done in wait_until(lambda: commit_once(consumer, place), TIMEOUT, "a coordinator"):
                 assert done.error is None
         finally:
             consumer.close()
