@@ -187,6 +187,8 @@ def _cut_down(
         until = max(first, min(each.until, scope.source_end))
         # after the place of the last before, so that ranges leave no gap between them where the delta changes
         target_until = min(max(after_place(scope, until), scope.target_start), scope.target_end)
+        if until == each.until == scope.source_end:  # nothing of the source is to come: what is there may be displaced
+            target_until = scope.target_end
         target_from = scope.target_start if each.opening else max(after_place(scope, first), scope.target_start)
         parts.append(
             replace(
@@ -203,6 +205,12 @@ def _cut_down(
         )
         kept.append(each)
     return replace(whole, partitions=tuple(parts)), kept, aside
+
+
+def _beyond(part: PartitionScope) -> tuple[int, int] | None:
+    """The target offsets of a range's scope that are behind its last place."""
+    first = max(after_place(part, part.source_end), part.target_start)
+    return (first, part.target_end) if first < part.target_end else None
 
 
 def after_place(scope: PartitionScope, offset: int) -> int:
@@ -224,6 +232,7 @@ def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) 
             gone=0 if part.target_compacted else audit.counts.target_retired,
             first=tuple(first[part.number]),
             reached=part.target_end,
+            beyond=_beyond(part),
         )
         for closed, part, audit in zip(ranges, scope.partitions, audits, strict=True)
     ]

@@ -60,6 +60,8 @@ class Reconciled:
 
     `behind`: the range is empty, and these target offsets [first, until) behind its place were looked at instead.
     `reached`: the target offset up to which was looked; None where nothing was compared.
+    `beyond`: target offsets [first, until) behind the range's place that are in its counts: nothing of the source has
+    its place there yet, but records of the range may be displaced so far.
 
     `gone`: records of a live range that the target has already removed although the source still has them. `first`:
     some of those that deviate.
@@ -73,6 +75,7 @@ class Reconciled:
     problem: str | None = None
     behind: tuple[int, int] | None = None
     reached: int | None = None
+    beyond: tuple[int, int] | None = None
 
     @property
     def deviates(self) -> bool:
@@ -122,9 +125,9 @@ class AuditProgress:
     oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
     of its ranges that the logs no longer held whole at the first look, by `ClosedRange.name`; kept before it is
     reconciled. `looks`: how often something was found behind the last mirrored records; `told`: the target offsets of
-    that, as ranges, by `topic:partition`: they are in the sum, and no range's any more. `reached`: up to where the
-    target was looked at for ranges, by `topic:partition`; where it ended early, what is appended later is below the
-    last place.
+    that, and those that ranges had behind their places, by `topic:partition`: they are in the sum, and no range's any
+    more. `reached`: up to where the target was looked at for ranges, by `topic:partition`; where it ended early, what
+    is appended later is below the last place.
     """
 
     run: str
@@ -161,12 +164,15 @@ class AuditProgress:
         """The sum with one batch's ranges added."""
         outcomes = list(found)
         topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
+        told = dict(self.told)
         for each in outcomes:
             topic, name = each.closed.topic, f"{each.closed.topic}:{each.closed.partition}"
             topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
             through[name] = each.closed.until
             if each.reached is not None:
                 reached[name] = each.reached
+            if each.beyond is not None:
+                told[name] = merged_ranges([*told.get(name, ()), each.beyond])
         return replace(
             self,
             batch=batch,
@@ -181,6 +187,7 @@ class AuditProgress:
             topics=topics,
             through=through,
             reached=reached,
+            told=told,
         )
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:

@@ -130,7 +130,7 @@ ACTS: dict[str, Callable[[list[Record]], Damage]] = {
     "several": several,
     "unreadable": unharmed,  # on the disk, below
 }
-SAMPLE = ("tail-lost", "late-copies", "batch-moved", "several", "unreadable")
+SAMPLE = ("tail-lost", "late-copies", "many-strange", "batch-moved", "several", "unreadable")
 
 
 def rows(result: AuditResult, topic: str) -> list[dict]:

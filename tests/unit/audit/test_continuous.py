@@ -386,3 +386,14 @@ def test_what_stands_behind_the_last_mirrored_record_is_in_the_sum_once():
     assert after.told == {"t:0": [(9, 13), (20, 21)]}
     assert AuditProgress.from_json(after.to_json(), "here") == after
     assert str(copies) == "t:0 target offsets 9 to 10, behind the last mirrored record: 2 duplicated"
+
+
+def test_what_a_range_had_behind_its_place_is_no_later_range_s():
+    progress = AuditProgress("audit-1", "a->b", "2026-11-20T04:03:00Z")
+    last = Reconciled(ClosedRange("t", 0, 0, 0, 1_000, 1), "t", reached=1_060, beyond=(1_000, 1_060))
+    other = Reconciled(ClosedRange("t", 1, 0, 0, 9, 1), "t", reached=9)
+
+    summed = progress.added(0, [last, other], now(), 0.0)
+
+    assert summed.told == {"t:0": [(1_000, 1_060)]}
+    assert summed.reached == {"t:0": 1_060, "t:1": 9}
