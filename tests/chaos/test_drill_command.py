@@ -53,6 +53,7 @@ def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
     rollbacks = [step for step in result["steps"] if step["section"] == "rollbacks"]
     assert [(step["step"], step["outcome"]) for step in rollbacks] == [("resume primary", "ok"), ("restart dr", "ok")]
     assert {check["outcome"] for check in result["checks"]} == {"unknown"}
+    assert drill.refused_evidence(result["run"]) == []
 
 
 def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
@@ -68,6 +69,7 @@ def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
     assert result["measured"]["rpo_records"] is None
     kept = json.loads((drill.kept / result["run"] / "result.json").read_text())
     assert kept == result
+    assert drill.refused_evidence(result["run"]) == []
 
 
 def test_an_experiment_that_is_wrong_is_refused_by_line_before_anything_starts(play, tmp_path):

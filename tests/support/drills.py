@@ -13,6 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
+from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.results.archive import Drills
+from drkit.evidence import verifier
+from drkit.evidence.bundle import write_bundle
+from drkit.evidence.drill_evidence import gather_drill
+from drkit.evidence.signing import make_key, open_signer
+from drkit.evidence.statements import Statements
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -45,6 +53,14 @@ class Drill:
         assert not list(self.temporary.glob("drkit-drill-*")), "the lab's folder is still there"
         assert stdout, self.errors.read_text()
         return self.process.returncode, json.loads(stdout)
+
+    def refused_evidence(self, run: str) -> list[str]:
+        """Why the bundle of a drill that it played is refused; nothing where it is verified."""
+        folder = self.kept.parent / "bundle"
+        make_key(self.kept.parent / "signer")
+        signer, _ = open_signer(EvidenceConfig(key=self.kept.parent / "signer"))
+        write_bundle(folder, gather_drill(Drills(self.kept), run, Statements()), signer)
+        return verifier.verify(folder, signer.public_pem).problems
 
 
 def mine(folder: Path) -> list[str]:
