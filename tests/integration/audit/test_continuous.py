@@ -58,7 +58,7 @@ class Running:
                 pytest.fail(self.said())
             return self.said() if words in self.said() else None
 
-        return wait_until(heard, timeout=90, what=f"the audit to say {words!r}")
+        return wait_until(heard, timeout=240, what=f"the audit to say {words!r}")
 
     def metrics(self) -> dict[str, float]:
         """What it exports, by name and labels, without the link."""
@@ -91,7 +91,7 @@ def continuous(own: OwnLink, folder: Path) -> Iterator[Running]:
         finally:
             if process.poll() is None:
                 process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=240)
 
 
 def drop_one(own: OwnLink, bench: Bench, topic: str, count: int) -> None:
@@ -162,22 +162,22 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         mirror(own)
         again = tmp_path / "checkpoint"
         with here(own, spark, again) as (audit, told):
-            wait_until(lambda: len(told) == 2, timeout=60, what="the first ranges")
+            wait_until(lambda: len(told) == 2, timeout=240, what="the first ranges")
             assert ranges(told) == {(0, 0): "equal", (1, 10): "equal"}
             with pytest.raises(Refused, match="another continuous audit is running"), here(own, spark, again):
                 pass
             drop_one(own, Bench(lab, own.store), topic, 20)
-            wait_until(lambda: len(told) == 3, timeout=60, what="the alert")
+            wait_until(lambda: len(told) == 3, timeout=240, what="the alert")
             assert ranges(told)[0, 300] == "1 lost"
             assert told[-1].first == (Sample("lost", 319, None),)
             copies = Bench(lab, own.store)
             read = copies.read("dr", topic, 0)
             copies.produce("dr", topic, 0, [each.record for each in read[:5]])  # behind the last place: no range's
-            wait_until(lambda: len(told) == 4, timeout=60, what="what stands behind the last mirrored record")
+            wait_until(lambda: len(told) == 4, timeout=240, what="what stands behind the last mirrored record")
             assert (told[-1].behind, str(told[-1]).partition(": ")[2]) == ((319, 324), "5 duplicated")
             assert told[-1].first[0] == Sample("duplicated", 0, 319)
             copies.produce("dr", topic, 0, [each.record for each in read[5:7]])
-            wait_until(lambda: len(told) == 5, timeout=60, what="what came behind it since")
+            wait_until(lambda: len(told) == 5, timeout=240, what="what came behind it since")
             assert (told[-1].behind, told[-1].counts.duplicated) == ((324, 326), 2)
         assert audit.progress.verdict == "deviated"
         assert audit.progress.counts.duplicated == 7
@@ -190,7 +190,7 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
             admin.delete_records({TopicPartition(topic, 1): target_end - 20})
         moved_back(own, topic)
         with here(own, spark, again) as (audit, told):
-            wait_until(lambda: told, timeout=60, what="what was mirrored meanwhile")
+            wait_until(lambda: told, timeout=240, what="what was mirrored meanwhile")
             assert ranges(told) == {(1, 300): "30 gone from the target"}
         newest = max((again / STREAM / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         through = json.loads(newest.read_text().splitlines()[-1])["through"]
@@ -220,7 +220,7 @@ def test_what_a_link_filters_and_transforms_is_reconciled_with_what_it_makes_of_
         own.produce("primary", topic, texts("text", 60))
         mirror(own)
         with here(own, spark, tmp_path / "checkpoint") as (audit, told):
-            wait_until(lambda: len(told) == 2, timeout=120, what="both ranges")
+            wait_until(lambda: len(told) == 2, timeout=240, what="both ranges")
         assert ranges(told) == {(0, 0): "equal", (1, 0): "equal"}
         assert (audit.progress.counts.source_records, audit.progress.counts.matched) == (80, 80)
     finally:
@@ -240,7 +240,7 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
                 own.produce("primary", topic, texts("live", 500))
                 wait_until(
                     lambda: first.metrics().get(f'drkit_audit_through{{partition="1",topic="{topic}"}}') == 800,
-                    timeout=60,
+                    timeout=240,
                     what="what was mirrored live to be reconciled",
                 )
             assert first.metrics()["drkit_audit_up"] == 1
@@ -261,7 +261,7 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
             (problem,) = own.store.problems(own.link.id)
             assert (problem.kind, problem.topic, problem.partition) == (PROBLEM, topic, 0)
             second.process.terminate()
-            output, _ = second.process.communicate(timeout=60)
+            output, _ = second.process.communicate(timeout=240)
         assert second.process.returncode == 5, second.said()
         assert "Traceback" not in second.said()
         document = json.loads(output)
