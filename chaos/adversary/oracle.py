@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.adversary.journal import DEAD, Journal
@@ -46,6 +46,7 @@ class Seen:
     `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
     target held at the last quiet point; None where somebody removed something since. `given_up`: what was removed from
     it and told, before an operator accepted that. `excused`: what a problem told of before an operator cleared it.
+    `paused`: by the operator, so that nothing more of it is fetched.
     """
 
     partition: int
@@ -58,6 +59,7 @@ class Seen:
     before: Sequence[bytes] | None = None
     given_up: frozenset[bytes] = frozenset()
     excused: frozenset[bytes] = frozenset()
+    paused: bool = False
 
     @property
     def halted(self) -> bool:
@@ -99,6 +101,7 @@ def while_held(seen: Seen, journal: Journal) -> list[str]:
     called exact and isn't."""
     due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
     wanted = [(offset, each) for offset, each in due if each is not None]
+    seen = replace(seen, paused=True)
     lacks = len(_missing(seen, wanted))
     lag = None if seen.claims is None else seen.claims["lag_records"]
     found = [f"lag {lag}, but {lacks} records are missing"] if lag is not None and lag < lacks else []
@@ -215,8 +218,9 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         next_at = bisect_left(theirs, answer)
         found = seen.target.records[next_at] if next_at < len(theirs) else None
         if said["translation"] == "exact":
-            unmirrored = seen.halted and found is None and all(each not in first_at for _, each in wanted[following:])
-            # At the end of a halted partition the next record is still to come, as in any log that is read to its end.
+            still = seen.halted or seen.paused
+            unmirrored = still and found is None and all(each not in first_at for _, each in wanted[following:])
+            # At the end of what stands still the next record is still to come, as in any log that is read to its end.
             if (found.digest if found else None) != (due[1] if due else None) and not unmirrored:
                 yield (
                     f"source position {position} is called exact at {answer}, where the next record is "
