@@ -499,7 +499,7 @@ class _Classifier:
                 unseen.append(row)
         if limits.target_compacted and lost:
             written = {row.t_key for row in appended if row.t_key is not None}
-            explained = yield from self._taken_on_target(lost, unmatched, strangers, written)
+            explained = yield from self._taken_on_target(lost, unseen, unmatched, strangers, written)
             retired += [row for row in lost if row.s in explained]
             lost = [row for row in lost if row.s not in explained]
         self._add(TARGET_RETIRED, sources=retired)
@@ -509,6 +509,7 @@ class _Classifier:
     def _taken_on_target(
         self,
         lost: Sequence[SourceLeft],
+        unseen: Sequence[SourceLeft],
         unmatched: Sequence[SourceLeft],
         strangers: Sequence[TargetLeft],
         written: set[bytes],
@@ -521,6 +522,7 @@ class _Classifier:
             strangers=_highest_of_keys(strangers),
             occupied={row.t for row in self._target},
             log=(limits.target_start, limits.target_end),
+            unrecorded=[(row, self._beside.of_source(row.s)) for row in unseen if row.s_null],
         )
 
         def keys() -> frozenset[bytes]:

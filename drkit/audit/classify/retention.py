@@ -34,6 +34,8 @@ def compacted_on_target(
     written_since: Collection[bytes],
     occupied: Collection[int],
     log: tuple[int, int],
+    *,
+    unrecorded: Iterable[tuple[SourceLeft, Beside]] = (),
 ) -> set[int]:
     """Which source residuals the target's compaction explains; their offsets.
 
@@ -45,9 +47,16 @@ def compacted_on_target(
             wrote after a failover.
         occupied: target offsets that hold a residual.
         log: the target's log [first, until).
+        unrecorded: source residuals above the highest mirrored position. A tombstone whose place is empty and before
+            the log's end may have stood there all the same: a mirror that was killed recorded less than it had copied.
     """
+
+    def free(place: int) -> bool:
+        return log[0] <= place < log[1] and place not in occupied
+
+    copied = [row for row, beside in unrecorded if row.placed and free(row.e + beside.displaced_before)]
     tombstones: dict[bytes, int] = {}
-    for row, _ in missing:
+    for row in (*(row for row, _ in missing), *copied):
         if row.s_null and row.s_key is not None:
             tombstones[row.s_key] = max(row.s, tombstones.get(row.s_key, row.s))
     tried = []

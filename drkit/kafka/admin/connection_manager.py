@@ -72,20 +72,6 @@ class UnsupportedBroker(PermanentConnectionError):
         return BrokerTooOld(f"cluster {alias}: {self.what}", remedy=self.remedy)
 
 
-class _ClosingTls(ssl.SSLSocket):
-    """kafka-python leaves the socket of a failed handshake to the garbage collector; this closes it."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        """As usual."""
-        try:
-            super().do_handshake(block)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except BaseException:
-            self.close()
-            raise
-
-
 class _BoundedTls(KafkaSSLTransport):  # type: ignore[misc]  # untyped base
     """TLS on a socket, whose handshake ends by a moment of the monotonic clock (None: never)."""
 
@@ -116,9 +102,6 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
 
     def __init__(self, net: Any, *, silent: MutableSet[tuple[str, int]] | None = None, **options: Any) -> None:
         super().__init__(net, **options)
-        context: ssl.SSLContext | None = options.get("ssl_context")
-        if context is not None:
-            context.sslsocket_class = _ClosingTls
         self.trouble: Exception | None = None
         self.too_old: UnsupportedBroker | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
@@ -307,13 +290,15 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             transport = KafkaTCPTransport(self._net, sock, host=node.host)
         try:
             await transport.handshake()
-        except kafka_errors.KafkaTimeoutError:
+        except BaseException as error:  # a step that is cancelled, too: the library leaves its socket to the collector
             transport.close()
-            raise kafka_errors.KafkaConnectionError(
-                f"{node.host}:{node.port} accepted the connection and did not continue with TLS"
-            ) from None
-        except Exception as error:
-            raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
+            if isinstance(error, kafka_errors.KafkaTimeoutError):
+                raise kafka_errors.KafkaConnectionError(
+                    f"{node.host}:{node.port} accepted the connection and did not continue with TLS"
+                ) from None
+            if isinstance(error, Exception):
+                raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
+            raise
         receive: Callable[[], tuple[bytes, Exception | None]] = transport._sock_recv  # noqa: SLF001 - no public name
 
         def data_first() -> tuple[bytes, Exception | None]:

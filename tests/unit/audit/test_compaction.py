@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.classify.log_lookups import NewestOfKeys
@@ -151,6 +151,8 @@ class Trial:
 
 
 @settings(deadline=None, max_examples=150)  # a busy machine is no failure
+@example(seed=516, keyless=False, killed=True, preserved=False)  # a tombstone was copied, not recorded, and cleaned
+@example(seed=171, keyless=True, killed=True, preserved=True)
 @given(st.integers(0, 1_000_000), st.booleans(), st.booleans(), st.booleans())
 def test_what_cleaners_took_is_no_finding_and_what_a_mirror_did_is_one(seed, keyless, killed, preserved):
     """`preserved`: target offsets are the source's; else they have no holes before the target's cleaner comes by."""
