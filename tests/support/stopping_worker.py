@@ -7,9 +7,9 @@ METHOD is one of `ClusterAdmin`; its first call after FILE is there is preceded 
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def main(path: str, method: str, told: Path) -> None:
         if told.exists():
             told.unlink()
             with store._db.reading():  # no other thread of it stops within a write, which would lock everybody out
-                os.kill(os.getpid(), signal.SIGSTOP)
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread: it sends nothing more first
         return real(*given, **named)
 
     setattr(ClusterAdmin, method, stopping)

@@ -7,18 +7,14 @@ that moment. drkit's runs have nothing of this in them: the journal is wrapped i
 
 from __future__ import annotations
 
-import os
 import runpy
 import signal
 import sys
-import time
+import threading
 from functools import wraps
 from pathlib import Path
 
 from drkit.failover.run.journal.journal import Journal
-
-_STOPS_WITHIN_SECONDS = 0.2
-"""A signal may reach another thread first, and this one would continue."""
 
 
 def stand_still(note: Path, stages: frozenset[str]) -> None:
@@ -32,8 +28,7 @@ def stand_still(note: Path, stages: frozenset[str]) -> None:
         if stage in left:
             left.discard(stage)
             note.write_text(stage, encoding="utf-8")
-            os.kill(os.getpid(), signal.SIGSTOP)
-            time.sleep(_STOPS_WITHIN_SECONDS)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread: it goes no step further
 
     Journal.intent = intent  # type: ignore[method-assign, assignment]  # of this process alone
 
