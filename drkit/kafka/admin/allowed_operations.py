@@ -16,14 +16,14 @@ from kafka.protocol.metadata import MetadataRequest
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 
 _TOPICS_A_REQUEST = 1_000
+_WORDS = {int(operation): operation.name.lower() for operation in ACLOperation}
 
 
 def operations_of(codes: Iterable[int] | None) -> frozenset[str] | None:
     """The operations of an answer's bits; None: the broker didn't say."""
     if codes is None:
         return None
-    known = {int(operation): operation.name.lower() for operation in ACLOperation}
-    return frozenset(known[code] for code in codes if code in known)
+    return frozenset(_WORDS[code] for code in codes if code in _WORDS)
 
 
 def allowed_on_cluster(connection: AdminConnection) -> frozenset[str] | None:
