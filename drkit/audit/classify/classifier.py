@@ -57,7 +57,7 @@ from drkit.audit.classify.log_lookups import (
     WantedRecord,
 )
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
-from drkit.audit.classify.retention import Places, compacted_on_source, compacted_on_target
+from drkit.audit.classify.retention import Places, compacted_on_source, compacted_on_target, highest_of_keys
 from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.audit.compare.record_digests import Digest
@@ -519,7 +519,7 @@ class _Classifier:
         explain = partial(
             compacted_on_target,
             [(row, self._beside.of_source(row.s)) for row in lost],
-            strangers=_highest_of_keys(strangers),
+            strangers=highest_of_keys((row.t_key, row.t) for row in strangers),
             occupied={row.t for row in self._target},
             log=(limits.target_start, limits.target_end),
             unrecorded=[(row, self._beside.of_source(row.s)) for row in unseen if row.s_null],
@@ -544,15 +544,6 @@ class _Classifier:
 
 def _later(newest: Mapping[bytes, int], matched: Mapping[bytes, int]) -> dict[bytes, int]:
     return dict(newest) | {key: max(s, newest.get(key, s)) for key, s in matched.items()}
-
-
-def _highest_of_keys(rows: Iterable[TargetLeft]) -> dict[bytes, int]:
-    """The highest target offset of each key."""
-    found: dict[bytes, int] = {}
-    for row in rows:
-        if row.t_key is not None:
-            found[row.t_key] = max(row.t, found.get(row.t_key, row.t))
-    return found
 
 
 def _shared(

@@ -50,15 +50,10 @@ def compacted_on_target(
         unrecorded: source residuals above the highest mirrored position. A tombstone whose place is empty and before
             the log's end may have stood there all the same: a mirror that was killed recorded less than it had copied.
     """
-
-    def free(place: int) -> bool:
-        return log[0] <= place < log[1] and place not in occupied
-
-    copied = [row for row, beside in unrecorded if row.placed and free(row.e + beside.displaced_before)]
-    tombstones: dict[bytes, int] = {}
-    for row in (*(row for row, _ in missing), *copied):
-        if row.s_null and row.s_key is not None:
-            tombstones[row.s_key] = max(row.s, tombstones.get(row.s_key, row.s))
+    copied = [
+        row for row, beside in unrecorded if row.placed and _is_free(row.e + beside.displaced_before, occupied, log)
+    ]
+    tombstones = highest_of_keys((row.s_key, row.s) for row in (*(row for row, _ in missing), *copied) if row.s_null)
     tried = []
     for row, beside in missing:
         key = row.s_key
@@ -100,10 +95,7 @@ def compacted_on_source(
         log: the source's log [first, until), as far as it may be mirrored.
         aborted: records of aborted transactions are mirrored, too: the source's cleaner takes these whatever their key.
     """
-    tombstones: dict[bytes, int] = {}
-    for row, _ in left:
-        if row.t_null and row.t_key is not None:
-            tombstones[row.t_key] = max(row.t, tombstones.get(row.t_key, row.t))
+    tombstones = highest_of_keys((row.t_key, row.t) for row, _ in left if row.t_null)
     lookup = Places(zones)
     tried = []
     for row, beside in left:
@@ -121,6 +113,19 @@ def compacted_on_source(
     return _one_each(tried, occupied, log)
 
 
+def highest_of_keys(rows: Iterable[tuple[bytes | None, int]]) -> dict[bytes, int]:
+    """The highest offset of each key, of (key, offset); records without a key are left out."""
+    found: dict[bytes, int] = {}
+    for key, offset in rows:
+        if key is not None:
+            found[key] = max(offset, found.get(key, offset))
+    return found
+
+
+def _is_free(offset: int, occupied: Collection[int], log: tuple[int, int]) -> bool:
+    return log[0] <= offset < log[1] and offset not in occupied
+
+
 class _Tried(NamedTuple):
     """A row at `at`, where it would stand going by what is before it and by what is after it, and the offsets that it
     must lie between, unless it is `within` a line."""
@@ -136,18 +141,13 @@ def _one_each(tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int
     """Of the rows between the same two records, the first ones, as many as there are empty offsets for them."""
     rows: defaultdict[tuple[int | None, int | None], list[int]] = defaultdict(list)
     room: defaultdict[tuple[int | None, int | None], set[int]] = defaultdict(set)
-    start, end = log
-
-    def free(offset: int | None) -> bool:
-        return offset is not None and start <= offset < end and offset not in occupied
-
     for each in tried:
         first, second = each.places
         if not each.within and first is not None and each.below is not None and first >= each.below:
             first = None
         if not each.within and second is not None and each.above is not None and second <= each.above:
             second = None
-        empty = {offset for offset in (first, second) if offset is not None and free(offset)}
+        empty = {offset for offset in (first, second) if offset is not None and _is_free(offset, occupied, log)}
         if empty:
             gap = (each.above, each.below)
             rows[gap].append(each.at)

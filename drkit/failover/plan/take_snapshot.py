@@ -19,7 +19,7 @@ from operator import attrgetter
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.failover.positions.past_positions import Key, PastPosition, committed_at
-from drkit.failover.positions.positions import Selection
+from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, Selection
 from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
@@ -60,7 +60,6 @@ class _Side:
 
 
 _TOPIC_PARTITION = attrgetter("topic", "partition")
-_GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
 
 
 class _Rows:
@@ -368,8 +367,8 @@ def _merge_positions(
     moving it costs nothing, forgetting it costs the group its place.
     """
     if not live:
-        return tuple(sorted(remembered, key=_GROUP_TOPIC_PARTITION))
-    merged = {_GROUP_TOPIC_PARTITION(position): position for position in (*remembered, *live)}
+        return tuple(sorted(remembered, key=GROUP_TOPIC_PARTITION))
+    merged = {GROUP_TOPIC_PARTITION(position): position for position in (*remembered, *live)}
     return tuple(position for _, position in sorted(merged.items()))
 
 

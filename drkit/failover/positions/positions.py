@@ -49,6 +49,7 @@ from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
 __all__ = [
+    "GROUP_TOPIC_PARTITION",
     "Edge",
     "PlannedPosition",
     "Selection",
@@ -60,7 +61,8 @@ __all__ = [
     "place",
 ]
 
-_GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
+GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
+"""What positions of groups are sorted by."""
 
 
 class Strategy(StrEnum):
@@ -185,7 +187,7 @@ def choose_positions(
             known[key] = place(position, snapshot.partitions.get(tp), snapshot, where)
         chosen.append(_bounded(_as_of(known[key], position, existing), tp, snapshot, final=final))
     chosen += _unmovable(snapshot, selection)
-    return tuple(sorted(chosen, key=_GROUP_TOPIC_PARTITION))
+    return tuple(sorted(chosen, key=GROUP_TOPIC_PARTITION))
 
 
 def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition]:
