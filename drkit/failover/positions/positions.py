@@ -166,6 +166,7 @@ def choose_positions(
     by_commits = isinstance(rule, Moment) and rule.by_commits
     present = {(position.group, position.tp): position for position in snapshot.positions} if by_commits else {}
     known: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}  # groups at one place go to one place
+    by_output = None if _whole(snapshot) else _ByOutput.of(snapshot)
     for position in _then(snapshot, present) if by_commits else snapshot.positions:
         group, tp = position.group, position.tp
         if not selection.covers(group, tp):
@@ -178,7 +179,7 @@ def choose_positions(
             placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
             chosen.append(_bounded(replace(placed, existing=existing), tp, snapshot, final=final))
             continue
-        by_transactions = _by_transactions(position, snapshot) if where is None else None
+        by_transactions = by_output.place(position) if by_output is not None and where is None else None
         if by_transactions is not None:
             chosen.append(replace(by_transactions, existing=existing))
             continue
@@ -318,39 +319,58 @@ def _by_mapping(
     )
 
 
-def _by_transactions(position: GroupPosition, snapshot: Snapshot) -> PlannedPosition | None:
-    """A group that commits in transactions, after the last one whose output reached the target; None: it isn't one, or
-    nothing is missing on the target, so that it continues from where it stands."""
+def _whole(snapshot: Snapshot) -> bool:
+    """Whether groups that commit in transactions continue from where they stand: nothing is missing on the target, or
+    the link mirrors what is not committed, too."""
     drained = snapshot.source.reachable and snapshot.positions_live and snapshot.lag == 0
-    if drained or not snapshot.link.committed:
-        return None
-    found = None
-    if snapshot.transactions is not None:
-        through = {tp: view.through for tp, view in snapshot.partitions.items()}
-        found = place_by_transactions(snapshot.transactions, position, through)
-    if found is None and position.group in snapshot.suspected:
-        found = place_unwatched(position)
-    if found is None:
-        return None
-    stands = replace(position, offset=found.offset, metadata=found.metadata)
-    view = snapshot.partitions.get(position.tp)
-    placed = replace(place(stands, view, snapshot, None), transactional=True, transactions_again=found.again)
-    if placed.target_offset is None or view is None or view.target_end is None:
-        return placed
-    reread = placed.reread
-    if found.again is None:
-        reread = None
-    elif found.again and found.reached is not None:
-        upto = _mapped(found.reached, view, snapshot).target_offset
-        reread = None if upto is None else max(0, upto - placed.target_offset)
-    return replace(
-        placed,
-        translation=placed.translation if found.reason is None else Certainty.CONSERVATIVE,
-        reread=reread,
-        reread_at_most=view.target_end - placed.target_offset if reread is None else None,
-        reason=_and(found.reason, placed.reason),
-        why=_and(found.reason or "after the last transaction whose output is on the target", placed.why) or "",
-    )
+    return drained or not snapshot.link.committed
+
+
+@dataclass(frozen=True, slots=True)
+class _ByOutput:
+    """Places groups that commit in transactions after the last one whose output reached the target.
+
+    `through`: how far each source partition is on the target.
+    """
+
+    snapshot: Snapshot
+    through: Mapping[TopicPartition, int | None]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _ByOutput:
+        """What is alike for all groups, worked out once."""
+        watched = {} if snapshot.transactions is None else snapshot.partitions
+        return cls(snapshot, {tp: view.through for tp, view in watched.items()})
+
+    def place(self, position: GroupPosition) -> PlannedPosition | None:
+        """None: the group isn't one of them."""
+        snapshot = self.snapshot
+        found = None
+        if snapshot.transactions is not None:
+            found = place_by_transactions(snapshot.transactions, position, self.through)
+        if found is None and position.group in snapshot.suspected:
+            found = place_unwatched(position)
+        if found is None:
+            return None
+        stands = replace(position, offset=found.offset, metadata=found.metadata)
+        view = snapshot.partitions.get(position.tp)
+        placed = replace(place(stands, view, snapshot, None), transactional=True, transactions_again=found.again)
+        if placed.target_offset is None or view is None or view.target_end is None:
+            return placed
+        reread = placed.reread
+        if found.again is None:
+            reread = None
+        elif found.again and found.reached is not None:
+            upto = _mapped(found.reached, view, snapshot).target_offset
+            reread = None if upto is None else max(0, upto - placed.target_offset)
+        return replace(
+            placed,
+            translation=placed.translation if found.reason is None else Certainty.CONSERVATIVE,
+            reread=reread,
+            reread_at_most=view.target_end - placed.target_offset if reread is None else None,
+            reason=_and(found.reason, placed.reason),
+            why=_and(found.reason or "after the last transaction whose output is on the target", placed.why) or "",
+        )
 
 
 def _by_commits(

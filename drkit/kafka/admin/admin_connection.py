@@ -126,6 +126,7 @@ class AdminConnection:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
         self._reach = reach
+        self._cluster = cluster
         self._config = kafka_python_config(cluster)
         self._lock = threading.Lock()
         self._client: KafkaAdminClient | None = None
@@ -150,6 +151,12 @@ class AdminConnection:
             return "User:ANONYMOUS"
         user = self._config.get("sasl_plain_username")
         return f"User:{user}" if user else None
+
+    def another(self) -> AdminConnection:
+        """A second one to the same cluster, for requests that a broker is to answer side by side."""
+        made = AdminConnection(self.alias, self._cluster, timeout_seconds=self.timeout_seconds, reach=self._reach)
+        made.permission = self.permission
+        return made
 
     def close(self) -> None:
         """Give up the connection. The object isn't used afterwards."""

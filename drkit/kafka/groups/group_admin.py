@@ -6,8 +6,10 @@ A coordinator that moved is looked up again; one that is loading is retried unti
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kafka import errors as kafka_errors
@@ -44,6 +46,9 @@ from drkit.model.topology import TopicPartition
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
+_GROUPS_A_CONNECTION = 100
+"""From so many groups on, commits are spread over several connections: making one takes as long as some ten commits."""
+_MORE_CONNECTIONS = 2
 _COMMIT_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _GONE = frozenset({"Empty", "Dead"})
 _ACTIVE_GROUP = frozenset(
@@ -92,6 +97,8 @@ class GroupAdmin(ClusterClient):
     ) -> None:
         super().__init__(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
         self._coordinators: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._more: list[AdminConnection] = []
 
     def list_groups(self) -> dict[str, GroupInfo]:
         """All groups, by name.
@@ -311,8 +318,42 @@ class GroupAdmin(ClusterClient):
             raise failure
 
     def commit_many(self, wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]) -> dict[str, DrkitError]:
-        """As `commit`, for many groups, several requests on their way at once; why, by group, for those that failed."""
-        left = {group: None for group, offsets in wanted.items() if offsets}
+        """As `commit`, for many groups, several requests on their way at once; why, by group, for those that failed.
+
+        A broker answers the requests of one connection one after the other, and a coordinator may hold a commit for
+        some milliseconds to write it together with others (`group.coordinator.append.linger.ms`): many groups are
+        committed over several connections.
+        """
+        names = [group for group, offsets in wanted.items() if offsets]
+        if len(names) < _GROUPS_A_CONNECTION:
+            return self._commit_over(self._connection, names, wanted)
+        with self._lock:
+            while len(self._more) < _MORE_CONNECTIONS:
+                self._more.append(self._connection.another())
+            connections = [self._connection, *self._more]
+        failures: dict[str, DrkitError] = {}
+        with ThreadPoolExecutor(len(connections), "drkit-commit") as pool:
+            shares = [names[number :: len(connections)] for number in range(len(connections))]
+            for failed in pool.map(lambda over, share: self._commit_over(over, share, wanted), connections, shares):
+                failures |= failed
+        return failures
+
+    def close(self) -> None:
+        """Give up the connections."""
+        super().close()
+        with self._lock:
+            more, self._more = self._more, []
+        for connection in more:
+            connection.close()
+
+    def _commit_over(
+        self,
+        connection: AdminConnection,
+        names: Iterable[str],
+        wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]],
+    ) -> dict[str, DrkitError]:
+        """`commit_many` of some of the groups over one connection."""
+        left = dict.fromkeys(names)
         failures: dict[str, DrkitError] = {}
 
         async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
@@ -324,7 +365,7 @@ class GroupAdmin(ClusterClient):
                         failures[group] = self._refused_commit(group, rejected)
 
         try:
-            self._on_coordinators("commit offsets", left, ask)
+            self._on_coordinators("commit offsets", left, ask, over=connection)
         except DrkitError as error:
             failures.update(dict.fromkeys(left, error))
         return failures
@@ -400,12 +441,14 @@ class GroupAdmin(ClusterClient):
         *,
         remembered: dict[str, int] | None = None,
         denied: set[str] | None = None,
+        over: AdminConnection | None = None,
     ) -> None:
         """Ask each group's coordinator until `ask` has taken every group out of `left`.
 
         `remembered`: coordinators found before, asked without looking them up; one that doesn't answer for
         a group is looked up at the next try.
         `denied` takes groups that drkit may not describe, which aren't asked for; None: that is an error.
+        `over`: another connection than the client's first.
         """
 
         async def step(connection: AdminConnection) -> None:
@@ -430,7 +473,7 @@ class GroupAdmin(ClusterClient):
                 raise RetryLater(f"{len(left)} groups without an answer, e.g. {next(iter(left))}: {why}")
 
         if left:
-            self._connection.call(what, step)
+            (over or self._connection).call(what, step)
 
     def _refused_commit(self, group: str, rejected: Mapping[TopicPartition, type[kafka_errors.KafkaError]]) -> Refused:
         named = ", ".join(f"{tp} ({describe(error)})" for tp, error in sorted(rejected.items()))

@@ -186,6 +186,31 @@ def test_an_active_group_is_left_alone(groups: GroupAdmin, cluster: ClusterConfi
     groups.commit(group, {tp: (1, "")})
 
 
+def test_many_groups_are_committed_and_those_that_fail_say_why(groups: GroupAdmin, topic: str) -> None:
+    """More of them than one connection takes; a group whose topic doesn't exist costs no other one its commit."""
+    before = threading.active_count()
+    names = [f"{topic}-{number:03}" for number in range(250)]
+    wrong = names[100]
+    nowhere = TopicPartition("there-is-no-such-topic", 0)
+    wanted = {name: {TopicPartition(topic, 0): (number, "")} for number, name in enumerate(names)}
+    wanted[wrong] = {nowhere: (1, "")}
+    try:
+        failures = groups.commit_many(wanted)
+        assert set(failures) == {wrong}
+        assert "there-is-no-such-topic:0" in str(failures[wrong])
+        found = {(each.group, each.tp, each.offset) for each in groups.committed(names)}
+        assert found == {
+            (name, tp, offset)
+            for name, offsets in wanted.items()
+            if name != wrong
+            for tp, (offset, _) in offsets.items()
+        }
+        groups.delete_groups(names)
+    finally:
+        groups.close()
+    wait_until(lambda: threading.active_count() <= before, 20, "the threads of all connections ended")
+
+
 def test_nobody_answers() -> None:
     """Nothing listens there, or something that never answers: every call ends within its timeout."""
     with ClusterAdmin("nowhere", ClusterConfig(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin:
