@@ -118,6 +118,11 @@ class Translator:
         partition = self._partition(tp)
         return None if partition is None else partition.watermark
 
+    def rows(self, tp: TopicPartition) -> Sequence[OffsetMapping]:
+        """All rows, ascending by source offset; none where nothing was recorded."""
+        partition = self._partition(tp)
+        return () if partition is None else partition.rows
+
     def first(self, tp: TopicPartition) -> OffsetMapping | None:
         """The first row: nothing below it was mirrored; None where there is none."""
         partition = self._partition(tp)

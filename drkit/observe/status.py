@@ -1,8 +1,9 @@
 """The status snapshot: what each link's mirror has done, how far behind it is, where groups stand.
 
 The store says what the mirror recorded; both clusters are asked for their log ends, each within a
-timeout. A cluster that doesn't answer leaves the last observation in place and says so: a dead
-primary must not hide how far the mirror had come.
+timeout. What the target's log holds beyond the last watermark counts as mirrored, as in a failover's
+plan. A cluster that doesn't answer leaves the last observation in place and says so: a dead primary
+must not hide how far the mirror had come.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
+from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
+    STORE_RECOVERED,
     Direction,
     LinkControl,
     Problem,
@@ -217,24 +220,41 @@ def observing(config: Config, timeout_seconds: float | None) -> Clusters:
     return Clusters(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
 
 
-def read_log_ends(clusters: Clusters, alias: str, wanted: Callable[[str], bool], *, committed: bool) -> ClusterLogEnds:
-    """Start and end offsets (`ClusterAdmin.end_offsets`) of every partition of the cluster's topics that are wanted."""
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """What a cluster said before it is asked where its logs end: by which connection, and what it has."""
+
+    admin: ClusterAdmin
+    seen: ClusterLogEnds
+
+    def with_ends(self, *, committed: bool) -> ClusterLogEnds:
+        """Ask where its logs end (`ClusterAdmin.end_offsets`)."""
+        there = self.seen.start
+        try:
+            # high watermarks first: what lies beyond an end that was read later is surely an open transaction's doing
+            high = self.admin.end_offsets(there, committed=False, partial=True) if committed else {}
+            ends = self.admin.end_offsets(there, committed=committed)
+        except (Unreachable, AuthenticationError) as error:
+            return _silent(error)
+        held = {tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end}
+        return replace(self.seen, end=ends, held=held)
+
+
+def _partitions_of(clusters: Clusters, alias: str, wanted: Callable[[str], bool]) -> _Partitions | ClusterLogEnds:
+    """Every partition of the cluster's topics that are wanted, and where their logs start; or why nothing is known."""
     try:
         admin = clusters.admin(alias, may_be_gone=True)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        # high watermarks first: what lies beyond an end that was read later is surely an open transaction's doing
-        high = admin.end_offsets(there, committed=False, partial=True) if committed else {}
-        starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=committed)
-        return ClusterLogEnds(
-            starts,
-            ends,
-            rules=_rules(admin),
-            ids={info.name: info.topic_id for info in topics},
-            held={tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end},
-        )
+        starts = admin.start_offsets(there)
+        ids = {info.name: info.topic_id for info in topics}
+        return _Partitions(admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids))
     except (Unreachable, AuthenticationError) as error:
-        return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
+        return _silent(error)
+
+
+def _silent(error: DrkitError) -> ClusterLogEnds:
+    return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
 
 
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
@@ -283,7 +303,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems = [fenced, *problems] if fenced is not None else problems
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
-        _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
+        _partition(
+            link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running, flowing=flowing
+        )
         for tp, mark in sorted(watermarks.items())
     )
     partitions += tuple(
@@ -374,17 +396,27 @@ def logs_by_source(
 
 
 def _both_ends(clusters: Clusters, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
-    """Ask both clusters at once: a dead one costs one timeout, not two."""
+    """Where the logs of both clusters end, as of one moment; all else is asked before, of both at once: a dead cluster
+    costs one timeout, not two.
+
+    The source's ends are read right after the target's: what is on the target and not on the source is then another
+    writer's, and what seems to be missing is more than what is by no more than was written in between.
+    """
 
     def on_target(topic: str) -> bool:
         return link.source_topic(topic) is not None
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(read_log_ends, clusters, alias, wanted, committed=link.committed)
+            pool.submit(_partitions_of, clusters, alias, wanted)
             for alias, wanted in ((link.id.source, link.covers_topic), (link.id.target, on_target))
         ]
-        return asked[0].result(), asked[1].result()
+        source, target = (each.result() for each in asked)
+    if isinstance(target, _Partitions):
+        target = target.with_ends(committed=False)  # the mirror's alone, and acknowledged
+    if isinstance(source, _Partitions):
+        source = source.with_ends(committed=link.committed)
+    return source, target
 
 
 def _not_yet_mirrored(
@@ -418,12 +450,15 @@ def _partition(
     *,
     at: datetime,
     running: bool,
+    flowing: bool,
 ) -> PartitionStatus:
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     held = translator.mirrored(tp) or mark
     lost_since = mark.observed_at if held.target_end < mark.target_end else None  # the target lost its tail since then
-    start, end = source.start.get(tp), source.end.get(tp)
+    start, end, target_end = source.start.get(tp), source.end.get(tp), target.end.get(there)
+    if flowing and lost_since is None and target_end is not None and _proven(mark, topic, source, problems):
+        held = settled_watermark(held, translator.rows(tp), target_end, source_end=end).watermark
     lag = partition_lag(
         tp,
         held,
@@ -443,15 +478,28 @@ def _partition(
         source_end=mark.source_end if end is None else end,
         mirrored_through=lag.mirrored_through,
         target_start=target.start.get(there, mark.target_start),
-        target_end=target.end.get(there, mark.target_end),
+        target_end=mark.target_end if target_end is None else target_end,
         delta=None if row is None else row.delta,
         lag_records=records,
         lag_seconds=None
         if records is None
-        else _lag_seconds(mark, records, at, lag.since, running=running, live=end is not None),
+        else _lag_seconds(held, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
         lag_reason=lag.reason,
     )
+
+
+def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, problems: ProblemsNow) -> bool:
+    """Whether the target's log and the mapping rows tell what is on the target: they are about these topics, and the
+    store was not lost since."""
+    if topic is None:
+        return False
+    another = source.ids.get(mark.topic, topic.source_topic_id) != topic.source_topic_id
+    lost = any(
+        problem.kind == STORE_RECOVERED and problem.topic == mark.topic and problem.partition in {None, mark.partition}
+        for problem in problems.problems
+    )
+    return mark.epoch == topic.epoch and not another and not lost
 
 
 def _lag_seconds(

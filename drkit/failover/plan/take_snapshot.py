@@ -26,8 +26,8 @@ from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import GroupListing
 from drkit.kafka.groups.unmovable_groups_reader import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
+from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.mapping_rows import following, last_valid
-from drkit.mapping.resume import ResumeKind, resume_point
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
 from drkit.model.groups.transactions import TransactionHistory
@@ -456,32 +456,7 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
         return replace(view, rows=rows)
     valid = tuple(row for row in rows if row.target_offset <= end)
     view = replace(view, rows=valid)
-    if not look.settle or mark is None or mark.target_end == end or view.unproven:
+    if not look.settle or mark is None or view.unproven:
         return view
-    return _settled(view, rows, mark, end)
-
-
-def _settled(view: PartitionView, rows: Sequence[OffsetMapping], mark: Watermark, target_end: int) -> PartitionView:
-    """The watermark moved to the target's log end, where the rows prove which source offset that is.
-
-    The mirror may have died between an acknowledgement and its next save. Beyond the last end seen
-    of the source nothing is proven (another writer may have been there): the watermark then stays.
-    """
-    seen_end = max(mark.source_end, view.source_end or 0)
-    try:
-        point = resume_point(rows, mark, target_end, source_start=mark.source_start, source_end=seen_end)
-    except DrkitError as error:
-        return replace(view, remark=str(error))
-    if point.kind is ResumeKind.FOREIGN:
-        return replace(view, remark=point.reason)
-    if point.kind is ResumeKind.FRESH:
-        return view
-    moved = replace(
-        mark,
-        source_through=point.source_offset,
-        target_end=target_end,
-        source_end=max(mark.source_end, point.source_offset),
-        behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
-        leader_epoch=mark.epoch_at(point.source_offset),
-    )
-    return replace(view, watermark=moved, remark=point.reason)
+    settled = settled_watermark(mark, rows, end, source_end=view.source_end)
+    return replace(view, watermark=settled.watermark, remark=settled.remark)
