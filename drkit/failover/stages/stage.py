@@ -19,6 +19,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId
 
 POLL_SECONDS = 0.2
+_FIRST_POLL_SECONDS = 0.025
 _CAS_ATTEMPTS = 5
 
 
@@ -88,13 +89,15 @@ class StageContext:
 
 
 def wait_for(lease: RunLease, done: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+    """Poll until `done`, often at first, at most for `seconds`; whether it came true. Keeps the right to run."""
     deadline = time.monotonic() + seconds
+    pause = _FIRST_POLL_SECONDS
     while not done():
         if time.monotonic() >= deadline:
             return False
         lease.check()
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS)
     return True
 
 

@@ -36,6 +36,7 @@ LOOK_SECONDS = 0.25
 _DISCOVER_SECONDS = 3.0
 _SAVE_SECONDS = 0.02
 _SAVE_AGAIN_SECONDS = 5.0
+_ADMIN_SECONDS = 5.0
 
 
 class TransactionWatch:
@@ -57,7 +58,7 @@ class TransactionWatch:
         self._source = source
         self._store = store
         self._leads = leads
-        self._admin = TransactionAdmin(link.id.source, cluster, timeout_seconds=5.0)
+        self._admin = TransactionAdmin(link.id.source, cluster, timeout_seconds=_ADMIN_SECONDS)
         self._following: _Following | None = None
         self._discovered_at: float | None = None
         self._counts: dict[str, int] = {}
@@ -112,8 +113,12 @@ class TransactionWatch:
         except (Refused, AuthenticationError):
             return set()  # `check` says what to grant
 
+    def give_up(self) -> None:
+        """Ask the source nothing more: a `check` that is waiting for it ends. May be called by another thread."""
+        self._admin.close()
+
     def close(self) -> None:
-        """Keep what was seen, give up the connections."""
+        """Keep what was seen, give up the connections. Nobody calls `check` any more."""
         self._end()
         self._admin.close()
 

@@ -65,6 +65,8 @@ from drkit.store.source_cluster import keep_source_cluster
 log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 0.05
+_ORDERS_SECONDS = 0.25
+"""Who fails over waits for this and for the end in order: a second, whatever the source does."""
 _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
@@ -211,7 +213,7 @@ class Session:
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 
         self._threads = [
-            Periodic("orders", 0.5, self._read_orders, ending),
+            Periodic("orders", _ORDERS_SECONDS, self._read_orders, ending),
             Periodic("worker", HEARTBEAT_SECONDS, self._rebalance.heartbeat, ending),
             self._topics,
             self._resume,
@@ -515,6 +517,7 @@ class Session:
         self._ending.set()
         for client in (self._source, self._target, self._group_admin, self._pipeline):
             client.close()  # ends the calls that threads are waiting for
+        self._transactions.give_up()
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:
             log.warning("%s: still busy at the end: %s", self._link.id, ", ".join(stuck))
