@@ -16,7 +16,7 @@ from datetime import datetime
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.clusters import PATIENCE_SECONDS, Clusters
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.lag.settled_watermark import settled_watermark
@@ -179,6 +179,7 @@ def link_statuses(
     if clusters is None:
         with observing(config, timeout_seconds) as own:
             return link_statuses(config, store, links, clusters=own)
+    clusters.connect_soon({alias for link in links for alias in (link.id.source, link.id.target)})
     statuses = []
     for link in links:
         control = store.link_control(link.id)
@@ -215,9 +216,13 @@ def observing(config: Config, timeout_seconds: float | None) -> Clusters:
 
     None: 5 s, and a cluster to which nothing can be connected for 1.5 s is held to be gone.
     """
-    if timeout_seconds is None:
-        return Clusters(config.clusters, timeout_seconds=OBSERVE_SECONDS)
-    return Clusters(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
+    timeout, patience = observing_bounds(timeout_seconds)
+    return Clusters(config.clusters, timeout_seconds=timeout, patience_seconds=patience)
+
+
+def observing_bounds(timeout_seconds: float | None) -> tuple[float, float]:
+    """`timeout_seconds` and `patience_seconds` (`Clusters`) of a command that only looks."""
+    return (OBSERVE_SECONDS, PATIENCE_SECONDS) if timeout_seconds is None else (timeout_seconds, timeout_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         Unreachable: the store doesn't answer.
     """
     link = find_link(estate, request)
+    estate.connect_soon([link.id.source])
     with ThreadPoolExecutor(2, "drkit-store") as pool:
         asked = pool.submit(_older_store, estate, link)
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)

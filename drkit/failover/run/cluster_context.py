@@ -19,7 +19,8 @@ class ClusterContext(Clusters):
         config: clusters and links.
         store: drkit's memory; the caller closes it.
         timeout_seconds: the bound of every call to a cluster.
-        patience_seconds: the bound of connecting to a cluster that may be gone (`Clusters`).
+        patience_seconds: the bound of waiting for a connection to a cluster that may be gone (`Clusters`).
+        known: what other connections of this command have found out; None: nothing is known yet.
     """
 
     def __init__(
@@ -29,8 +30,11 @@ class ClusterContext(Clusters):
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
+        known: Clusters | None = None,
     ) -> None:
-        super().__init__(config.clusters, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds)
+        super().__init__(
+            config.clusters, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds, known=known
+        )
         self._patience_seconds = patience_seconds
         self.config = config
         self.store = store
@@ -39,7 +43,11 @@ class ClusterContext(Clusters):
     def another(self) -> ClusterContext:
         """The same estate over connections of its own; the caller closes it."""
         return ClusterContext(
-            self.config, self.store, timeout_seconds=self.timeout_seconds, patience_seconds=self._patience_seconds
+            self.config,
+            self.store,
+            timeout_seconds=self.timeout_seconds,
+            patience_seconds=self._patience_seconds,
+            known=self,
         )
 
     def close(self) -> None:

@@ -25,6 +25,8 @@ class SiteContext:
         self.estate = estate
         self.links = tuple(links)
         self._contexts = {link.id: estate.another() for link in links}
+        for link, context in self._contexts.items():
+            context.connect_soon([link.source])
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,9 @@ connection manager of a `KafkaAdminClient` (its `_manager`: no public name exist
 is the only one that touches it:
 
 - a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
-- a cluster that can't be connected to at all is given up after `Reachability.seconds`, sooner the next time;
+- connecting is an attempt of its own, on a thread of its own: who waits for it may give up, and it continues;
+- a cluster that can't be connected to at all is given up after `Reachability.seconds`, and asked about later only what
+  the attempt that continues has come to;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
   each time on a fresh client when the connection itself failed, so that moved brokers are found;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from functools import partial
 from types import TracebackType
@@ -29,7 +30,7 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin.connection_manager import ConnectionManager, PermanentConnectionError
+from drkit.kafka.admin.connection_manager import REFUSED_SECONDS, ConnectionManager, PermanentConnectionError
 from drkit.kafka.config.client_config import kafka_python_config
 from drkit.model.deadline import Deadline
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
@@ -68,11 +69,16 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
 
 
 class Reachability:
-    """How long to try to connect to a cluster that may be gone; shared by all connections to it.
+    """How long to wait for a connection to a cluster that may be gone; shared by all connections to it.
+
+    A cluster is held to be gone where no broker has let us in (connected, let us log in, answered) within so many
+    seconds, or where each of those that are configured has refused connections for `REFUSED_SECONDS`, again and again:
+    nothing listens there. The attempt itself continues, so a cluster that is slow, or comes back, is found by whoever
+    asks later.
 
     Args:
-        seconds: for the first attempt, until some broker accepts the connection.
-        glance_seconds: for later ones, once an attempt was in vain.
+        seconds: from the begin of the first attempt.
+        glance_seconds: from the begin of later ones, once one was in vain.
     """
 
     def __init__(self, seconds: float, glance_seconds: float = 0.5) -> None:
@@ -84,6 +90,44 @@ class Reachability:
     def seconds(self) -> float:
         """For an attempt now."""
         return self._glance_seconds if self.gone else self._seconds
+
+
+class _Gone(Exception):
+    """Nothing could be connected to within so many seconds. Says why, as far as it is known."""
+
+    def __init__(self, why: str, seconds: float) -> None:
+        super().__init__(why)
+        self.seconds = seconds
+
+
+class _Attempt:
+    """An attempt to connect, which continues where nobody waits for it any more.
+
+    `patience`: how long it is waited for, where the cluster may be gone. `ended`: there is a client, or an error, or
+    the connection was closed; `told`: that, or each broker that is configured refuses connections.
+    """
+
+    def __init__(self, patience: Deadline | None, patience_seconds: float) -> None:
+        self.patience = patience
+        self.patience_seconds = patience_seconds
+        self.ended = threading.Event()
+        self.told = threading.Event()
+        self.client: KafkaAdminClient | None = None
+        self.error: BaseException | None = None
+        self.managers: list[ConnectionManager] = []
+
+    @property
+    def trouble(self) -> str:
+        """What is known of why it takes so long."""
+        found = [manager.trouble for manager in self.managers if manager.trouble is not None]
+        return str(found[-1]) if found else "no broker has answered yet"
+
+    def end(self, client: KafkaAdminClient | None, error: BaseException | None) -> None:
+        """Tell those who wait."""
+        if not self.ended.is_set():
+            self.client, self.error = client, error
+            self.ended.set()
+            self.told.set()
 
 
 class Permission(Protocol):
@@ -130,8 +174,11 @@ class AdminConnection:
         self._config = kafka_python_config(cluster)
         self._lock = threading.Lock()
         self._client: KafkaAdminClient | None = None
+        self._attempt: _Attempt | None = None
+        self._patience: Deadline | None = None  # with the attempts since the last connection
+        self._patience_seconds = 0.0
         self._silent: set[tuple[str, int]] = set()
-        self._closed = False
+        self._closed = threading.Event()
         self.permission: Permission | None = None
         """What every change of the cluster needs, where it needs one."""
 
@@ -159,12 +206,26 @@ class AdminConnection:
         return made
 
     def close(self) -> None:
-        """Give up the connection. The object isn't used afterwards."""
+        """Give up the connection: calls that are waiting end. The object isn't used afterwards."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             client, self._client = self._client, None
+            attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end(None, self._was_closed())
+            for manager in attempt.managers:
+                manager.give_up()
         if client is not None:
             _discard(client)
+
+    def connect_soon(self) -> None:
+        """Begin to connect, where nothing is connected and nobody does: who asks soon waits the less."""
+        with self._lock:
+            if self._client is None and self._attempt is None and not self._closed.is_set():
+                self._begun()
+
+    def _was_closed(self) -> DrkitError:
+        return DrkitError(f"the connection to cluster {self.alias} was closed")
 
     def call(self, what: str, step: Step[T], *, timeout_seconds: float | None = None) -> T:
         """Run `step` on the client's I/O thread; retry it while its failure is transient.
@@ -182,7 +243,6 @@ class AdminConnection:
         """
         bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = Deadline.after(bound)
-        connecting = deadline if self._reach is None else deadline.within(self._reach.seconds)
         pause = _FIRST_PAUSE
         last = "no answer"
         while True:
@@ -190,23 +250,20 @@ class AdminConnection:
                 raise self._silence(what, bound, last)
             client: KafkaAdminClient | None = None
             try:
-                client = self._connected(connecting)
+                client = self._connected(deadline)
                 return self._bounded(client, step, deadline)
             except RetryLater as error:
                 last = str(error)
+            except _Gone as error:
+                raise self._silence(what, min(bound, error.seconds), str(error)) from None
             except kafka_errors.KafkaError as error:
                 if client is not None and _connection_failed(error):
                     self._drop(client)
-                    if self._reach is not None:
-                        connecting = deadline.within(self._reach.seconds)
                 permanent = self._permanent(what, error)
                 if permanent is not None:
                     raise permanent from None
                 last = str(error) or type(error).__name__
-                if client is None and self._reach is not None and connecting.passed:
-                    seconds, self._reach.gone = self._reach.seconds, True
-                    raise self._silence(what, min(bound, seconds), last) from None
-            time.sleep(min(pause, deadline.left))
+            self._closed.wait(min(pause, deadline.left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
@@ -299,20 +356,63 @@ class AdminConnection:
         return outcome
 
     def _connected(self, deadline: Deadline) -> KafkaAdminClient:
-        if not self._lock.acquire(timeout=deadline.left):
-            raise kafka_errors.KafkaConnectionError("another thread is still connecting")
+        """The client, once it is connected.
+
+        Raises:
+            _Gone: the cluster may be gone, and it was waited for as long as for one that is there.
+            KafkaError: why the attempt failed, or hasn't ended by the deadline.
+            DrkitError: the connection was closed.
+        """
+        with self._lock:
+            if self._closed.is_set():
+                raise self._was_closed()
+            if self._client is not None:
+                return self._client
+            attempt = self._attempt or self._begun()
+        until = deadline if attempt.patience is None else min(deadline, attempt.patience)
+        (attempt.ended if attempt.patience is None else attempt.told).wait(until.left)
+        if attempt.client is not None:
+            return attempt.client
+        if attempt.error is not None and not (attempt.patience is not None and until.passed and _transient(attempt)):
+            raise attempt.error
+        if attempt.patience is None:
+            raise kafka_errors.KafkaConnectionError(attempt.trouble)
+        raise self._gone(attempt)
+
+    def _gone(self, attempt: _Attempt) -> _Gone:
+        if self._reach is not None:
+            self._reach.gone = True
+        refused = attempt.told.is_set() and not attempt.ended.is_set()
+        return _Gone(attempt.trouble, REFUSED_SECONDS if refused else attempt.patience_seconds)
+
+    def _begun(self) -> _Attempt:
+        """A new attempt; called under the lock. It has what is left of the patience with those before it."""
+        if self._reach is not None and (self._patience is None or self._patience.passed):
+            self._patience_seconds = self._reach.seconds
+            self._patience = Deadline.after(self._patience_seconds)
+        attempt = self._attempt = _Attempt(self._patience, self._patience_seconds)
+        threading.Thread(target=self._connect, args=(attempt,), name=f"drkit-connect-{self.alias}", daemon=True).start()
+        return attempt
+
+    def _connect(self, attempt: _Attempt) -> None:
+        """On a thread of its own."""
+        client: KafkaAdminClient | None = None
+        failure: BaseException | None = None
         try:
-            if self._closed:
-                raise DrkitError(f"the connection to cluster {self.alias} was closed")
-            if self._client is None:
-                if deadline.passed:
-                    raise kafka_errors.KafkaConnectionError("no time is left to connect")
-                self._client = _connect(self._config, deadline, self._silent, timeout_seconds=self.timeout_seconds)
+            client = _connect(self._config, self._silent, attempt, timeout_seconds=self.timeout_seconds)
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            failure = error
+        with self._lock:
+            wanted = self._attempt is attempt
+            if wanted:
+                self._attempt = None
+            if wanted and client is not None:
+                self._client, self._patience = client, None
                 if self._reach is not None:
                     self._reach.gone = False
-            return self._client
-        finally:
-            self._lock.release()
+        attempt.end(client if wanted else None, failure)
+        if client is not None and not wanted:
+            _discard(client)
 
     def _drop(self, client: KafkaAdminClient) -> None:
         with self._lock:
@@ -366,6 +466,10 @@ class ClusterClient:
         """Send nothing that changes the cluster unless this permission holds at that moment."""
         self._connection.permission = permission
 
+    def connect_soon(self) -> None:
+        """Begin to connect; nobody waits for it."""
+        self._connection.connect_soon()
+
     def close(self) -> None:
         """Give up the connection."""
         self._connection.close()
@@ -388,6 +492,18 @@ def check(code: int, context: str = "") -> None:
         raise error_class(code)(context)
 
 
+def _transient(attempt: _Attempt) -> bool:
+    """Whether an attempt failed as one does of a cluster that is gone."""
+    error = attempt.error
+    return isinstance(error, kafka_errors.KafkaError) and not isinstance(
+        error,
+        PermanentConnectionError
+        | kafka_errors.SaslAuthenticationFailedError
+        | kafka_errors.IllegalSaslStateError
+        | kafka_errors.AuthorizationError,
+    )
+
+
 def _connection_failed(error: kafka_errors.KafkaError) -> bool:
     return not isinstance(error, kafka_errors.BrokerResponseError) or isinstance(
         error,
@@ -398,11 +514,11 @@ def _connection_failed(error: kafka_errors.KafkaError) -> bool:
 
 
 def _connect(
-    config: dict[str, Any], deadline: Deadline, silent: MutableSet[tuple[str, int]], *, timeout_seconds: float
+    config: dict[str, Any], silent: MutableSet[tuple[str, int]], attempt: _Attempt, *, timeout_seconds: float
 ) -> KafkaAdminClient:
     """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would.
 
-    `timeout_seconds`: the bound of a request once it is connected.
+    `timeout_seconds`: the bound of the attempt, and of a request once it is connected.
     """
     timeout_ms = max(1, int(timeout_seconds * 1000))
     built: list[tuple[KafkaNetClient, ConnectionManager]] = []
@@ -410,9 +526,14 @@ def _connect(
     def build(**options: Any) -> KafkaNetClient:
         loop = NetworkSelector(**options)
         setup_ms = max(_SETUP_MS, timeout_ms // _BROKERS_TO_TRY)
-        manager = ConnectionManager(loop, silent=silent, socket_connection_setup_timeout_ms=setup_ms, **options)
+        manager = ConnectionManager(
+            loop, silent=silent, refused=attempt.told.set, socket_connection_setup_timeout_ms=setup_ms, **options
+        )
         client = KafkaNetClient(net=loop, manager=manager, **options)
         built.append((client, manager))
+        attempt.managers.append(manager)
+        if attempt.ended.is_set():  # the connection was closed meanwhile
+            manager.give_up()
         return client
 
     tokens = config.get("sasl_oauth_token_provider")
@@ -421,11 +542,10 @@ def _connect(
             tokens.token()
         except Unreachable as error:
             raise RetryLater(str(error)) from None
-    millis = max(1, int(deadline.left * 1000))
     options = {
         **config,
         "request_timeout_ms": min(config.get("request_timeout_ms", timeout_ms), timeout_ms),
-        "bootstrap_timeout_ms": millis,
+        "bootstrap_timeout_ms": timeout_ms,
         "reconnect_backoff_max_ms": 500,
         "kafka_client": build,
         "proxy_url": f"{_ClosingSocket.SCHEMES[0]}://",

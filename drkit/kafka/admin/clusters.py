@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -20,14 +20,16 @@ _ANSWER_SECONDS = 5.0
 class Clusters:
     """Connections to configured clusters, by alias.
 
-    A cluster that may be gone (`may_be_gone`) is given up when no broker lets us in within `patience_seconds`. Whoever
-    asks it later by the same object only glances at it: a command doesn't wait for a dead cluster again and again.
+    A cluster that may be gone (`may_be_gone`) is given up when no broker lets us in within `patience_seconds`, or each
+    refuses connections (`Reachability`). The attempt to connect continues, and whoever asks later by the same object
+    has what it has come to: a command doesn't wait for a dead cluster again and again.
 
     Args:
         configs: the clusters by alias.
         timeout_seconds: the bound of every call: connecting, handshakes and answer; 5 s at most where the cluster may
             be gone.
-        patience_seconds: the bound of connecting to a cluster that may be gone.
+        patience_seconds: the bound of waiting for a connection to a cluster that may be gone.
+        known: what other connections of this command have found out; None: nothing is known yet.
     """
 
     def __init__(
@@ -36,10 +38,13 @@ class Clusters:
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
+        known: Clusters | None = None,
     ) -> None:
         self._configs = configs
         self.timeout_seconds = timeout_seconds
-        self._reaches = {alias: Reachability(patience_seconds) for alias in configs}
+        self._reaches = {
+            alias: Reachability(patience_seconds) if known is None else known.reach(alias) for alias in configs
+        }
         self._lock = threading.Lock()
         self._admins: dict[tuple[str, bool], ClusterAdmin] = {}
         self._groups: dict[tuple[str, bool], GroupAdmin] = {}
@@ -68,6 +73,11 @@ class Clusters:
     def reach(self, alias: str) -> Reachability:
         """How long to try to connect to a cluster that may be gone, and whether it was found gone."""
         return self._reaches[alias]
+
+    def connect_soon(self, aliases: Iterable[str]) -> None:
+        """Begin to connect to clusters that may be gone, to all at once: who asks them later has waited already."""
+        for alias in aliases:
+            self.admin(alias, may_be_gone=True).connect_soon()
 
     def admin(self, alias: str, *, may_be_gone: bool = False) -> ClusterAdmin:
         """Topics and offsets of a cluster."""

@@ -5,7 +5,7 @@
 - a TLS handshake ends by the connection's deadline: the library's waits for ever for a broker that was frozen
   after its kernel had accepted the connection;
 - the first brokers are tried side by side, those that were silent a moment ago last: the library spends all its time
-  on the first that it picks;
+  on the first that it picks; where each of them refuses connections, that is told;
 - what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again.
 """
 
@@ -15,6 +15,7 @@ import random
 import re
 import ssl
 import threading
+import time
 from collections.abc import Callable, MutableSet
 from typing import Any
 
@@ -44,6 +45,9 @@ _REMEDIES = {
 _NEXT_BROKER_SECONDS = 0.25
 """After so long without an answer the next of the first brokers is tried as well."""
 _STEP_SECONDS = 0.05
+REFUSED_SECONDS = 0.25
+"""A cluster all of whose first brokers refuse connections for so long (four tries) isn't there now."""
+_REFUSED = "ECONNREFUSED"
 _GRACE_SECONDS = 1.0
 """Beyond its deadline a call waits so long for the I/O thread, which only a name server holds up."""
 _TLS_ALERT = re.compile(r"Invalid frame length: 3525(17|18|19|20)\d{3}\b")  # the bytes 21, 3, n: an alert of TLS
@@ -97,11 +101,21 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
 
     `trouble`: why the last connection failed, or None. `silent`: host and port of brokers that couldn't be connected
     to when last tried; whoever makes a new client hands it on, so that these are asked last. `too_old`: a broker
-    that was reached and can't be worked with.
+    that was reached and can't be worked with. `refused`: called when each of the first brokers has refused connections
+    for `REFUSED_SECONDS`, again and again.
     """
 
-    def __init__(self, net: Any, *, silent: MutableSet[tuple[str, int]] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        net: Any,
+        *,
+        silent: MutableSet[tuple[str, int]] | None = None,
+        refused: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(net, **options)
+        self._tell_refused = refused
+        self._refusing: dict[tuple[str, int], float] = {}  # since when
         self.trouble: Exception | None = None
         self.too_old: UnsupportedBroker | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
@@ -111,6 +125,10 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         """As the library's, but the caller waits no longer than it says."""
         seconds = 30.0 if timeout_ms is None else timeout_ms / 1000
         self.run_within(seconds, self.bootstrap_async, timeout_ms, refresh)
+
+    def give_up(self) -> None:
+        """End what is being connected, and what is asked. Called by any thread; the client isn't used afterwards."""
+        self.call_soon(self.close)
 
     def run_within(self, seconds: float, step: Callable[..., Any], *given: object) -> Any:
         """Run `step` on the I/O thread and give its result.
@@ -194,7 +212,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
                 answered.failure(error)
 
         for broker in brokers:
-            if until.passed or answered.is_done:
+            if until.passed or answered.is_done or self.closed:
                 break
             try:
                 connection = self.get_connection(
@@ -210,7 +228,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             connection.init_future.add_callback(lambda _done, node_id=broker.node_id: took(node_id))
             connection.init_future.add_errback(lambda error, node_id=broker.node_id: lost(error, node_id))
             await self._pause(connection.init_future, until.within(_NEXT_BROKER_SECONDS))
-        while trying and not answered.is_done and not until.passed:
+        while trying and not answered.is_done and not until.passed and not self.closed:
             await self._pause(answered, until.within(_STEP_SECONDS))
         if answered.is_done:
             node = await answered
@@ -253,6 +271,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         place = (node.host, node.port)
         if not future.is_done or future.succeeded():
             self.silent.discard(place)
+            self._refusing.pop(place, None)
             known = conn.broker_version_data
             lacks = [] if known is None else lacking(known.api_versions)
             if lacks:
@@ -265,6 +284,19 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             self._refused[node.node_id] = refusal
         elif error.args:  # else we closed it ourselves, as another broker was faster
             self.silent.add(place)
+        self._note_refusal(place, error)
+
+    def _note_refusal(self, place: tuple[str, int], error: Exception) -> None:
+        """A broker that refuses connections isn't slow: nothing listens there."""
+        at = time.monotonic()
+        if _REFUSED not in str(error):
+            self._refusing.pop(place, None)
+            return
+        self._refusing.setdefault(place, at)
+        since = [self._refusing.get((each.host, each.port)) for each in self.cluster.bootstrap_brokers()]
+        lasted = min((0.0 if begun is None else at - begun for begun in since), default=0.0)
+        if self._tell_refused is not None and lasted >= REFUSED_SECONDS:
+            self._tell_refused()
 
     def refuse_old(self) -> None:
         """Raise `UnsupportedBroker` where a first broker is."""

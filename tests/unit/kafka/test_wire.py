@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import trustme
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.connection_manager import REFUSED_SECONDS
 from drkit.model.deadline import Deadline
-from drkit.model.errors import Unreachable
+from drkit.model.errors import DrkitError, Unreachable
 
 PATIENCE = 20.0
 """Of the test; a call that isn't bounded continues for ever."""
@@ -77,6 +80,101 @@ def test_a_cluster_that_may_be_gone_is_given_up_sooner_and_a_second_time_at_once
         assert reach.gone
     with ClusterAdmin("old", cluster, timeout_seconds=600, reach=reach) as another:
         assert "within 0.2 s" in refusal(another).what
+
+
+@contextmanager
+def asking(admin: ClusterAdmin) -> Iterator[list[BaseException]]:
+    """Somebody asks while the block runs; then it has to end, and what it ended with is in the list."""
+    found: list[BaseException] = []
+    begun = threading.Event()
+
+    def ask() -> None:
+        begun.set()
+        try:
+            admin.brokers()
+        except DrkitError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    begun.wait(PATIENCE)
+    yield found
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "the call continues and on"
+
+
+def connections(server: socket.socket) -> int:
+    """How many have been made to it."""
+    server.setblocking(False)
+    count = 0
+    while True:
+        try:
+            server.accept()[0].close()
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+def test_a_call_that_waits_ends_when_the_connection_is_closed(frozen: str) -> None:
+    """A mirror that is to end leaves at once, whatever the cluster does."""
+    admin = ClusterAdmin("old", ClusterConfig(bootstrap_servers=frozen), timeout_seconds=600)
+    with asking(admin) as found:
+        admin.close()
+    assert "was closed" in str(found[0])
+
+
+def test_the_attempt_continues_while_nobody_waits_for_it() -> None:
+    """A cluster that is slow is found by whoever asks later, without being asked anew."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+        with ClusterAdmin("old", cluster, timeout_seconds=600, reach=Reachability(0.3)) as admin:
+            for _ in range(3):
+                assert "within 0.3 s" in refusal(admin).what
+            assert connections(server) == 1
+
+
+def test_a_cluster_that_refuses_connections_is_not_waited_for_as_a_slow_one() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{port},localhost:{port}")
+    with ClusterAdmin("old", cluster, timeout_seconds=600, reach=Reachability(600)) as admin:
+        error = refusal(admin)
+    assert f"within {REFUSED_SECONDS:g} s" in error.what
+    assert "REFUSED" in error.meaning
+
+
+def test_where_only_one_broker_refuses_the_others_have_their_time(frozen: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{port},{frozen}")
+    with ClusterAdmin("old", cluster, timeout_seconds=600, reach=Reachability(1.2)) as admin:
+        assert "within 1.2 s" in refusal(admin).what
+
+
+def test_an_address_that_answers_nothing_is_given_up_in_time() -> None:
+    """The queue of connections that nobody accepts is full: the kernel drops what else comes."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as held:
+        for _ in range(4):
+            client = held.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+        with ClusterAdmin("old", cluster, timeout_seconds=600, reach=Reachability(0.4)) as admin:
+            assert "within 0.4 s" in refusal(admin).what
+
+
+def test_who_asks_after_the_time_is_over_does_not_wait_again(frozen: str) -> None:
+    """Begun early, for several clusters at once, the patience is spent while other work is done."""
+    clusters = {"old": ClusterConfig(bootstrap_servers=frozen), "older": ClusterConfig(bootstrap_servers=frozen)}
+    with Clusters(clusters, timeout_seconds=600, patience_seconds=0.3) as known:
+        known.connect_soon(clusters)
+        assert "within 0.3 s" in refusal(known.admin("old", may_be_gone=True)).what
+        assert known.reach("old").gone
+        with Clusters(clusters, timeout_seconds=600, patience_seconds=600, known=known) as others:
+            assert others.reach("old") is known.reach("old")
+            assert "within 0.3 s" in refusal(others.admin("old", may_be_gone=True)).what
 
 
 def test_nested_waits_share_a_deadline() -> None:

@@ -54,13 +54,16 @@ def doctor(
     """
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.observe.readiness.readiness import readiness
-    from drkit.observe.status import observing
+    from drkit.observe.status import observing_bounds
 
     with command(config, output, verbose) as run:
         store = run.store()
-        with observing(run.config, timeout) as clusters:
-            found = [readiness(run.config, store, each, clusters) for each in _links_to(run, to, run.links(link))]
-        with ClusterContext(run.config, store) as estate:
+        links = _links_to(run, to, run.links(link))
+        timeout_seconds, patience = observing_bounds(timeout)
+        # one set of connections for all questions: what is gone is waited for once
+        with ClusterContext(run.config, store, timeout_seconds=timeout_seconds, patience_seconds=patience) as estate:
+            estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+            found = [readiness(run.config, store, each, estate) for each in links]
             found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = {each.outcome for each in found}

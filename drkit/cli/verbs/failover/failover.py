@@ -124,11 +124,7 @@ def failover(
     verbose: VerboseOption = False,
 ) -> None:
     """Move consumer groups to another cluster: plan, show, act, prove. All links that lead there move in one run."""
-    from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
-    from drkit.failover.plan.planner import PlanRequest, make_plan
-    from drkit.failover.positions.mirrormaker_positions import parse_positions_from
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.choose_links import links_into
 
     with command(config, output, verbose) as run:
         started_at = now()
@@ -150,16 +146,23 @@ def failover(
             timezone=timezone,
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
-        only_plan = dry_run or (out is not None and not execute and not yes)
-        flags = FailoverFlags(
-            yes=yes,
-            accept_unfenced=accept_unfenced,
-            only_plan=only_plan,
-            out=out,
-            rehearse=rehearse,
-            started_at=started_at,
-        )
         with ClusterContext(run.config, run.store()) as estate:
+            sources = [each.link().id.source for each in run.config.links if each.link().id.target == to]
+            if len(sources) == 1:  # several have connections of their own (`SiteContext`)
+                estate.connect_soon(sources)  # while the rest is loaded: a dead one is waited for meanwhile
+            from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
+            from drkit.failover.plan.planner import PlanRequest, make_plan
+            from drkit.failover.positions.mirrormaker_positions import parse_positions_from
+            from drkit.failover.site.choose_links import links_into
+
+            flags = FailoverFlags(
+                yes=yes,
+                accept_unfenced=accept_unfenced,
+                only_plan=dry_run or (out is not None and not execute and not yes),
+                out=out,
+                rehearse=rehearse,
+                started_at=started_at,
+            )
             if positions_from is not None and (plan is not None or when is not None or consistent):
                 raise ConfigError(
                     "--positions-from goes without --plan, --at, --committed-at and --consistent",
