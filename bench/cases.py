@@ -106,8 +106,12 @@ LIVE = (
     LiveCase("live-1kb-1p", 1000, "lz4", 1),
 )
 
-TRANSLATE, LOOKUP, MOVE = "translate", "lookup", "move"
-STEPS = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSLATE, MOVE, LOOKUP, MANY_PARTITIONS.name)
+TRANSLATE, LOOKUP, MOVE, SITE = "translate", "lookup", "move", "site"
+STEPS = (
+    *(case.name for case in BACKLOG),
+    *(case.name for case in LIVE),
+    *(TRANSLATE, MOVE, LOOKUP, MANY_PARTITIONS.name, SITE),
+)
 """Everything, in the order in which it runs."""
 
 
@@ -116,7 +120,8 @@ class Extent:
     """How much a run does. Seconds are those of one live measurement and of its warm-up.
 
     `live_repeats`: how often a live case is measured at least, for its slowest hundredth varies much.
-    `move_records`: on each partition of the topic that groups are moved on.
+    `move_records`: on each partition of the topic that groups are moved on. `site_groups`: over all links;
+    `site_repeats`: how often a site is failed over at least, for each way in which its sources die.
     """
 
     name: str
@@ -130,6 +135,9 @@ class Extent:
     move_groups: int = 1000
     move_partitions: int = 50
     move_records: int = 2000
+    site_groups: int = 1000
+    site_partitions: int = 50
+    site_repeats: int = 3
 
     def live_runs(self, repeat: int) -> int:
         """How often a live case is measured where others are `repeat` times."""
@@ -137,5 +145,14 @@ class Extent:
 
 
 FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000, 3)
-QUICK = Extent("quick", 6, 4, 200, 20_000, 1 * _M, 1000, 1, move_groups=200, move_partitions=20, move_records=400)
+QUICK = Extent(
+    "quick",
+    *(6, 4, 200, 20_000, 1 * _M, 1000, 1),
+    move_groups=200,
+    move_partitions=20,
+    move_records=400,
+    site_groups=60,
+    site_partitions=10,
+    site_repeats=1,
+)
 LOOKUP_BASE_ROWS = 10 * _K

@@ -1,4 +1,4 @@
-"""Two single-broker clusters for the bench: the lab's brokers, with a server's JVM settings.
+"""Single-broker clusters for the bench, sources and a target: the lab's brokers, with a server's JVM settings.
 
 The lab starts its brokers for quick tests (one compiler tier, serial GC, small heap). Here both compilers
 and 1 GiB are on, as on a real broker: a slow broker would hide the difference between the mirrors.
@@ -10,7 +10,7 @@ import ctypes
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +82,15 @@ def _is_ours(topic: str) -> bool:
 
 
 class Clusters:
-    """Context manager: starts `primary` and `dr`, stops them at the end.
+    """Context manager: starts the sources (`primary`) and `dr`, stops them at the end.
 
     Args:
         folder: an existing folder for data and logs; not removed.
         toolchain: with the jar set `kafka`.
         say: gets a line for people about each step.
         settings: of the brokers, beside the bench's own.
+        sources: the clusters beside `dr`, by alias.
+        heap_mib: of each broker.
     """
 
     def __init__(
@@ -97,13 +99,17 @@ class Clusters:
         toolchain: Toolchain,
         say: Callable[[str], None],
         settings: Mapping[str, str] | None = None,
+        *,
+        sources: Sequence[str] = (SOURCE,),
+        heap_mib: int = _HEAP_MIB,
     ) -> None:
         self._folder = folder
         self._toolchain = toolchain
         self._say = say
+        self._heap_mib = heap_mib
         self._children: list[subprocess.Popen[bytes]] = []
-        ports = iter(free_ports(4))
-        aliases = (SOURCE, TARGET)
+        aliases = (*sources, TARGET)
+        ports = iter(free_ports(2 * len(aliases)))
         self._nodes = [Node(f"{alias}-1", "kafka", alias, 1, next(ports), next(ports)) for alias in aliases]
         self._layout = Layout(
             brokers=1,
@@ -115,14 +121,36 @@ class Clusters:
         )
 
     @property
-    def source(self) -> Cluster:
+    def sources(self) -> tuple[Cluster, ...]:
         """Where records come from."""
-        return Cluster(SOURCE, self._nodes[0].address)
+        return tuple(Cluster(node.cluster, node.address) for node in self._nodes[:-1])
+
+    @property
+    def source(self) -> Cluster:
+        """The first of them."""
+        return self.sources[0]
 
     @property
     def target(self) -> Cluster:
         """Where they go."""
-        return Cluster(TARGET, self._nodes[1].address)
+        return Cluster(TARGET, self._nodes[-1].address)
+
+    def strike_sources(self, number: signal.Signals) -> None:
+        """Send a signal to every source: SIGKILL, or SIGSTOP."""
+        for child in self._children[:-1]:
+            child.send_signal(number)
+            if number == signal.SIGKILL:
+                child.wait()
+
+    def heal_sources(self) -> None:
+        """Have every source answer again, with the data that it had."""
+        for index, node in enumerate(self._nodes[:-1]):
+            child = self._children[index]
+            child.send_signal(signal.SIGCONT)  # nothing is sent to one that has ended
+            if child.poll() is not None:
+                self._children[index] = self._launched(node)
+        for node, child in zip(self._nodes[:-1], self._children, strict=False):
+            self._await(node, child)
 
     def __enter__(self) -> Self:
         refuse_too_little_memory(_NEED_MIB)
@@ -130,7 +158,8 @@ class Clusters:
             bootstrap = formatted_bootstrap(self._toolchain, interrupts)
         try:
             for node in self._nodes:
-                self._start(node, bootstrap)
+                kafka_node.prepare(node, self._folder / node.name, bootstrap, self._layout)
+                self._children.append(self._launched(node))
             for node, child in zip(self._nodes, self._children, strict=True):
                 self._await(node, child)
         except BaseException:
@@ -141,15 +170,16 @@ class Clusters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for child in self._children:
+            child.send_signal(signal.SIGCONT)  # one that stands still can't end in order
         end(self._children, _GRACE_SECONDS)
 
-    def _start(self, node: Node, bootstrap: bytes) -> None:
+    def _launched(self, node: Node) -> subprocess.Popen[bytes]:
         folder = self._folder / node.name
-        kafka_node.prepare(node, folder, bootstrap, self._layout)
         command = [
             str(self._toolchain.java),
-            f"-Xms{_HEAP_MIB}m",
-            f"-Xmx{_HEAP_MIB}m",
+            f"-Xms{self._heap_mib}m",
+            f"-Xmx{self._heap_mib}m",
             "-XX:+UseG1GC",
             "-Djava.awt.headless=true",
             "-Dlog4j2.disable.jmx=true",
@@ -159,7 +189,7 @@ class Clusters:
             "kafka.Kafka",
             str(folder / "server.properties"),
         ]
-        self._children.append(spawn(command, folder / "log" / "console.log"))
+        return spawn(command, folder / "log" / "console.log")
 
     def _await(self, node: Node, child: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _READY_SECONDS

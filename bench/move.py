@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,16 +26,16 @@ from bench.cases import Extent
 from bench.clusters import Cluster, Clusters
 from bench.peers.base import Job
 from bench.peers.drkit import CONFIG, STORE, render
+from bench.positions import Offsets, check, commit, delete_groups
 from bench.progress import Screen
 from bench.results import MoveRun
 from bench.targets import DRKIT, MOVE_OTHER
 from bench.watch import MirrorFailed
-from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import TopicPartition
 
 _TOPIC = "bench-move"
+_PREFIX = "bench-move-"
 _STEP_MS = 1000
 _LAGGING = 10
 _SEED = 7
@@ -43,8 +43,6 @@ _FLUSH_SECONDS = 60.0
 _LIMIT_SECONDS = 600.0
 _HEAP = "-Xmx512M"  # what Kafka's own script gives its tools is 256 MiB
 _CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-
-Offsets = dict[TopicPartition, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Move:
                 runs = []
                 for repeat in range(1, repeats + 1):
                     runs.append(self._kafka(target, at, repeat))
-                    _delete_groups(target)
+                    delete_groups(target, _PREFIX)
                     runs.append(self._drkit(folder, at, repeat))
                     target.delete_topics(
                         keep=(_TOPIC,)
@@ -85,8 +83,8 @@ class Move:
                     shutil.copy(folder / "before.db", folder / STORE)
                 return runs
         finally:
-            _delete_groups(target)
-            _delete_groups(source)
+            delete_groups(target, _PREFIX)
+            delete_groups(source, _PREFIX)
             target.delete_topics()
             source.delete_topics()
 
@@ -112,7 +110,7 @@ class Move:
                 producer.produce(_TOPIC, value, partition=partition, timestamp=first + _STEP_MS * number)
         if producer.flush(_FLUSH_SECONDS):
             raise MirrorFailed("the source could not be filled")
-        _commit(source, self._stands())
+        commit(source, self._stands())
         return datetime.fromtimestamp((first + _STEP_MS * self._back_to) // 1000, UTC)
 
     @property
@@ -128,7 +126,7 @@ class Move:
         for number in range(extent.move_groups):
             lags = number % _LAGGING == 0
             offset = chance.randrange(extent.move_records) if lags else extent.move_records
-            groups[f"bench-move-{number:04}"] = {
+            groups[f"{_PREFIX}{number:04}"] = {
                 TopicPartition(_TOPIC, partition): (offset, "") for partition in range(extent.move_partitions)
             }
         return groups
@@ -143,7 +141,7 @@ class Move:
     def _kafka(self, target: Cluster, at: datetime, repeat: int) -> MoveRun:
         """Kafka's tool resets groups that exist on its cluster: first all stand at the end there."""
         ends = {TopicPartition(_TOPIC, p): (self.extent.move_records, "") for p in range(self.extent.move_partitions)}
-        _commit(target, dict.fromkeys(self._stands(), ends))
+        commit(target, dict.fromkeys(self._stands(), ends))
         command = [
             *(str(self.toolchain.java), _HEAP, "-cp", self.toolchain.classpath("mirrormaker"), _CLASS),
             *("--bootstrap-server", target.address, "--reset-offsets", "--all-groups", "--all-topics"),
@@ -172,7 +170,7 @@ class Move:
             for group, offsets in self._stands().items()
             for tp, (offset, _) in offsets.items()
         }
-        _check(self.clusters.target, tool, wanted)
+        check(self.clusters.target, tool, wanted)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.screen.say(f"  {tool}: {seconds:.1f} s, {cpu:.1f} CPU-s")
         return MoveRun(tool, self.extent.move_groups, self.extent.move_partitions, repeat, seconds, cpu)
@@ -184,30 +182,3 @@ def _run(command: Sequence[str], folder: Path) -> None:
     )
     if ended.returncode:
         raise MirrorFailed(f"{' '.join(command[-6:])} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
-
-
-def _groups(cluster: Cluster) -> GroupAdmin:
-    return GroupAdmin(cluster.alias, ClusterConfig(bootstrap_servers=cluster.address), timeout_seconds=60.0)
-
-
-def _commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:
-    with _groups(cluster) as admin:
-        for failure in admin.commit_many(stands).values():
-            raise failure
-
-
-def _check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
-    with _groups(cluster) as admin:
-        stands = {(found.group, found.tp): found.offset for found in admin.committed(sorted({g for g, _ in wanted}))}
-    wrong = [key for key, offset in wanted.items() if stands.get(key) != offset]
-    if wrong:
-        group, tp = wrong[0]
-        raise MirrorFailed(
-            f"{tool} left {len(wrong)} of {len(wanted)} positions elsewhere, e.g. {group} on {tp} at "
-            f"{stands.get((group, tp))}, not {wanted[group, tp]}"
-        )
-
-
-def _delete_groups(cluster: Cluster) -> None:
-    with _groups(cluster) as admin:
-        admin.delete_groups([name for name in admin.list_groups() if name.startswith("bench-move-")])

@@ -120,6 +120,22 @@ class MoveRun:
     cpu_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class SiteRun:
+    """One failover of a whole site whose sources died. `seconds`: from the command's launch to its end;
+    `rto_seconds`: from its begin to verified positions; `stages`: seconds of each, of the slowest link.
+    """
+
+    way: str
+    links: int
+    groups: int
+    partitions: int
+    repeat: int
+    seconds: float
+    rto_seconds: float
+    stages: dict[str, float]
+
+
 @dataclass(slots=True)
 class Results:
     """All measurements of a run."""
@@ -131,6 +147,7 @@ class Results:
     translate: list[TranslateRun] = field(default_factory=list)
     lookup: list[LookupRun] = field(default_factory=list)
     moves: list[MoveRun] = field(default_factory=list)
+    sites: list[SiteRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
@@ -152,6 +169,10 @@ class Results:
     def typical_move(self, tool: str, measure: str) -> float | None:
         """As `typical`, of one tool's moves of groups."""
         return median(getattr(run, measure) for run in self.moves if run.tool == tool)
+
+    def sites_of(self, way: str) -> list[SiteRun]:
+        """The failovers of sites whose sources died in one way."""
+        return [run for run in self.sites if run.way == way]
 
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
@@ -175,6 +196,7 @@ def load(path: Path) -> Results:
             translate=[TranslateRun(**run) for run in data["translate"]],
             lookup=[LookupRun(**run) for run in data["lookup"]],
             moves=[MoveRun(**run) for run in data.get("moves", [])],
+            sites=[SiteRun(**run) for run in data.get("sites", [])],
             failures=list(data["failures"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

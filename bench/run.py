@@ -13,7 +13,19 @@ from typing import TypeVar
 
 from bench import lookup
 from bench.backlog import Backlog
-from bench.cases import BACKLOG, LIVE, LOOKUP, MANY_PARTITIONS, MOVE, TRANSLATE, WARM_UP, BacklogCase, Extent, LiveCase
+from bench.cases import (
+    BACKLOG,
+    LIVE,
+    LOOKUP,
+    MANY_PARTITIONS,
+    MOVE,
+    SITE,
+    TRANSLATE,
+    WARM_UP,
+    BacklogCase,
+    Extent,
+    LiveCase,
+)
 from bench.clusters import Clusters
 from bench.live import DIRECT, Live
 from bench.move import Move
@@ -25,6 +37,7 @@ from bench.plot import render as render_plot
 from bench.progress import Screen
 from bench.report import render as render_report
 from bench.results import Results
+from bench.site import Site
 from bench.translate import Translate
 from bench.watch import MirrorFailed
 from bench.wire import WireError
@@ -35,6 +48,7 @@ RESULTS_FILE = "results.json"
 REPORT_FILE = "RESULTS.md"
 PLOT_FILE = "results.svg"
 _NEED_FREE_GIB = 8
+_OWN_CLUSTERS = frozenset({LOOKUP, SITE})
 T = TypeVar("T")
 _FAILURES = (MirrorFailed, WireError, DrkitError, OSError)
 
@@ -70,13 +84,18 @@ class Run:
                     f"less than {_NEED_FREE_GIB} GiB are free in {work.parent}",
                     remedy="Make room, or point TMPDIR elsewhere",
                 )
-            if any(self._missing(step) for step in self.steps if step != LOOKUP):
+            if any(self._missing(step) for step in self.steps if step not in _OWN_CLUSTERS):
                 with Clusters(work, self.toolchain, self.screen.say) as clusters:
                     self._on_clusters(clusters, work)
             if LOOKUP in self.steps and self._missing(LOOKUP) and self._in_time(LOOKUP):
                 self._attempt(
                     LOOKUP, self.results.lookup.extend, partial(lookup.measure, work, self.screen, self.extent)
                 )
+            if SITE in self.steps and self._missing(SITE) and self._in_time(SITE):
+                (work / SITE).mkdir()
+                site = Site(work / SITE, self.toolchain, self.screen, self.extent)
+                repeats = max(self.repeat, self.extent.site_repeats)
+                self._attempt(SITE, self.results.sites.extend, partial(site.run, repeats))
 
     def write(self) -> None:
         """Write the report and the picture of what there is."""
@@ -88,10 +107,10 @@ class Run:
         backlog = Backlog(clusters, work, self.screen)
         live = Live(clusters, work, self.screen, self.extent)
         translate = Translate(clusters, work, self.screen, self.extent)
-        if set(self.steps) - {MOVE}:  # that case warms the brokers up itself
+        if set(self.steps) - _OWN_CLUSTERS - {MOVE}:  # that case warms the brokers up itself
             self._warm_up(backlog, peers)
         for turn, step in enumerate(self.steps):
-            if step == LOOKUP or not self._missing(step) or not self._in_time(step):
+            if step in _OWN_CLUSTERS or not self._missing(step) or not self._in_time(step):
                 continue
             ordered = peers if turn % 2 else peers[::-1]
             if step == TRANSLATE:
@@ -137,8 +156,8 @@ class Run:
         """Whether anything of a step is still to be measured."""
         if step == LOOKUP:
             return not self.results.lookup
-        if step == MOVE:
-            return not self.results.moves
+        if step in {MOVE, SITE}:
+            return not (self.results.moves if step == MOVE else self.results.sites)
         if step == TRANSLATE:
             return len({run.peer for run in self.results.translate}) < len((Drkit, MirrorMaker))
         if step == MANY_PARTITIONS.name:

@@ -13,7 +13,7 @@ from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
 from bench.stats import TIMES, ratio
-from bench.targets import DRKIT, OTHER, SPEED, cpu_ratio, judge, rate_ratio
+from bench.targets import DRKIT, OTHER, SITE_WAYS, SPEED, cpu_ratio, judge, rate_ratio
 
 TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
 LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
@@ -42,6 +42,7 @@ def grids(results: Results) -> list[Grid]:
         _storage(results),
         _lookup(results),
         _moves(results),
+        _sites(results),
     ]
     return [grid for grid in made if grid.rows]
 
@@ -268,3 +269,21 @@ def _moves(results: Results) -> Grid:
         )
     columns = ("tool", "groups and partitions", "launch to end, s", "CPU-s")
     return Grid("Moving groups to a moment", columns, tuple(rows), frozenset({"tool"}))
+
+
+def _sites(results: Results) -> Grid:
+    names = list(dict.fromkeys(stage for run in results.sites for stage in run.stages))
+    rows = [
+        (
+            way,
+            f"{run.links} links, {run.groups:,} {TIMES} {run.partitions}",
+            number(run.seconds, 1),
+            number(run.rto_seconds, 1),
+            *(number(run.stages.get(name), 2) for name in names),
+        )
+        for way in SITE_WAYS
+        for run in results.sites_of(way)
+    ]
+    columns = ("sources", "groups and partitions", "launch to end, s", "to verified positions, s", *names)
+    title = "A site's failover, all sources dead, by stage (of the slowest link, s)"
+    return Grid(title, columns, tuple(rows), frozenset({"sources"}))

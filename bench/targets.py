@@ -34,6 +34,8 @@ FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against
 MAPPING_BYTES_PER_MILLION = 1024.0
 LOOKUP_GROWTH = 1.5
 MOVE_SPEED = 4.0
+SITE_SECONDS = 5.0
+SITE_WAYS = ("killed", "frozen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def judge(results: Results) -> list[Judgement]:
         *_mapping(results),
         *_lookup(results),
         *_move(results),
+        *_site(results),
     ]
 
 
@@ -212,3 +215,18 @@ def _move(results: Results) -> Iterator[Judgement]:
             f"{full.move_partitions}"
         )
     yield Judgement("moving all groups: time of Kafka's own tool of drkit's", faster, MOVE_SPEED, TIMES, True, note)
+
+
+def _site(results: Results) -> Iterator[Judgement]:
+    for way in SITE_WAYS:
+        runs = results.sites_of(way)
+        note = f"the slowest of {len(runs)}" if runs else ""
+        if runs and runs[0].groups < FULL.site_groups * 0.99:  # not every number is divisible by that of the links
+            note += (
+                f"; {runs[0].groups:,} groups of {runs[0].partitions} partitions; the target speaks of "
+                f"{FULL.site_groups:,} of {FULL.site_partitions}"
+            )
+        slowest = max((run.seconds for run in runs), default=None)
+        yield Judgement(
+            f"a site whose sources are {way}: launch to end of its failover", slowest, SITE_SECONDS, "s", note=note
+        )

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bench.results import LookupRun, MoveRun, TranslateRun, load
+from bench.results import LookupRun, MoveRun, SiteRun, TranslateRun, load
 from drkit.model.errors import ConfigError
 
 
@@ -12,6 +12,7 @@ def test_what_is_kept_is_read_back(tmp_path, results, backlog_run, live_run):
     results.translate.append(TranslateRun("drkit", "plain", 3, 2, 2, 0, 0, 0, 0))
     results.lookup.append(LookupRun(10_000, 1, 100, 1.0, 4.0, 1.0))
     results.moves.append(MoveRun("drkit", 1000, 50, 1, 2.5, 2.0))
+    results.sites.append(SiteRun("killed", 3, 999, 50, 1, 4.0, 3.5, {"fence": 0.2, "drain": 1.0}))
     results.failures.append("single: it ended")
     results.save(tmp_path / "results.json")
     assert load(tmp_path / "results.json") == results

@@ -1,6 +1,6 @@
 import pytest
 
-from bench.results import LookupRun, MoveRun, TranslateRun
+from bench.results import LookupRun, MoveRun, SiteRun, TranslateRun
 from bench.stats import TIMES
 from bench.targets import Judgement, judge, mapping_bytes_per_million
 
@@ -115,3 +115,17 @@ def test_moving_groups_is_judged_by_the_medians_of_both_tools(results):
     assert found().verdict == "not met"
     results.moves[:] = [MoveRun(run.tool, 200, 20, 1, 1.0, 1.0) for run in results.moves]
     assert found().note == "200 groups of 20 partitions; the target speaks of 1,000 of 50"
+
+
+def test_a_sites_failover_is_judged_by_the_slowest_run_of_each_way_to_die(results):
+    def found():
+        return {each.target.split()[5].rstrip(":"): each for each in judge(results) if each.target.startswith("a site")}
+
+    assert {each.verdict for each in found().values()} == {"not measured"}
+    assert set(found()) == {"killed", "frozen"}
+    results.sites += [SiteRun("killed", 3, 999, 50, n, seconds, 1.0, {}) for n, seconds in ((1, 3.0), (2, 5.5))]
+    killed = found()["killed"]
+    assert (killed.measured, killed.verdict, killed.note) == (5.5, "not met", "the slowest of 2")
+    assert found()["frozen"].verdict == "not measured"
+    results.sites[:] = [SiteRun("frozen", 3, 60, 10, 1, 2.0, 1.0, {})]
+    assert found()["frozen"].note.endswith("60 groups of 10 partitions; the target speaks of 1,000 of 50")

@@ -1,0 +1,43 @@
+"""Where consumer groups stand: put there, looked at, removed. By a client of its own, which no case measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.clusters import Cluster
+from bench.watch import MirrorFailed
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.model.topology import TopicPartition
+
+Offsets = dict[TopicPartition, tuple[int, str]]
+
+
+def _groups(cluster: Cluster) -> GroupAdmin:
+    return GroupAdmin(cluster.alias, ClusterConfig(bootstrap_servers=cluster.address), timeout_seconds=60.0)
+
+
+def commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:
+    """Commit where each group is to stand."""
+    with _groups(cluster) as admin:
+        for failure in admin.commit_many(stands).values():
+            raise failure
+
+
+def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
+    """Raise `MirrorFailed` where a group stands elsewhere than a tool should have put it."""
+    with _groups(cluster) as admin:
+        stands = {(found.group, found.tp): found.offset for found in admin.committed(sorted({g for g, _ in wanted}))}
+    wrong = [key for key, offset in wanted.items() if stands.get(key) != offset]
+    if wrong:
+        group, tp = wrong[0]
+        raise MirrorFailed(
+            f"{tool} left {len(wrong)} of {len(wanted)} positions elsewhere, e.g. {group} on {tp} at "
+            f"{stands.get((group, tp))}, not {wanted[group, tp]}"
+        )
+
+
+def delete_groups(cluster: Cluster, prefix: str) -> None:
+    """Delete the groups whose names begin so."""
+    with _groups(cluster) as admin:
+        admin.delete_groups([name for name in admin.list_groups() if name.startswith(prefix)])

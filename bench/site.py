@@ -1,0 +1,187 @@
+"""A site that goes down: three links into one cluster, all their sources dead, `drkit failover` from launch to end.
+
+The mirror still runs, as it does where it stands beside the target: the failover has to wait until it has left. Every
+group is caught up or lags somewhere; afterwards each position is read by a client of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.cases import Extent
+from bench.clusters import TARGET, Cluster, Clusters, end, spawn
+from bench.load import Shape, load
+from bench.peers.drkit import CONFIG, STORE
+from bench.positions import Offsets, check, commit, delete_groups
+from bench.progress import Screen
+from bench.results import SiteRun
+from bench.targets import DRKIT, SITE_WAYS
+from bench.watch import MirrorFailed
+from drkit.lab.toolchain import Toolchain
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import open_store
+
+SOURCES = ("primary", "orders", "payments")
+_SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
+"""How the sources die. A frozen broker's kernel still takes connections, and nothing is ever answered."""
+_PREFIX = "bench-site-"
+_HEAP_MIB = 512
+_RECORDS = 1000
+_LAGGING = 10
+_SEED = 7
+_READY_SECONDS = 180.0
+_LOOK_SECONDS = 0.5
+_LIMIT_SECONDS = 300.0
+_GRACE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Measures failovers of one site, on four brokers of its own in `work`."""
+
+    work: Path
+    toolchain: Toolchain
+    screen: Screen
+    extent: Extent
+
+    def run(self, repeats: int) -> list[SiteRun]:
+        """Each way to die, by turns, so many times.
+
+        Raises:
+            MirrorFailed: mirror or failover failed, or a group stands elsewhere than it should.
+        """
+        groups, partitions = self.extent.site_groups, self.extent.site_partitions
+        self.screen.say(f"site: {len(SOURCES)} links, {groups:,} groups × {partitions} partitions")  # noqa: RUF001
+        with Clusters(self.work, self.toolchain, self.screen.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
+            stands = {source.alias: self._fill(source) for source in clusters.sources}
+            turns = range(1, repeats + 1)
+            return [self._once(clusters, stands, way, repeat) for repeat in turns for way in SITE_WAYS]
+
+    def _fill(self, source: Cluster) -> dict[str, Offsets]:
+        """A topic on one source, and where its share of the groups stands."""
+        topic, partitions = f"{_PREFIX}{source.alias}", self.extent.site_partitions
+        source.create_topic(topic, partitions, {"retention.ms": "-1"})
+        load(
+            source.address, topic, Shape(_RECORDS * partitions, 100, "lz4", _RECORDS // 10, partitions), lambda _: None
+        )
+        chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
+        stands: dict[str, Offsets] = {}
+        for number in range(self.extent.site_groups // len(SOURCES)):
+            offset = chance.randrange(_RECORDS) if number % _LAGGING == 0 else _RECORDS
+            stands[f"{_PREFIX}{source.alias}-{number:04}"] = {
+                TopicPartition(topic, partition): (offset, "") for partition in range(partitions)
+            }
+        commit(source, stands)
+        return stands
+
+    def _once(self, clusters: Clusters, stands: dict[str, dict[str, Offsets]], way: str, repeat: int) -> SiteRun:
+        with TemporaryDirectory(dir=self.work) as name:
+            folder = Path(name)
+            (folder / CONFIG).write_text(_render(clusters), encoding="utf-8")
+            try:
+                with self._mirroring(folder, stands):
+                    clusters.strike_sources(_SIGNALS[way])
+                    found, seconds = _failover(folder)
+            finally:
+                clusters.heal_sources()
+            wanted = {
+                (group, tp): offset
+                for groups in stands.values()
+                for group, offsets in groups.items()
+                for tp, (offset, _) in offsets.items()
+            }
+            check(clusters.target, DRKIT, wanted)
+        delete_groups(clusters.target, _PREFIX)
+        clusters.target.delete_topics()
+        slowest: dict[str, float] = {}
+        for stage in found["stages"]:
+            slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
+        told = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
+        self.screen.say(
+            f"  {way}: {seconds:.1f} s, to verified positions {found['evidence']['rto_seconds']:.1f} ({told})"
+        )
+        return SiteRun(
+            way,
+            len(SOURCES),
+            sum(map(len, stands.values())),
+            self.extent.site_partitions,
+            repeat,
+            seconds,
+            found["evidence"]["rto_seconds"],
+            slowest,
+        )
+
+    @contextmanager
+    def _mirroring(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> Iterator[None]:
+        """A mirror of all links, which has brought everything over when the block begins."""
+        command = [sys.executable, "-m", "drkit", "mirror", "--config", str(folder / CONFIG)]
+        mirror = spawn(command, folder / "mirror.log", cwd=folder)
+        try:
+            deadline = time.monotonic() + _READY_SECONDS
+            while not self._all_there(folder, stands):
+                if mirror.poll() is not None or time.monotonic() > deadline:
+                    raise MirrorFailed(f"the mirror did not catch up:\n{(folder / 'mirror.log').read_text()[-2000:]}")
+                time.sleep(_LOOK_SECONDS)
+            yield
+        finally:
+            end([mirror], _GRACE_SECONDS)
+
+    def _all_there(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> bool:
+        """Whether the mirror has recorded all records and all positions."""
+        if not (folder / STORE).exists():
+            return False
+        store = open_store(f"sqlite:///{folder / STORE}")
+        try:
+            for alias, groups in stands.items():
+                link = LinkId(alias, TARGET)
+                marks = store.watermarks(link).values()
+                through = sum(mark.source_through for mark in marks if mark.topic.startswith(_PREFIX))
+                positions = sum(each.group.startswith(_PREFIX) for each in store.group_positions(link))
+                if through < _RECORDS * self.extent.site_partitions or positions < sum(map(len, groups.values())):
+                    return False
+            return True
+        finally:
+            store.close()
+
+
+def _render(clusters: Clusters) -> str:
+    both = [*clusters.sources, clusters.target]
+    tables = [f'[clusters.{each.alias}]\nbootstrap_servers = "{each.address}"' for each in both]
+    links = [
+        f'[[links]]\nsource = "{each.alias}"\ntarget = "{TARGET}"\ntopics = [\'{_PREFIX}{each.alias}\']\n'
+        f"groups = ['{_PREFIX}{each.alias}-.*']"
+        for each in clusters.sources
+    ]
+    return "\n".join([*tables, f'[store]\nurl = "sqlite:///{STORE}"', *links]) + "\n"
+
+
+def _failover(folder: Path) -> tuple[dict[str, Any], float]:
+    """The run's document, and the seconds from the command's launch to its end."""
+    command = [sys.executable, "-m", "drkit", "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced"]
+    began = time.monotonic()
+    ended = subprocess.run(
+        [*command, "--output", "json", "--config", str(folder / CONFIG)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=_LIMIT_SECONDS,
+        env={**os.environ, "XDG_STATE_HOME": str(folder)},  # the operator's file of anchors is not to grow by this
+    )
+    seconds = time.monotonic() - began
+    if ended.returncode:
+        raise MirrorFailed(f"the failover ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found, seconds
