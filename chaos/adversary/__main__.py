@@ -18,6 +18,7 @@ from chaos.adversary.plan import Plan, make
 from chaos.adversary.run import Run
 from chaos.adversary.world import BROKER_CONFIG
 from chaos.soak.sides import SoakError
+from drkit.drill.environment.waiting import NotInTime
 from drkit.lab import Lab
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -60,7 +61,7 @@ class Adversary:
         def fails(numbers: list[int]) -> bool:
             try:
                 what = self.play(plan.only(numbers))
-            except SoakError as error:
+            except (SoakError, NotInTime) as error:
                 self._say(f"broken: {error}")
                 return False
             if what:
@@ -117,7 +118,7 @@ def _one(player: Adversary, plan: Plan, results: Path, *, minimal: bool) -> bool
     broken = ""
     try:
         found = player.play(plan)
-    except SoakError as error:
+    except (SoakError, NotInTime) as error:
         found, broken = [], str(error)
     seconds = round(time.monotonic() - begun, 1)
     word = "broken" if broken else "FOUND" if found else "clean"

@@ -11,18 +11,18 @@ from __future__ import annotations
 import random
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import psutil
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import TopicPartition
 
-from chaos.soak.sides import Side, SoakError, wait_for
+from chaos.soak.sides import Side
+from drkit.drill.environment.connections import reset_connections
+from drkit.drill.environment.waiting import wait_for
 
 if TYPE_CHECKING:
     from chaos.soak.world import World
@@ -124,26 +124,9 @@ def connections_reset(world: World, chance: random.Random) -> str:
     times = chance.randint(1, 4)
     torn = 0
     for _ in range(times):
-        torn += _reset(world.mirrors.pids())
+        torn += reset_connections(world.mirrors.pids())
         time.sleep(chance.uniform(0.05, 1.0))
     return f"{torn} connections of the mirror torn down in {times} strokes"
-
-
-def _reset(pids: set[int]) -> int:
-    """SOCK_DESTROY on these processes' connections (RST to the other end)."""
-    ports: set[int] = set()
-    for pid in pids:
-        with suppress(psutil.Error):
-            connections = psutil.Process(pid).net_connections(kind="tcp")
-            ports.update(
-                each.laddr.port for each in connections if each.laddr and each.status == psutil.CONN_ESTABLISHED
-            )
-    if ports:
-        match = " or ".join(f"sport = :{port}" for port in sorted(ports))
-        done = subprocess.run(["ss", "-K", "-t", f"( {match} )"], capture_output=True, check=False)
-        if done.returncode:
-            raise SoakError(f"ss -K failed: {done.stderr.decode(errors='replace').strip()}")
-    return len(ports)
 
 
 def source_leaders_moved(world: World, chance: random.Random) -> str:

@@ -1,38 +1,17 @@
-"""One Kafka cluster as the soak sees it: topics, leaders, replicas. Plain confluent-kafka, no code of drkit's."""
+"""One Kafka cluster as the soak sees it: topics, leaders, replicas, by plain confluent-kafka."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as documented
 
-T = TypeVar("T")
-
-_POLL_SECONDS = 0.2
+from drkit.drill.environment.waiting import wait_for
 
 
 class SoakError(Exception):
     """The soak itself could not continue: this says nothing about the mirror."""
-
-
-def wait_for(what: str, seconds: float, ask: Callable[[], T]) -> T:
-    """Ask until the answer is true; a cluster that doesn't answer counts as "not yet"."""
-    deadline = time.monotonic() + seconds
-    last: object = None
-    while time.monotonic() < deadline:
-        try:
-            answer = ask()
-        except KafkaException as error:
-            last = error
-        else:
-            if answer:
-                return answer
-            last = answer
-        time.sleep(_POLL_SECONDS)
-    raise SoakError(f"{what} did not come about within {seconds:g} s; last seen: {last!r}")
 
 
 class Side:

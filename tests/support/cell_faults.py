@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.recovery.way_out import Component, Condition
 from drkit.failover.run.state_machine import Kind, Mode, State
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.store import open_store
 from tests.support.estates import texts
-from tests.support.log_surgery import Disk, stopped
 from tests.support.prepared_runs import PreparedRun, Site, ended
 from tests.support.recovery_cells import Fault
 from tests.support.wait import wait_until

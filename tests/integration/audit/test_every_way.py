@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
+from drkit.drill.environment.log_surgery import flip
 from drkit.kafka.protocol.record_batch import CRC_FROM
 from drkit.mirror.engine import range_digests
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit.audit_result import DEVIATIONS, AuditResult
 from drkit.store import open_store
 from tests.support.damage import STAMP, Bench, Expected, Record
-from tests.support.log_surgery import flip
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]

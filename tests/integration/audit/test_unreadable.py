@@ -11,13 +11,13 @@ import pytest
 
 from drkit.audit.salvage.replay import replay
 from drkit.audit.salvage.salvage import salvage
+from drkit.drill.environment.log_surgery import flip
 from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, parse
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice, Verdict
 from drkit.model.errors import Refused
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Record, dense, forwarded, records, seeded
-from tests.support.log_surgery import flip
 from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 

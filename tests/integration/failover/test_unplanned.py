@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from drkit.config import Objectives
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.plan import planner as failover_planner
 from drkit.failover.plan.failover_plan import same_decision
 from drkit.failover.plan.planner import PlanRequest, make_plan
@@ -30,7 +31,6 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
-from tests.support.log_surgery import stopped
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from drkit.drill.environment.log_surgery import flip
 from drkit.failover.run.lease import RunLease
 from drkit.model.link_state import Direction
 from tests.support.estates import mirror, own_link, texts
-from tests.support.log_surgery import flip
 
 pytestmark = pytest.mark.lab
 

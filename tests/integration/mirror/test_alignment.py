@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.service import run_failover
@@ -23,7 +24,6 @@ from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.store.alignments import alignments
-from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored, Side
 from tests.support.raw import advance
 from tests.support.wait import wait_until

@@ -1,7 +1,7 @@
 """A source that loses its tail and grows again: nothing is papered over, whoever looks when.
 
 Producers flush what they buffered as soon as the leader is back, so that its log has long grown beyond the mirror's
-position when somebody looks at its end. Here the broker's disk is cut while it is down (`tests.support.log_surgery`).
+position when somebody looks at its end. Here the broker's disk is cut while it is down (`log_surgery` of the drills).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from drkit.audit.compare.range_proof import choose
 from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -23,7 +24,6 @@ from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.batches import batch_bytes
-from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from tests.support.log_surgery import stopped
 from tests.support.mirroring import Mirrored, Record, Side
 from tests.support.wait import wait_until
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.clock import now
@@ -18,7 +19,6 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store.shared_targets import judged_start, newest_own, put_newest_own
-from tests.support.log_surgery import stopped
 from tests.support.mirroring import Record
 from tests.support.sampling import sampled
 from tests.support.topologies import Net, configuration, drkit, write

@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from drkit.drill.environment.waiting import wait_for
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.lab import Lab
-from tests.support.wait import wait_until
+from drkit.model.errors import DrkitError, Refused
 
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint")
 _EPOCHS = "leader-epoch-checkpoint"
 _STARTS = "log-start-offset-checkpoint"
 _OF_A_SEGMENT = (".index", ".timeindex", ".txnindex", ".snapshot")
+_STOP_SECONDS = 60.0
 
 
 class Disk:
@@ -40,7 +42,8 @@ class Disk:
         """Remove all batches that reach to `offset` or beyond; returns where the log ends now (at most `offset`)."""
         folder = self.partition(topic, partition)
         segments = sorted(folder.glob("*.log"))
-        assert segments, f"no log of {topic}:{partition} in {self.data}"
+        if not segments:
+            raise Refused(f"there is no log of {topic}:{partition} in {self.data}")
         kept = [each for each in segments if int(each.stem) < offset] or segments[:1]
         for segment in segments:
             if segment not in kept:
@@ -91,9 +94,10 @@ def stopped(lab: Lab, name: str, *, cleanly: bool = True) -> Iterator[Disk]:
     """
     if cleanly:
         pid = next(node.pid for node in lab.status() if node.name == name)
-        assert pid is not None, f"{name} doesn't run"
+        if pid is None:
+            raise Refused(f"{name} does not run, so it can't be stopped")
         os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: _down(lab, name), what=f"the end of {name}")
+        wait_for(f"the end of {name}", _STOP_SECONDS, lambda: _down(lab, name))
     else:
         lab.kill(name)
     try:
@@ -146,8 +150,8 @@ def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
     Args:
         folder: of the partition's log; its broker may run (it reads through the same page cache).
         offset: of a record in the batch.
-        at: which byte of the batch (`drkit.kafka.protocol.record_batch` has the header's layout); negative from its
-        end. mask: the bits to turn.
+        at: which byte of the batch (laid out in `drkit.kafka.protocol.record_batch`); negative: from its end.
+        mask: the bits to turn.
 
     Returns:
         the batch as it was.
@@ -164,4 +168,4 @@ def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
                     file.write(bytes([byte ^ mask]))
                 return batch
             begin += len(batch.whole)
-    raise AssertionError(f"no batch of {folder} holds offset {offset}")
+    raise DrkitError(f"no batch of {folder} holds offset {offset}")
