@@ -1,8 +1,7 @@
 """Scheduled drills: APScheduler decides when, each drill is a process of its own.
 
-One at a time (`max_instances=1`); times that passed while a drill ran, or while the machine slept
-less than `GRACE_SECONDS`, are made up for once (`coalesce`), others are told and left out. SIGTERM
-and Ctrl-C stop the scheduler; a drill that runs then rolls back first.
+One at a time (`max_instances=1`); what becomes of times that passed: `missed_policy`. In a blackout none
+begins. SIGTERM and Ctrl-C stop the scheduler; a drill that runs then rolls back first.
 """
 
 from __future__ import annotations
@@ -22,13 +21,16 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_J
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from drkit.drill.cron import next_times, trigger
+from drkit.drill.blackouts import Blackouts
+from drkit.drill.cron import trigger
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
-from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult
+from drkit.drill.judge.result import DrillResult, LeftOut, ScheduledRun, ScheduleResult
+from drkit.drill.missed_policy import MissedPolicy
+from drkit.drill.missed_runs import owed, passed_since
+from drkit.drill.results.archive import Drills
 from drkit.model.clock import now
 
-GRACE_SECONDS = 300
 SHOWN = 5
 """How many coming times are shown."""
 JOB = "drill"
@@ -43,40 +45,60 @@ class DrillSchedule:
         timezone: whose clock the expression is on.
         options: further options of `drkit drill run`.
         say: gets a line for people.
+        blackouts: when no drill begins.
+        missed: what becomes of times that passed.
+        kept: earlier drills; with the policy `once` they tell what passed while nobody ran the clock.
 
     Raises:
         ConfigError: the experiment or the expression is wrong.
     """
 
     def __init__(
-        self, file: Path, expression: str, timezone: ZoneInfo, options: Sequence[str], say: Callable[[str], None]
+        self,
+        file: Path,
+        expression: str,
+        timezone: ZoneInfo,
+        options: Sequence[str],
+        say: Callable[[str], None],
+        *,
+        blackouts: Blackouts | None = None,
+        missed: MissedPolicy = MissedPolicy.GRACE,
+        kept: Drills | None = None,
     ) -> None:
-        load_experiment(file)
+        self._title = load_experiment(file).experiment.title
         self._file = file.resolve()
         self._expression = expression
         self._timezone = timezone
         self._options = list(options)
         self._say = say
+        self._blackouts = blackouts or Blackouts()
+        self._missed = missed
+        self._kept = kept
         self._trigger = trigger(expression, timezone)
         self._ran: list[ScheduledRun] = []
+        self._left_out: list[LeftOut] = []
+        self._passed: list[datetime] = []
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self.scheduler = BackgroundScheduler(
             timezone=timezone,
             executors={"default": ThreadPoolExecutor(1)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": GRACE_SECONDS},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": missed.late_seconds},
         )
 
     def next_runs(self) -> list[datetime]:
-        """The coming times."""
-        return next_times(self._trigger, now().astimezone(self._timezone), SHOWN)
+        """The coming times, those in blackouts left out."""
+        return self._blackouts.outside(self._trigger, now().astimezone(self._timezone), SHOWN)
 
     def start(self, *, at_once: bool) -> None:
         """Start the clock; `at_once`: the first drill runs now."""
-        self.scheduler.add_listener(self._missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
-        first = {"next_run_time": now()} if at_once else {}
-        self.scheduler.add_job(self._run_once, self._trigger, id=JOB, name=self._file.name, **first)
+        passed = self._passed_while_away()
+        if passed is not None and not at_once:
+            self._say(f"made up for, it passed while no clock ran: {self._shown(passed)}")
+        self.scheduler.add_listener(self._not_run, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
+        first = {"next_run_time": now()} if at_once or passed is not None else {}
+        self.scheduler.add_job(self._run_due, self._trigger, id=JOB, name=self._file.name, **first)
         self.scheduler.start()
 
     def run(self, *, at_once: bool = False) -> None:
@@ -84,7 +106,7 @@ class DrillSchedule:
         handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start(at_once=at_once)
-            self._say(f"next: {self._shown(self.next_runs()[0])}")
+            self._say_next()
             while not self._stopped.wait(0.5):
                 pass
             self.stop()
@@ -102,14 +124,48 @@ class DrillSchedule:
         self.scheduler.shutdown(wait=True)
 
     def result(self) -> ScheduleResult:
-        """What ran, and what would come next."""
+        """What ran, what was left out, and what would come next."""
         return ScheduleResult(
             file=str(self._file),
             cron=self._expression,
             timezone=self._timezone.key,
+            missed=self._missed.value,
             next_runs=self.next_runs(),
             ran=list(self._ran),
+            left_out=list(self._left_out),
         )
+
+    def _passed_while_away(self) -> datetime | None:
+        """The first time since the newest kept drill of this experiment that passed; None, too, by other policies."""
+        if self._missed is not MissedPolicy.ONCE or self._kept is None:
+            return None
+        began = [each.started_at for each in self._kept.summaries() if each.title == self._title]
+        last = max((at for at in began if at is not None), default=None)
+        here = now().astimezone(self._timezone)
+        return passed_since(self._trigger, None if last is None else last.astimezone(self._timezone), here)
+
+    def _run_due(self) -> None:
+        """Play the drill that is due, and once more for what passed meanwhile, where the policy says so."""
+        self._run_outside_blackouts(now())
+        while not self._stopped.is_set():
+            with self._lock:
+                passed, self._passed = self._passed, []
+            late = owed(self._missed, passed, now())
+            for at in passed if late is None else ():
+                self._leave_out(at, "the drill before it was still running")
+            if late is None:
+                break
+            self._say(f"made up for, the drill before it was still running: {self._shown(late)}")
+            self._run_outside_blackouts(now())
+        if not self._stopped.is_set():
+            self._say_next()
+
+    def _run_outside_blackouts(self, at: datetime) -> None:
+        blackout = self._blackouts.covering(at)
+        if blackout is None:
+            self._run_once()
+        else:
+            self._leave_out(at, f"blackout until {self._shown(blackout.ends)}: {blackout.reason}")
 
     def _run_once(self) -> None:
         command = [sys.executable, "-m", "drkit", "drill", "run", str(self._file), "--output", "json", *self._options]
@@ -132,17 +188,23 @@ class DrillSchedule:
         done = _scheduled(started, stdout, code)
         self._ran.append(done)
         self._say(f"{done.run or 'a drill without a result'}: {done.verdict or 'no verdict'} (exit code {code})")
-        if not self._stopped.is_set():
-            self._say(f"next: {self._shown(self.next_runs()[0])}")
 
-    def _missed(self, event: Any) -> None:
+    def _not_run(self, event: Any) -> None:
         if event.code == EVENT_JOB_ERROR:
             self._say(f"a drill could not be started: {event.exception}")
         elif event.code == EVENT_JOB_MAX_INSTANCES:
-            times = ", ".join(self._shown(at) for at in event.scheduled_run_times)
-            self._say(f"left out, the drill before it still runs: {times}")
+            with self._lock:
+                self._passed += event.scheduled_run_times
         else:
-            self._say(f"left out, more than {GRACE_SECONDS} s late: {self._shown(event.scheduled_run_time)}")
+            self._leave_out(event.scheduled_run_time, f"more than {self._missed.late_seconds} s late")
+
+    def _leave_out(self, at: datetime, reason: str) -> None:
+        self._left_out.append(LeftOut(at=at, reason=reason))
+        self._say(f"left out, {reason}: {self._shown(at)}")
+
+    def _say_next(self) -> None:
+        coming = self.next_runs()
+        self._say(f"next: {self._shown(coming[0])}" if coming else "next: never, all coming times lie in blackouts")
 
     def _shown(self, at: datetime) -> str:
         return f"{at.astimezone(self._timezone):%a %Y-%m-%d %H:%M:%S %Z}"

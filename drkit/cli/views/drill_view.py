@@ -121,6 +121,8 @@ def show_schedule(console: Console, schedule: ScheduleResult) -> None:
     for done in schedule.ran:
         verdict = _coloured(done.verdict or "unknown")
         console.print(f"  ran   {iso(done.started_at)}  {done.run or '-'}  {verdict}  exit code {done.exit_code}")
+    for missing in schedule.left_out:
+        console.print(f"  left out  {iso(missing.at)}  {escape(missing.reason)}", soft_wrap=True)
 
 
 def show_series(console: Console, series: SeriesResult) -> None:

@@ -164,11 +164,24 @@ class ScheduledRun(Document):
     exit_code: int
 
 
+class LeftOut(Document):
+    """A scheduled time at which no drill ran, and why."""
+
+    at: Instant
+    reason: str
+
+
 class ScheduleResult(Document):
-    """The document of `drkit drill schedule --output json`, written when it ends."""
+    """The document of `drkit drill schedule --output json`, written when it ends.
+
+    `next_runs`: those in blackouts are left out. `missed`: the policy for times that passed. `left_out`: times at which
+    no drill ran, those that blackouts took among them.
+    """
 
     file: str
     cron: str
     timezone: str
+    missed: Literal["skip", "grace", "once"]
     next_runs: list[Instant]
     ran: list[ScheduledRun]
+    left_out: list[LeftOut]

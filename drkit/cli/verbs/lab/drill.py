@@ -15,6 +15,7 @@ from drkit.cli.views.drill_coverage_view import show_coverage
 from drkit.cli.views.drill_view import show_history, show_random, show_result, show_schedule, show_series
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
+from drkit.drill.missed_policy import MissedPolicy
 from drkit.model.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -191,6 +192,14 @@ def schedule(
         str | None, typer.Option("--timezone", help="Zone of the cron expression (default: the machine's).")
     ] = None,
     now: Annotated[bool, typer.Option("--now", help="Play it once right away, too.")] = False,
+    calendar: Annotated[
+        list[Path] | None,
+        typer.Option("--calendar", metavar="FILE", help="TOML file of blackouts: no drill begins in one."),
+    ] = None,
+    missed: Annotated[
+        MissedPolicy,
+        typer.Option("--missed", help="Times that passed: left out, made up for within 5 minutes, or once."),
+    ] = MissedPolicy.GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the coming times.")] = False,
     drills: DrillsOption = None,
     config: ObjectivesOption = None,
@@ -199,8 +208,10 @@ def schedule(
 ) -> None:
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
     from drkit.config import load_config
+    from drkit.drill.blackouts import read_calendars
     from drkit.drill.cron import zone
     from drkit.drill.experiment.library import experiment_file
+    from drkit.drill.results.archive import Drills, default_drills
     from drkit.drill.schedule import DrillSchedule
 
     with command(_configured(config), output, verbose) as invocation:
@@ -208,12 +219,16 @@ def schedule(
         if invocation.config_path is not None:
             load_config(invocation.config_path)  # found wrong now, not at the first drill
             options += ["--config", str(invocation.config_path.resolve())]
+        clock = zone(timezone)
         plan = DrillSchedule(
             experiment_file(file),
             cron,
-            zone(timezone),
+            clock,
             options,
-            lambda line: invocation.writer.log.print(line, markup=False, soft_wrap=True),
+            _sayer(invocation),
+            blackouts=read_calendars(calendar or (), clock),
+            missed=missed,
+            kept=Drills(drills or default_drills()),
         )
         if not dry_run:
             plan.run(at_once=now)

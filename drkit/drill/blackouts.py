@@ -1,0 +1,163 @@
+"""Calendars of blackouts: spans in which no scheduled drill begins.
+
+    [[blackout]]
+    from = 2026-12-19               # a date counts from its midnight, and as the last one to its end
+    until = 2027-01-06
+    reason = "year-end freeze"
+
+    [[blackout]]
+    cron = "0 18 28-31 * *"         # again and again: from each of these moments on, so many hours
+    hours = 36
+    reason = "end of the month"
+
+Dates and times are on the clock of the schedule's zone, unless they have an offset of their own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from apscheduler.triggers.base import BaseTrigger
+
+from drkit.drill.cron import next_times, trigger
+from drkit.model.errors import ConfigError
+
+_KEYS = ({"from", "until", "reason"}, {"cron", "hours", "reason"})
+_REMEDY = "A [[blackout]] has `from`, `until` and `reason`, or `cron`, `hours` and `reason` (docs/drills.md)"
+_MOST_HOURS = 24 * 366
+_MOST_LOOKS = 1_000
+"""So often a time that lies in no blackout is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """A span of time, [begins, ends), and why nothing begins in it."""
+
+    begins: datetime
+    ends: datetime
+    reason: str
+
+
+class _Spans(Protocol):
+    def covering(self, at: datetime) -> Blackout | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Once:
+    blackout: Blackout
+
+    def covering(self, at: datetime) -> Blackout | None:
+        return self.blackout if self.blackout.begins <= at < self.blackout.ends else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    begins: BaseTrigger
+    lasts: timedelta
+    reason: str
+    zone: ZoneInfo
+
+    def covering(self, at: datetime) -> Blackout | None:
+        """The newest one that has begun: it ends last."""
+        found = None
+        for fired in _fired(self.begins, (at.astimezone(UTC) - self.lasts).astimezone(self.zone), at):
+            begun = fired.astimezone(UTC)
+            if at < begun + self.lasts:
+                found = Blackout(begun, begun + self.lasts, self.reason)
+        return found
+
+
+class Blackouts:
+    """The blackouts of some calendars."""
+
+    def __init__(self, spans: Sequence[_Spans] = ()) -> None:
+        self._spans = tuple(spans)
+
+    def covering(self, at: datetime) -> Blackout | None:
+        """The blackout that a moment lies in, the one that ends last; None: a drill may begin."""
+        found = [span for each in self._spans if (span := each.covering(at)) is not None]
+        return max(found, key=lambda span: span.ends, default=None)
+
+    def outside(self, times: BaseTrigger, after: datetime, count: int) -> list[datetime]:
+        """The next times of a trigger that lie in no blackout (fewer where there are hardly any)."""
+        found: list[datetime] = []
+        at = after
+        for _ in range(_MOST_LOOKS):
+            following = next_times(times, at, 1)
+            if not following or len(found) == count:
+                break
+            blackout = self.covering(following[0])
+            if blackout is None:
+                found += following
+                at = following[0] + timedelta(microseconds=1)
+            else:
+                at = blackout.ends.astimezone(after.tzinfo)
+        return found
+
+
+def read_calendars(files: Iterable[Path], zone: ZoneInfo) -> Blackouts:
+    """The blackouts of these files.
+
+    Raises:
+        ConfigError: one can't be read, or says something unknown or wrong; the message names the file and the entry.
+    """
+    return Blackouts([span for file in files for span in _read(file, zone)])
+
+
+def _read(file: Path, zone: ZoneInfo) -> Iterator[_Spans]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--calendar: {file} can't be read: {error}", remedy=_REMEDY) from error
+    entries = document.pop("blackout", None)
+    if document or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        unknown = ", ".join(sorted(document)) or "no [[blackout]]"
+        raise ConfigError(f"--calendar: {file} has {unknown}", remedy=_REMEDY)
+    for number, entry in enumerate(entries, 1):
+        try:
+            yield _span(entry, zone)
+        except (ValueError, ConfigError) as error:
+            what = error.what if isinstance(error, ConfigError) else str(error)
+            raise ConfigError(f"--calendar: {file}, blackout {number}: {what}", remedy=_REMEDY) from error
+
+
+def _span(entry: dict[str, Any], zone: ZoneInfo) -> _Spans:
+    """Raises ValueError or ConfigError with what is wrong."""
+    if set(entry) not in _KEYS:
+        raise ValueError(f"it has {', '.join(sorted(entry)) or 'nothing'}")
+    if not isinstance(entry["reason"], str) or not entry["reason"].strip():
+        raise ValueError("`reason` says nothing")
+    if "cron" in entry:
+        hours = entry["hours"]
+        if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 < hours <= _MOST_HOURS:
+            raise ValueError(f"`hours` is {hours!r}, not a number of hours up to a year")
+        return _Again(trigger(str(entry["cron"]), zone), timedelta(hours=hours), entry["reason"], zone)
+    begins = _moment("from", entry["from"], zone, last=False)
+    ends = _moment("until", entry["until"], zone, last=True)
+    if ends <= begins:
+        raise ValueError(f"it ends ({entry['until']}) before it begins ({entry['from']})")
+    return _Once(Blackout(begins, ends, entry["reason"]))
+
+
+def _moment(name: str, value: object, zone: ZoneInfo, *, last: bool) -> datetime:
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else value.replace(tzinfo=zone)
+    if isinstance(value, date):
+        return datetime.combine(value + timedelta(days=1 if last else 0), time(), tzinfo=zone)
+    raise ValueError(f"`{name}` is {value!r}, neither a date nor a date with a time")
+
+
+def _fired(times: BaseTrigger, after: datetime, until: datetime) -> Iterator[datetime]:
+    """The times of a trigger from one moment to another, both included."""
+    at = after
+    while following := next_times(times, at, 1):
+        if following[0] > until:
+            return
+        yield following[0]
+        at = following[0] + timedelta(microseconds=1)
