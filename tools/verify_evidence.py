@@ -54,8 +54,11 @@ DRILL_FILES = (
 DRILL_LINK = "primary->dr"
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
-FAULTS = ("kill", "pause", "resume", "restart")
-DISTURBANCES = (*FAULTS, "failover", "failback")
+NODE_FAULTS = ("kill", "pause", "resume", "restart", "disconnect")
+DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "corrupt_batch")
+"""Faults of the workload's topic that take data away; the others add to it, or write beside it."""
+TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
+DISTURBANCES = (*NODE_FAULTS, *TOPIC_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
 """Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
 differ on the monotonic and on the wall clock before it is said that the latter was set."""
@@ -1113,12 +1116,13 @@ class Drill:
         for name, value in ours.items():
             yield from differences(f"{name} of result.json", self.result.get(name), value, "the raw histories give")
         yield from self.step_problems()
+        yield from self.strike_problems()
         yield from self.time_problems()
         yield from self.run_problems()
 
     def step_problems(self) -> Iterator[str]:
         """The steps are those of the experiment, in its order; after one that didn't succeed the others are skipped."""
-        method = [step for step in self.steps if step["section"] != "rollbacks"]
+        method = self._of_method()
         rollbacks = [step for step in self.steps if step["section"] == "rollbacks"]
         if [*method, *rollbacks] != self.steps:
             yield "result.json has a rollback before a step of the method"
@@ -1140,6 +1144,32 @@ class Drill:
             if (step["section"] == "setup") != (number < disturbance and not skipped):
                 yield f"Step {step['step']} (line {step['line']}) of result.json is in another section"
             stopped = stopped or step["outcome"] != "ok"
+
+    def strike_problems(self) -> Iterator[str]:
+        """Faults at stages are the experiment's and struck within their step; a step that ended ok had all of them."""
+        for planned, step in zip(self.experiment["method"], self._of_method(), strict=False):
+            name = f"{step['step']} (line {step['line']})"
+            words = [
+                f"{describe(fault)} at {planned['do']} {strike['at']}"
+                for strike in planned.get("strikes", ())
+                for fault in strike["faults"]
+            ]
+            strikes = step.get("strikes", [])
+            said = [each["step"] for each in strikes]
+            if said != words and (said or step["outcome"] not in ("skipped", "unknown")):
+                yield f"The faults at stages of {name} of result.json are {_short(said)}, planned are {_short(words)}"
+            if step["outcome"] == "ok" and any(each["outcome"] != "ok" for each in strikes):
+                yield f"Step {name} of result.json is ok, and not every fault at its stages struck"
+            for each in strikes:
+                after, began = each["started_after_seconds"], step["started_after_seconds"]
+                if after is None:
+                    continue
+                ends = after + each["seconds"] - CLOCKS
+                if began is None or after < began - CLOCKS or ends > began + step["seconds"] + CLOCKS:
+                    yield f"{each['step']} of result.json struck outside of its step {name}"
+
+    def _of_method(self) -> list[Row]:
+        return [step for step in self.steps if step["section"] != "rollbacks"]
 
     def time_problems(self) -> Iterator[str]:
         """Steps follow each other, the disaster is the first fault's, and nothing was recorded outside of the drill."""
@@ -1213,7 +1243,7 @@ class Drill:
         """All of evidence.json that follows from these files and the chain of drills (its payloads), by its names."""
         result, origin = self.result, self.origin
         verdict, _, reasons = self.verdict()
-        faults = [step for step in self.steps if step["section"] == "method" and step["step"].split(" ")[0] in FAULTS]
+        happened = list(self._happened())
         return {
             "title": result["title"],
             "state": "ended",
@@ -1239,10 +1269,11 @@ class Drill:
             "who.taken_over_by": [],
             "assumptions": list(self._assumptions()),
             "timeline": {
-                "events": [_event(step, result["started_at"], fault=step in faults) for step in self.steps],
+                "events": [_event(each, result["started_at"], fault=fault) for each, fault in happened],
                 "faults": [
                     {"what": step["step"], "seconds": step["started_after_seconds"], "outcome": step["outcome"]}
-                    for step in faults
+                    for step, fault in happened
+                    if fault
                 ],
                 "series": self.series(),
             },
@@ -1256,6 +1287,14 @@ class Drill:
             "journals_missing": origin["journals_missing"],
             "trend": trend_of(run, drills),
         }
+
+    def _happened(self) -> Iterator[tuple[Row, bool]]:
+        """Each step, and after it the faults that struck at its stages; and whether it is a fault of the method."""
+        for step in self.steps:
+            method = step["section"] == "method"
+            yield step, method and _fault_of(step["step"]) is not None
+            for strike in step.get("strikes", ()):
+                yield strike, method
 
     def _assumptions(self) -> Iterator[str]:
         lab = self.origin["lab"]
@@ -1323,7 +1362,7 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
     """A step of an experiment in a few words."""
     what: str = step["do"]
     match what:
-        case "kill" | "pause" | "resume" | "restart":
+        case "kill" | "pause" | "resume" | "restart" | "disconnect":
             return f"{what} {step['node']}"
         case "failover" | "failback":
             return f"{what} to {step['to']}"
@@ -1337,13 +1376,26 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
             return f"wait until {step['until']['condition']}"
         case "load":
             return f"load {step['dataset']}"
+    if what in TOPIC_FAULTS:
+        return f"{what.replace('_', ' ')} on {step['cluster']}"
     return what
+
+
+def _fault_of(step: str) -> tuple[str, str] | None:
+    """The fault that a step's words name, and what it strikes at; None: it is no fault."""
+    what, _, node = step.partition(" ")
+    if what in NODE_FAULTS:
+        return what, node
+    what, _, cluster = step.partition(" on ")
+    what = what.replace(" ", "_")
+    return (what, cluster) if what in TOPIC_FAULTS else None
 
 
 def _is_disaster(step: str) -> bool:
     """Whether RPO and RTO count from this step where it is the first such one."""
-    what, _, of = step.partition(" ")
-    return what == "failover" or (what in {"kill", "pause", "restart"} and of.partition("-")[0] == "primary")
+    fault, on = _fault_of(step) or ("", "")
+    takes = on.partition("-")[0] == "primary" and fault in {"kill", "pause", "restart", *DATA_FAULTS}
+    return takes or step.partition(" ")[0] == "failover"
 
 
 def _refutes(step: Row) -> bool:

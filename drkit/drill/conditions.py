@@ -16,8 +16,10 @@ from drkit.drill.experiment.experiment import (
     Consumed,
     Drained,
     Mirrored,
+    MirrorEnded,
     NoMembers,
     PositionsCaptured,
+    ProblemTold,
     Silent,
     Workload,
 )
@@ -52,7 +54,7 @@ class Round:
         return self._rig.status()
 
 
-def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911  # one arm a condition
+def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911, C901  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
@@ -77,6 +79,12 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
             members = env.members(condition.cluster)
             seen = "can't be asked" if members is None else counted(members, "member")
             return ConditionResult(members == 0, f"{env.experiment.workload.group} on {condition.cluster}: {seen}")
+        case ProblemTold():
+            return _problem_told(view.status, env.experiment.workload, condition)
+        case MirrorEnded():
+            code = None if env.mirror is None else env.mirror.exit_code()
+            seen = "the mirror is running" if code is None else f"the mirror ended with exit code {code}"
+            return ConditionResult(code is not None, seen)
         case _:
             assert_never(condition)
 
@@ -147,6 +155,14 @@ def _captured(status: dict[str, Any] | None, workload: Workload) -> ConditionRes
     }
     seen = f"the position of {workload.group} is captured on {len(captured)} of {workload.partitions} partitions"
     return ConditionResult(len(captured) == workload.partitions, seen)
+
+
+def _problem_told(status: dict[str, Any] | None, workload: Workload, condition: ProblemTold) -> ConditionResult:
+    if status is None:
+        return ConditionResult(False, "drkit status gave no answer")
+    told = {row["kind"] for row in _rows(status, "problems") if row["topic"] == workload.topic}
+    seen = f"drkit status tells of {workload.topic}: {', '.join(sorted(told)) or 'no problem'}"
+    return ConditionResult(condition.kind in told, seen)
 
 
 def _rows(status: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:

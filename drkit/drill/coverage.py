@@ -1,8 +1,8 @@
 """Which fault struck in which state of a run: planned by experiments, and seen in drills that were kept.
 
     states    steady → failover's stages → failed over → failback's stages → failed back
-    faults    what is done (`kill`, `pause`, `restart`) to what (a cluster, one broker of several, the mirror, the
-              store, the run's own process)
+    faults    what is done (`kill`, `delete_topic` …) to what (a cluster, one broker of several, the mirror, the
+              store, the run's own process, the topic on one of the clusters)
 
 Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
 fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
@@ -18,11 +18,20 @@ from typing import Final, NamedTuple, get_args
 from drkit.drill.experiment.experiment import (
     FailbackStage,
     FailoverStage,
-    Fault,
     LabSpec,
     Move,
+)
+from drkit.drill.experiment.faults import (
+    NODE_FAULTS,
+    TOPIC_FAULTS,
+    Disconnect,
+    Fault,
+    Kill,
+    Pause,
     Restart,
     Resume,
+    TopicFault,
+    word_of,
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.wording import describe, describe_strike
@@ -46,11 +55,18 @@ STATES: Final = (
 )
 _AFTER: Final = {"failover": FAILED_OVER, "failback": FAILED_BACK}
 ONE_OF: Final = "one broker of "
+TOPIC_ON: Final = "topic on "
 TARGETS: Final = ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr", "cassandra", "mirror", "run")
-"""What faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
-ACTIONS: Final = tuple(
-    str(name) for kind in get_args(Fault) if kind is not Resume for name in get_args(kind.model_fields["do"].annotation)
+"""The nodes that faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
+TOPICS: Final = (f"{TOPIC_ON}primary", f"{TOPIC_ON}dr")
+ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind is not Resume)
+_AT_NODES: Final = tuple(
+    (do, on)
+    for on in TARGETS
+    for do in NODE_FAULTS
+    if do != word_of(Resume) and (do != word_of(Disconnect) or on == "mirror")
 )
+_AT_TOPICS: Final = tuple((do, on) for on in TOPICS for do in TOPIC_FAULTS)
 NO_RUN: Final = "no run is under way then"
 ONLY_KILLED: Final = "a run can be killed only; one that hangs is one that somebody pauses in its terminal"
 
@@ -65,6 +81,8 @@ class Cell(NamedTuple):
     @property
     def fault(self) -> str:
         """Row of the table."""
+        if self.on in TOPICS:
+            return f"{self.do.replace('_', ' ')} on {self.on.removeprefix(TOPIC_ON)}"
         return f"{self.do} {self.on}"
 
     @property
@@ -77,7 +95,7 @@ class Cell(NamedTuple):
         return NO_RUN if self.state in (STEADY, *_AFTER.values()) else None
 
 
-CELLS: Final = tuple(Cell(do, on, state) for state in STATES for on in TARGETS for do in ACTIONS)
+CELLS: Final = tuple(Cell(do, on, state) for state in STATES for do, on in (*_AT_NODES, *_AT_TOPICS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +116,9 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
         elif isinstance(fault, Restart) and down.pop(fault.node, None) == state:
             continue
         else:
-            if not isinstance(fault, Restart):
+            if isinstance(fault, Kill | Pause):
                 down[fault.node] = state
-            yield PlannedStrike(Cell(fault.do, _target(fault.node, file.experiment.lab), state), line, words)
+            yield PlannedStrike(Cell(fault.do, _target(fault, file.experiment.lab), state), line, words)
 
 
 def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
@@ -117,8 +135,10 @@ def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
             state = _AFTER[step.do]
 
 
-def _target(node: str, lab: LabSpec) -> str:
-    cluster, dash, _ = node.partition("-")
+def _target(fault: Fault, lab: LabSpec) -> str:
+    if isinstance(fault, TopicFault):
+        return f"{TOPIC_ON}{fault.cluster}"
+    cluster, dash, _ = fault.node.partition("-")
     return f"{ONE_OF}{cluster}" if dash and cluster != "cassandra" and lab.brokers > 1 else cluster
 
 

@@ -20,7 +20,8 @@ from typing import Literal
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.experiment.experiment import SOURCE, TARGET, Rollback, Step
+from drkit.drill.experiment.experiment import Rollback, Step
+from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.wording import describe
 from drkit.drill.judge.checkers import judge
@@ -31,6 +32,7 @@ from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
 from drkit.drill.results.origin import add_lab, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
+from drkit.drill.safety import broken_rule
 from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all
 from drkit.lab import Lab
@@ -128,7 +130,7 @@ def _play_on(env: DrillEnvironment, course: _Course) -> None:
         with _undisturbed(course.told):
             env.clients.stop(env.clients.running())
             _rollbacks(env, course)
-            if course.interrupted is None:
+            if not course.signalled:
                 course.history = _collect(env, course)
             env.end_processes()
             add_lab(course.folder, env.lab)
@@ -141,6 +143,8 @@ def _method(env: DrillEnvironment, course: _Course) -> None:
     for number, step in enumerate(experiment.method):
         if number == disturbance and not _steady(env, course):
             return _skip(course, number)
+        if disturbance is not None and number >= disturbance and _aborted(env, course, step, number):
+            return None
         section: Literal["setup", "method"]
         section = "setup" if disturbance is None or number < disturbance else "method"
         if not _play_one(env, course, section, step, number):
@@ -148,6 +152,16 @@ def _method(env: DrillEnvironment, course: _Course) -> None:
     if disturbance is None:
         _steady(env, course)
     return None
+
+
+def _aborted(env: DrillEnvironment, course: _Course, step: Step, number: int) -> bool:
+    """Whether a safety rule ends the method before this step."""
+    broken = broken_rule(env, course.file.experiment.safety, step, course.began)
+    if broken is not None:
+        line = course.file.line("method", number)
+        course.interrupted = f"aborted before {describe(step)} (line {line}) by a safety rule: {broken}"
+        course.told(f"{course.interrupted}: rolling back")
+    return broken is not None
 
 
 def _play_one(

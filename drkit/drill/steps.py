@@ -14,27 +14,22 @@ from drkit.drill.conditions import wait_for
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document
 from drkit.drill.experiment.experiment import (
-    SOURCE,
-    TARGET,
     Failback,
     Failover,
-    Fault,
     Hold,
-    Kill,
     Load,
     Mirror,
     Move,
     MoveClients,
-    Pause,
-    Restart,
-    Resume,
     Step,
     StopClients,
     Wait,
     Workload,
 )
+from drkit.drill.experiment.faults import Fault, is_disaster
+from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.wording import describe_strike
-from drkit.drill.faults import FAULTS
+from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic
 from drkit.model.errors import DrkitError, ExitCode
@@ -76,6 +71,8 @@ def play(env: DrillEnvironment, step: Step) -> Played:
 
 
 def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  # one arm a step
+    if isinstance(step, Fault):
+        return _fault(env, step)
     match step:
         case Workload():
             return _start_workload(env, step)
@@ -86,8 +83,6 @@ def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  
         case Wait():
             result = wait_for(env, [step.until], step.timeout_seconds)
             return Played("ok" if result.holds else "failed", result.seen)
-        case Kill() | Pause() | Resume() | Restart():
-            return _fault(env, step)
         case Failover():
             return _failover(env, step)
         case Failback():
@@ -121,10 +116,10 @@ def _load(env: DrillEnvironment, step: Load) -> Played:
     return Played("ok" if child.wait() == 0 else "failed", child.ending())
 
 
-def _fault(env: DrillEnvironment, step: Kill | Pause | Resume | Restart) -> Played:
-    if step.node.partition("-")[0] == SOURCE and not isinstance(step, Resume):
+def _fault(env: DrillEnvironment, fault: Fault) -> Played:
+    if is_disaster(fault):
         env.note_disaster()
-    return Played("ok", FAULTS[step.do](env, step.node))
+    return Played("ok", inject(env, fault))
 
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
@@ -173,7 +168,7 @@ def _struck(env: DrillEnvironment, step: Move, place: tuple[int, int], fault: Fa
     env.say(f"{name} …")
     began = time.monotonic()
     try:
-        result = Played("ok", FAULTS[fault.do](env, fault.node))
+        result = Played("ok", inject(env, fault))
     except DrkitError as error:
         result = Played("unknown", str(error))
     return PlayedStrike(place, name, result, began, time.monotonic() - began)
@@ -198,6 +193,6 @@ def _move(env: DrillEnvironment, step: MoveClients) -> Played:
     if step.to == TARGET:
         env.moved = env.failed_over
         env.note_positions(TARGET)
-    env.clients.stop(old)
+    env.clients.stop([client for client in old if not (step.keep_producer and client.kind == "producer")])
     producer = env.clients.start("producer", step.to)
     return Played("ok", f"{consumer.name} and {producer.name} run on {step.to}")

@@ -72,6 +72,22 @@ def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
     assert drill.refused_evidence(result["run"]) == []
 
 
+@pytest.mark.long
+def test_a_safety_rule_ends_a_drill_with_its_rollbacks(play, tmp_path):
+    """The primary hangs after the first step: its broker isn't healthy, so no further step is played."""
+    safety = "safety: { healthy_brokers: { primary: 1 }, never_both_sides: true, time_limit_seconds: 400 }\nmethod:"
+    drill = play("run", write(tmp_path, (HANGS % 300).replace("method:", safety)))
+    code, result = drill.end()
+    assert (code, result["verdict"]) == (8, "unknown")
+    said = "aborted before wait until silent (line 14) by a safety rule: 0 brokers of primary healthy, 1 must be"
+    assert result["reasons"][0] == said
+    steps = [(step["step"], step["outcome"]) for step in result["steps"]]
+    assert steps == [("workload", "ok"), ("pause primary", "ok"), ("resume primary", "ok"), ("restart dr", "ok")]
+    assert not result["interrupted"], "no signal came"
+    assert {check["outcome"] for check in result["checks"] if check["check"] == "nonmonotonic_poll"} == {"passed"}
+    assert drill.refused_evidence(result["run"]) == []
+
+
 def test_an_experiment_that_is_wrong_is_refused_by_line_before_anything_starts(play, tmp_path):
     drill = play("run", write(tmp_path, HANGS.replace("do: pause", "do: puase") % 2))
     code, document = drill.end(30)

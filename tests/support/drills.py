@@ -20,18 +20,23 @@ from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import Statements
+from tests.support.drill_plants import planted
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Drill:
-    """`drkit drill …` as a child process, with a folder of kept drills and a temporary folder of its own."""
+    """`drkit drill …` as a child process, with a folder of kept drills and a temporary folder of its own.
 
-    def __init__(self, tmp_path: Path, *arguments: str) -> None:
+    `plant`: a defect that its mirror has (`tests.support.drill_plants`).
+    """
+
+    def __init__(self, tmp_path: Path, *arguments: str, plant: str | None = None) -> None:
         self.kept = tmp_path / "drills"
         self.temporary = tmp_path / "tmp"
         self.temporary.mkdir(exist_ok=True)
         self.errors = tmp_path / "stderr"
+        defect = {} if plant is None else planted(tmp_path / "plant", plant)
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "drkit", "drill", *arguments, "--drills", str(self.kept), "--output", "json"],
@@ -39,7 +44,7 @@ class Drill:
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(self.temporary)},
+                env={**os.environ, "TMPDIR": str(self.temporary), **defect},
             )
 
     def said(self, text: str) -> bool:
@@ -75,11 +80,11 @@ def mine(folder: Path) -> list[str]:
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[Callable[..., Drill]]:
-    """Start `drkit drill` with these arguments; what still runs at the end is ended."""
+    """Start `drkit drill` with these arguments, and a defect in its mirror; what still runs at the end is ended."""
     started: list[Drill] = []
 
-    def start(*arguments: str) -> Drill:
-        drill = Drill(tmp_path, *arguments)
+    def start(*arguments: str, plant: str | None = None) -> Drill:
+        drill = Drill(tmp_path, *arguments, plant=plant)
         started.append(drill)
         return drill
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from drkit.drill.experiment.experiment import Move
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.experiment.wording import describe
+from drkit.drill.experiment.wording import describe, describe_strike
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import (
     Attempt,
@@ -22,7 +23,7 @@ from drkit.drill.judge.history import (
     RecordId,
 )
 from drkit.drill.judge.measure import measure
-from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult
+from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
@@ -42,7 +43,7 @@ method:
   - do: kill
     node: primary
   - do: failover
-    accept_unfenced: true
+    accept_unfenced: true{strikes}
   - do: move_clients
     to: dr
 checks: [lost, duplicated, skipped_by_group]
@@ -55,6 +56,7 @@ rollbacks:
 """
 TIMES = ((0.5, 1.0), (15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
 """When each step began, and how long it took."""
+STRUCK_AFTER = 17.4
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,12 @@ def keep(
     title: str = TITLE,
     inner: InnerRun | None = None,
     ends: Ends | None = None,
+    strikes: str = "",
 ) -> str:
-    """A drill as the runner leaves it. `number`: the day on which it was played; `ends`: before its end."""
+    """A drill as the runner leaves it. `number`: the day on which it was played; `ends`: before its end; `strikes`:
+    more lines of its failover."""
     path = drills.path.parent / "x.yaml"
-    path.write_text(EXPERIMENT.format(title=title, rto=rto))
+    path.write_text(EXPERIMENT.format(title=title, rto=rto, strikes=strikes))
     file = load_experiment(path)
     folder = drills.begin(run, path)
     write_experiment(folder, file)
@@ -191,6 +195,7 @@ def planned_results(file: ExperimentFile) -> list[StepResult]:
             outcome="ok",
             reason="done",
             seconds=0.0,
+            strikes=_strikes(file, place, step) if isinstance(step, Move) else [],
         )
         for part, planned in (("method", file.experiment.method), ("rollbacks", file.experiment.rollbacks))
         for place, step in enumerate(planned)
@@ -198,4 +203,19 @@ def planned_results(file: ExperimentFile) -> list[StepResult]:
     return [
         step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
         for step, (after, seconds) in zip(steps, TIMES, strict=True)
+    ]
+
+
+def _strikes(file: ExperimentFile, place: int, move: Move) -> list[StrikeResult]:
+    return [
+        StrikeResult(
+            step=describe_strike(move, strike.at, fault),
+            line=file.fault_line(place, number, one),
+            outcome="ok",
+            reason="done",
+            seconds=0.1,
+            started_after_seconds=STRUCK_AFTER,
+        )
+        for number, strike in enumerate(move.strikes)
+        for one, fault in enumerate(strike.faults)
     ]

@@ -61,6 +61,8 @@ class Clients:
             flush_seconds=FLUSH_SECONDS,
             parent=os.getpid(),
             next_seqs=self._next_seqs() if kind == "producer" else {},
+            # Two producers at once: a record is known by its key and its number, so each has keys of its own.
+            key_prefix=f"{cluster}-k" if kind == "producer" and self.running("producer") else "k",
             # A group that continues elsewhere has a position there, or it was forgotten and skips what it had not read.
             offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
         )

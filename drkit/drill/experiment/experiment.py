@@ -3,6 +3,7 @@
     title, hypothesis          what is rehearsed, and what should hold
     lab                        the clusters it is played on
     steady_state               conditions that must hold before anything is disturbed
+    safety                     rules that are checked before every step from the disturbance on
     method                     steps, in order: `do` names the step
     checks                     anomalies that must not be found in what the clients kept
     objectives                 RPO and RTO that are measured against
@@ -14,36 +15,31 @@ until then nothing can refute the hypothesis (a failed step leaves the verdict u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from drkit.config import Objectives as ConfiguredObjectives
+from drkit.drill.experiment.faults import (
+    ON_DISK,
+    AnyFault,
+    CorruptBatch,
+    Fault,
+    Kill,
+    NodeFault,
+    Pause,
+    Restart,
+    Resume,
+    TopicFault,
+)
+from drkit.drill.experiment.keys import TARGET, Cluster, Seconds, Strict
 from drkit.drill.experiment.yaml_lines import Place
 
-SOURCE = "primary"
-TARGET = "dr"
-Cluster = Literal["primary", "dr"]
 CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll", "skipped_by_group", "foreign"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _node(name: str) -> str:
-    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror|run", name):
-        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
-    return name
-
-
-Node = Annotated[str, AfterValidator(_node)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-
-
-class LabSpec(_Strict):
+class LabSpec(Strict):
     """The lab that the experiment needs. `brokers` is per cluster."""
 
     brokers: int = Field(default=1, ge=1, le=9)
@@ -53,7 +49,7 @@ class LabSpec(_Strict):
 # --- conditions ---------------------------------------------------------------------------------
 
 
-class Acknowledged(_Strict):
+class Acknowledged(Strict):
     """The producer got at least so many acknowledgements from a cluster."""
 
     condition: Literal["acknowledged"]
@@ -61,7 +57,7 @@ class Acknowledged(_Strict):
     at_least: int = Field(ge=1)
 
 
-class Consumed(_Strict):
+class Consumed(Strict):
     """The group read at least so many records from a cluster."""
 
     condition: Literal["consumed"]
@@ -69,64 +65,100 @@ class Consumed(_Strict):
     at_least: int = Field(ge=1)
 
 
-class Drained(_Strict):
+class Drained(Strict):
     """The group read everything that the workload's topic holds on a cluster."""
 
     condition: Literal["drained"]
     cluster: Cluster
 
 
-class Mirrored(_Strict):
+class Mirrored(Strict):
     """`drkit status` says that the workload's topic is at most so many records behind."""
 
     condition: Literal["mirrored"]
     at_most_behind: int = Field(ge=0)
 
 
-class PositionsCaptured(_Strict):
+class PositionsCaptured(Strict):
     """`drkit status` lists a captured position of the workload's group for each partition."""
 
     condition: Literal["positions_captured"]
 
 
-class Answers(_Strict):
+class Answers(Strict):
     """A cluster answers a metadata request."""
 
     condition: Literal["answers"]
     cluster: Cluster
 
 
-class Silent(_Strict):
+class Silent(Strict):
     """A cluster does not answer a metadata request."""
 
     condition: Literal["silent"]
     cluster: Cluster
 
 
-class NoMembers(_Strict):
+class NoMembers(Strict):
     """The workload's group has no member on a cluster: sessions of consumers that died there have expired."""
 
     condition: Literal["no_members"]
     cluster: Cluster
 
 
+class ProblemTold(Strict):
+    """`drkit status` names a problem of this kind on the workload's topic (`source_truncated`, `retention_gap` …)."""
+
+    condition: Literal["problem_told"]
+    kind: str = Field(pattern=r"^[a-z_]+$")
+
+
+class MirrorEnded(Strict):
+    """The mirror's process has ended by itself."""
+
+    condition: Literal["mirror_ended"]
+
+
 Condition = Annotated[
-    Acknowledged | Consumed | Drained | Mirrored | PositionsCaptured | Answers | Silent | NoMembers,
+    Acknowledged
+    | Consumed
+    | Drained
+    | Mirrored
+    | PositionsCaptured
+    | Answers
+    | Silent
+    | NoMembers
+    | ProblemTold
+    | MirrorEnded,
     Field(discriminator="condition"),
 ]
 
 
-class SteadyState(_Strict):
+class SteadyState(Strict):
     """Conditions that must all hold, together, before the disturbance."""
 
     within_seconds: Seconds = 60.0
     conditions: list[Condition] = Field(min_length=1)
 
 
+class Safety(Strict):
+    """Rules that are checked before every step from the disturbance on; where one doesn't hold, the method ends there.
+
+    `time_limit_seconds`: of the whole drill; no step begins later. `never_both_sides`: nothing strikes at a cluster
+    while the other one doesn't answer. `healthy_brokers`: so many brokers of it must answer. `abort_when`: conditions
+    that may not hold.
+    """
+
+    time_limit_seconds: Seconds | None = None
+    never_both_sides: bool = False
+    healthy_brokers: dict[Cluster, Annotated[int, Field(ge=1, le=9)]] = Field(default={})
+    abort_when: list[Condition] = Field(default=[])
+
+
 # --- steps --------------------------------------------------------------------------------------
 
 
-class Workload(_Strict):
+class Workload(Strict):
     """Start a producer that keeps what was acknowledged and a group that keeps what it saw.
 
     `records_per_second` is over all partitions; a record's value is about `value_bytes` long.
@@ -142,7 +174,7 @@ class Workload(_Strict):
     commit_every_seconds: Seconds = 0.5
 
 
-class Load(_Strict):
+class Load(Strict):
     """`drkit lab load`: real data beside the workload."""
 
     do: Literal["load"]
@@ -152,13 +184,13 @@ class Load(_Strict):
     background: bool = True
 
 
-class Mirror(_Strict):
+class Mirror(Strict):
     """Start `drkit mirror` as a process of its own."""
 
     do: Literal["mirror"]
 
 
-class Wait(_Strict):
+class Wait(Strict):
     """Wait until a condition holds."""
 
     do: Literal["wait"]
@@ -166,51 +198,22 @@ class Wait(_Strict):
     timeout_seconds: Seconds = 60.0
 
 
-class Kill(_Strict):
-    """SIGKILL a node (a cluster's alias means all its nodes; `mirror` is the mirror)."""
-
-    do: Literal["kill"]
-    node: Node
-
-
-class Pause(_Strict):
-    """SIGSTOP a node: it hangs, its connections stay open."""
-
-    do: Literal["pause"]
-    node: Node
-
-
-class Resume(_Strict):
-    """SIGCONT a paused node."""
-
-    do: Literal["resume"]
-    node: Node
-
-
-class Restart(_Strict):
-    """Stop a node where it runs, and start it again on its data."""
-
-    do: Literal["restart"]
-    node: Node
-
-
-class Hold(_Strict):
+class Hold(Strict):
     """Let time pass."""
 
     do: Literal["hold"]
     seconds: Annotated[float, Field(gt=0, le=3600)]
 
 
-Fault = Kill | Pause | Resume | Restart
 FailoverStage = Literal["fence", "drain", "translate", "commit", "switch", "verify", "close"]
 FailbackStage = Literal["salvage", "scrub", "reverse", "reseed", "audit", FailoverStage]
 
 
-class Strike(_Strict):
+class Strike(Strict):
     """Faults that strike as a stage of a run begins: its intent is in the journal, nothing of it is done."""
 
     at: str
-    faults: Annotated[list[Annotated[Fault, Field(discriminator="do")]], Field(min_length=1)]
+    faults: Annotated[list[AnyFault], Field(min_length=1)]
 
 
 class FailoverStrike(Strike):
@@ -225,7 +228,7 @@ class FailbackStrike(Strike):
     at: FailbackStage
 
 
-class Failover(_Strict):
+class Failover(Strict):
     """`drkit failover`, as an operator would type it.
 
     `strikes`: faults at its stages; the node `run` is the run's own process. `resumes`: how often `drkit resume` may
@@ -237,31 +240,35 @@ class Failover(_Strict):
     mode: Literal["planned", "unplanned"] = "unplanned"
     at: str | None = None
     accept_unfenced: bool = False
-    groups: list[str] = []
-    strikes: list[FailoverStrike] = []
+    groups: list[str] = Field(default=[])
+    strikes: list[FailoverStrike] = Field(default=[])
     resumes: int = Field(default=0, ge=0, le=10)
     timeout_seconds: Seconds = 120.0
 
 
-class Failback(_Strict):
+class Failback(Strict):
     """`drkit failback`: the old primary is seeded anew, groups move back. `strikes`, `resumes`: as in a failover."""
 
     do: Literal["failback"]
     to: Literal["primary"] = "primary"
     accept_unfenced: bool = False
-    strikes: list[FailbackStrike] = []
+    strikes: list[FailbackStrike] = Field(default=[])
     resumes: int = Field(default=0, ge=0, le=10)
     timeout_seconds: Seconds = 300.0
 
 
-class MoveClients(_Strict):
-    """Start the group, then the producer, on another cluster; those on the old one are stopped."""
+class MoveClients(Strict):
+    """Start the group, then the producer, on another cluster; those on the old one are stopped.
+
+    `keep_producer`: the old one's producer continues, with keys of its own: both sides take writes.
+    """
 
     do: Literal["move_clients"]
     to: Cluster
+    keep_producer: bool = False
 
 
-class StopClients(_Strict):
+class StopClients(Strict):
     """Stop the producer, the consumer or both, letting them finish what is in flight."""
 
     do: Literal["stop_clients"]
@@ -270,25 +277,13 @@ class StopClients(_Strict):
 
 Move = Failover | Failback
 Step = Annotated[
-    Workload
-    | Load
-    | Mirror
-    | Wait
-    | Hold
-    | Kill
-    | Pause
-    | Resume
-    | Restart
-    | Failover
-    | Failback
-    | MoveClients
-    | StopClients,
+    Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | MoveClients | StopClients,
     Field(discriminator="do"),
 ]
 Rollback = Annotated[Kill | Pause | Resume | Restart | StopClients, Field(discriminator="do")]
 
 
-class Objectives(_Strict):
+class Objectives(Strict):
     """What is measured against; None: not judged."""
 
     rpo_records: int | None = Field(default=None, ge=0)
@@ -296,17 +291,18 @@ class Objectives(_Strict):
     rto_seconds: float | None = Field(default=None, ge=0)
 
 
-class Experiment(_Strict):
+class Experiment(Strict):
     """One experiment file."""
 
     title: str = Field(min_length=1)
     hypothesis: str = Field(min_length=1)
     lab: LabSpec = LabSpec()
     steady_state: SteadyState
+    safety: Safety = Safety()
     method: list[Step] = Field(min_length=1)
     checks: list[CheckName] = Field(min_length=1)
     objectives: Objectives = Objectives()
-    rollbacks: list[Rollback] = []
+    rollbacks: list[Rollback] = Field(default=[])
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -365,18 +361,37 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     mirrors = [n for n, step in enumerate(experiment.method) if isinstance(step, Mirror)]
     for number in mirrors[1:]:
         yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
-    started = mirrors[0] if mirrors else len(experiment.method)
     for place, fault in _faults(experiment):
-        early = place[0] == "method" and isinstance(place[1], int) and place[1] < started
-        if fault.node == "mirror" and (not mirrors or early):
-            yield (*place, "node"), "the mirror is not started before this step"
-        if fault.node.startswith("cassandra") and experiment.lab.store != "cassandra":
-            yield (*place, "node"), "the lab has no Cassandra; set lab.store to cassandra"
-        if fault.node == "run" and ("strikes" not in place or not isinstance(fault, Kill)):
-            yield (
-                (*place, "node"),
-                "run is the process of a failover or failback: it can be killed, at a stage of theirs",
-            )
+        if isinstance(fault, NodeFault):
+            yield from _contradictory_node_fault(experiment, place, fault, mirrors)
+        else:
+            yield from _contradictory_topic_fault(experiment, place, fault)
+
+
+def _contradictory_node_fault(
+    experiment: Experiment, place: Place, fault: NodeFault, mirrors: Sequence[int]
+) -> Iterator[tuple[Place, str]]:
+    started = mirrors[0] if mirrors else len(experiment.method)
+    early = place[0] == "method" and isinstance(place[1], int) and place[1] < started
+    if fault.node == "mirror" and (not mirrors or early):
+        yield (*place, "node"), "the mirror is not started before this step"
+    if fault.node.startswith("cassandra") and experiment.lab.store != "cassandra":
+        yield (*place, "node"), "the lab has no Cassandra; set lab.store to cassandra"
+    if fault.node == "run" and ("strikes" not in place or not isinstance(fault, Kill)):
+        yield (
+            (*place, "node"),
+            "run is the process of a failover or failback: it can be killed, at a stage of theirs",
+        )
+
+
+def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: TopicFault) -> Iterator[tuple[Place, str]]:
+    started = next(n for n, step in enumerate(experiment.method) if isinstance(step, Workload))
+    if place[0] == "method" and isinstance(place[1], int) and place[1] < started:
+        yield place, f"{fault.do} comes before the workload is started: its topic is not there"
+    if isinstance(fault, ON_DISK) and experiment.lab.brokers > 1:
+        yield place, f"{fault.do} strikes at a topic's only replica; set lab.brokers to 1"
+    if isinstance(fault, CorruptBatch) and fault.partition >= experiment.workload.partitions:
+        yield (*place, "partition"), f"the workload has {experiment.workload.partitions} partitions, counted from 0"
 
 
 def _faults(experiment: Experiment) -> Iterator[tuple[Place, Fault]]:
@@ -405,7 +420,7 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         for at, stage in enumerate(stages):
             if stage in stages[:at]:
                 yield ("method", number, "strikes", at, "at"), f"{stage} is there twice; put its faults together"
-        kills = sum(fault.node == "run" for strike in step.strikes for fault in strike.faults)
+        kills = sum(isinstance(fault, Kill) and fault.node == "run" for each in step.strikes for fault in each.faults)
         if kills > step.resumes:
             yield (
                 ("method", number),

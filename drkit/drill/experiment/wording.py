@@ -7,29 +7,27 @@ from typing import assert_never
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
-    Fault,
     Hold,
-    Kill,
     Load,
     Mirror,
     Move,
     MoveClients,
-    Pause,
-    Restart,
-    Resume,
     Rollback,
     Step,
     StopClients,
     Wait,
     Workload,
 )
+from drkit.drill.experiment.faults import Fault, NodeFault, TopicFault
 
 
 def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
     """A step in a few words."""
+    if isinstance(step, NodeFault):
+        return f"{step.do} {step.node}"
+    if isinstance(step, TopicFault):
+        return f"{step.do.replace('_', ' ')} on {step.cluster}"
     match step:
-        case Kill() | Pause() | Resume() | Restart():
-            return f"{step.do} {step.node}"
         case Failover() | Failback():
             return f"{step.do} to {step.to}"
         case MoveClients():

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from drkit.drill.judge.history import RecordId
 from drkit.drill.workload.ledger import ClientLedger
@@ -40,7 +40,7 @@ class _Sender:
 
     def send(self) -> None:
         number = next(self.keys)
-        key = f"k{number}"
+        key = f"{self.spec.key_prefix}{number}"
         record = RecordId(key, self.next_seq.get(key, 0))
         value = value_of(self.spec.drill, record, self.spec.value_bytes)
         partition = number % self.spec.partitions
@@ -63,6 +63,9 @@ class _Sender:
             except BufferError:  # the queue is full: the cluster doesn't take records now
                 self.producer.poll(0.1)
                 self.ledger.keep()
+            except KafkaException:  # the topic isn't there (any more): nothing was sent
+                self.producer.poll(0.1)
+                return
         self.next_seq[key] = record.seq + 1
         self.ledger.add("attempts", (key, record.seq, partition, sent_at, digest))
 

@@ -16,6 +16,7 @@ class ClientSpec:
 
     `rate` is records a second over all partitions; `next_seqs` where the numbers of each key continue;
     `offset_reset` is where a group without a position starts: `earliest` or `latest`;
+    `key_prefix` begins the keys of a producer;
     `parent` the process that started it: a client ends by itself when that is gone.
     """
 
@@ -33,6 +34,7 @@ class ClientSpec:
     parent: int
     next_seqs: dict[str, int]
     offset_reset: str
+    key_prefix: str
 
     def write(self, path: Path) -> None:
         """Keep it where only the owner can read it."""

@@ -79,6 +79,20 @@ def test_a_producer_goes_on_with_the_numbers_of_the_one_before(lab, workload, cl
     assert len(read(lab, workload)) == sum(len(seqs) for seqs in numbers.values())
 
 
+def test_two_producers_at_once_have_keys_of_their_own(lab, workload, clients):
+    """A record is known by its key and its number: the one's is never taken for the other's."""
+    first = clients.start("producer", "primary")
+    wait_until(lambda: first.ledger.count("acks") > 0, what="the first at work")
+    second = clients.start("producer", "primary")
+    wait_until(lambda: second.ledger.count("acks") >= 100, what="both at work")
+    clients.stop(clients.running())
+    attempts = clients.attempts()
+    assert len({a.record for a in attempts}) == len(attempts)
+    assert {a.record.key.rstrip("0123456789") for a in attempts} == {"k", "primary-k"}
+    sent = {a.record: a.digest for a in attempts if a.outcome is AttemptOutcome.ACKED}
+    assert {one.record: one.digest for one in read(lab, workload)}.items() >= sent.items()
+
+
 @pytest.mark.parametrize(("kind", "part"), [("producer", HistoryPart.ATTEMPTS), ("consumer", HistoryPart.POLLS)])
 def test_a_client_that_was_killed_leaves_its_part_incomplete(clients, kind, part):
     client = clients.start(kind, "primary")

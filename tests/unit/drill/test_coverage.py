@@ -3,17 +3,21 @@
 import io
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import jsonschema
 import pytest
 from rich.console import Console
 
 from drkit.cli.views.drill_coverage_view import show_coverage
+from drkit.drill import faults
 from drkit.drill.coverage import (
     ACTIONS,
     CELLS,
     STAGES,
     STATES,
+    TARGETS,
+    TOPICS,
     Cell,
     KeptDrill,
     coverage,
@@ -25,9 +29,10 @@ from drkit.drill.coverage import (
 )
 from drkit.drill.experiment.library import library_files
 from drkit.drill.experiment.reader import load_experiment
-from drkit.drill.faults import FAULTS
+from drkit.drill.faults.inject import FAULTS
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
+from drkit.evidence import verifier
 from drkit.failover.run.state_machine import PATHS, Kind
 from tests.support.drill_results import result_of
 
@@ -111,6 +116,10 @@ def test_states_and_faults_are_those_of_the_code():
     assert STAGES["failback"] == tuple(step.stage for step in PATHS[Kind.FAILBACK])
     assert len(STATES) == len(set(STATES)) == 3 + len(STAGES["failover"]) + len(STAGES["failback"])
     assert set(ACTIONS) == set(FAULTS) - {"resume"}
+    files = {each.stem for each in Path(faults.__file__).parent.glob("*.py")}
+    assert files - {"__init__", "inject"} == set(FAULTS), "one file each"
+    verified = {*verifier.NODE_FAULTS, *verifier.TOPIC_FAULTS}
+    assert verified == set(FAULTS), "a verifier of evidence knows all of them"
     assert len(CELLS) == len(set(CELLS))
 
 
@@ -175,7 +184,7 @@ def test_the_table_says_where_nothing_ever_struck(tmp_path):
     assert "kill" in rows["failover commit"]
     assert "(kill)" not in rows["failover commit"]
     assert "(pause)" in rows["failover drain"]
-    assert rows["failback close"].count("never") == 7
+    assert rows["failback close"].count("never") == len(TARGETS) + len(TOPICS)
     assert "kill run (failover commit)  1 time, last 2026-11-20T04:03:00.000Z passed  One" in said
 
 
@@ -203,3 +212,37 @@ def test_kept_drills_are_read_and_what_cannot_be_read_is_told(tmp_path):
 def test_the_library_strikes_in_failover_and_failback():
     states = {strike.cell.state for file in library_files() for strike in planned_strikes(load_experiment(file))}
     assert {"steady", "failover drain", "failover commit", "failback reseed"} <= states
+
+
+TOPICS_TEXT = """\
+title: %s
+hypothesis: h
+steady_state: { conditions: [{ condition: answers, cluster: dr }] }
+method:
+  - do: workload
+  - do: mirror
+  - do: disconnect
+  - do: disconnect
+  - { do: purge_topic, cluster: primary }
+  - do: failover
+    strikes:
+      - at: switch
+        faults:
+          - { do: write_foreign, cluster: dr }
+  - { do: delete_topic, cluster: primary }
+checks: [duplicated]
+"""
+
+
+def test_what_is_done_to_a_topic_or_to_connections_has_cells_of_its_own(tmp_path):
+    file = experiment(tmp_path, text=TOPICS_TEXT)
+    assert [(each.cell.fault, each.cell.on, each.cell.state) for each in planned_strikes(file)] == [
+        ("disconnect mirror", "mirror", "steady"),
+        ("disconnect mirror", "mirror", "steady"),
+        ("purge topic on primary", "topic on primary", "steady"),
+        ("write foreign on dr", "topic on dr", "failover switch"),
+        ("delete topic on primary", "topic on primary", "failed over"),
+    ]
+    assert {each.cell for each in planned_strikes(file)} <= set(CELLS)
+    assert {cell.on for cell in CELLS if cell.do == "disconnect"} == {"mirror"}
+    assert struck_cells(drill(file)) == {each.cell for each in planned_strikes(file)}

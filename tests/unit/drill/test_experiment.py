@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.experiment.experiment import Failover, Kill
+from drkit.drill.experiment.experiment import Failover
+from drkit.drill.experiment.faults import Kill
 from drkit.drill.experiment.reader import load_experiment
 from drkit.model.errors import ConfigError, ExitCode
 
@@ -107,6 +108,28 @@ def test_a_good_file_is_read(tmp_path):
             18,
             "fence is there twice",
         ),
+        ("    node: primary-1", "    node: primary-1\n  - do: delete_topic", 14, "method.3.cluster: is missing"),
+        (
+            "    node: primary-1",
+            "    node: primary-1\n  - { do: purge_topic, cluster: dr, part: 0.0 }",
+            14,
+            "method.3.part: Input should be greater than 0",
+        ),
+        (
+            "    node: primary-1",
+            "    node: primary-1\n  - { do: corrupt_batch, cluster: primary, partition: 4 }",
+            14,
+            "method.3.partition: the workload has 4 partitions",
+        ),
+        ("  - do: workload", "  - { do: flood, cluster: dr }\n  - do: workload", 9, "its topic is not there"),
+        ("  - do: mirror", "  - do: disconnect\n  - do: mirror", 11, "the mirror is not started before this step"),
+        ("hypothesis: It holds", "hypothesis: It holds\nsafety: { never: true }", 3, "safety.never: unknown key"),
+        (
+            "hypothesis: It holds",
+            "hypothesis: It holds\nsafety: { healthy_brokers: { mars: 1 } }",
+            3,
+            "healthy_brokers",
+        ),
         ("title: A title", "title: A title\ntitle: Another", 2, "the key 'title' is there twice"),
         ("title: A title", "title: [", 3, "not valid YAML"),
         ("title: A title", "title: !!python/object:os.system x", 1, "not a value that can be read"),
@@ -153,3 +176,20 @@ def test_an_anchor_may_be_used_again(tmp_path):
     text = GOOD.replace("    node: primary-1", "    node: &n primary").replace("    node: primary\n", "    node: *n\n")
     experiment = load_experiment(write(tmp_path, text)).experiment
     assert experiment.rollbacks[0].do == "restart"
+
+
+@pytest.mark.parametrize("fault", ["lose_tail", "corrupt_batch", "recreate_topic"])
+def test_a_fault_of_the_only_replica_needs_a_lab_of_one_broker(tmp_path, fault):
+    text = GOOD.replace("do: kill\n    node: primary-1", f"do: {fault}\n    cluster: primary")
+    assert load_experiment(write(tmp_path, text)).experiment.disturbance == 2
+    several = text.replace("hypothesis: It holds", "hypothesis: It holds\nlab: { brokers: 3 }")
+    with pytest.raises(ConfigError, match=r"set lab\.brokers to 1"):
+        load_experiment(write(tmp_path, several))
+
+
+@pytest.mark.parametrize("fault", ["delete_topic", "add_partitions", "write_foreign", "disconnect"])
+def test_every_fault_may_strike_at_a_stage(tmp_path, fault):
+    where = "" if fault == "disconnect" else ", cluster: dr"
+    strikes = f"do: failover\n    strikes: [{{ at: commit, faults: [{{ do: {fault}{where} }}] }}]"
+    experiment = load_experiment(write(tmp_path, GOOD.replace("do: failover", strikes))).experiment
+    assert experiment.method[3].strikes[0].faults[0].do == fault

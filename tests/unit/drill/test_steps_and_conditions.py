@@ -1,23 +1,27 @@
 """What exit codes of the failover and documents of the status mean to a drill."""
 
-import pytest
+from typing import get_args
 
-from drkit.drill.conditions import _captured, _mirrored
+import pytest
+from pydantic import ValidationError
+
+from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import document
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
     Hold,
-    Kill,
     Load,
     Mirror,
     Mirrored,
     MoveClients,
+    ProblemTold,
     StopClients,
     Wait,
     Workload,
 )
+from drkit.drill.experiment.faults import Disconnect, Fault, Kill, PurgeTopic, WriteForeign, is_disaster
 from drkit.drill.experiment.wording import describe, describe_strike
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
@@ -99,6 +103,9 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (Mirror(do="mirror"), "mirror"),
         (Load(do="load", dataset="flights"), "load flights"),
         (Kill(do="kill", node="primary-1"), "kill primary-1"),
+        (Disconnect(do="disconnect"), "disconnect mirror"),
+        (PurgeTopic(do="purge_topic", cluster="primary"), "purge topic on primary"),
+        (WriteForeign(do="write_foreign", cluster="dr"), "write foreign on dr"),
         (Failover(do="failover"), "failover to dr"),
         (Failback(do="failback"), "failback to primary"),
         (Hold(do="hold", seconds=1.5), "hold 1.5 s"),
@@ -135,3 +142,34 @@ def test_a_move_that_nothing_struck_is_unknown(outcome, struck, said):
     played = _with_strikes(Played(outcome, "its own"), (strike,))
     assert (played.outcome, played.strikes) == (said, (strike,))
     assert ("kill run at failover commit: why" in played.reason) is ((outcome, struck) == ("ok", "unknown"))
+
+
+def every_fault():
+    """One of each kind, at each cluster or node that it may be of."""
+    for kind in get_args(Fault):
+        field = "cluster" if "cluster" in kind.model_fields else "node"
+        for on in ("primary", "dr") if field == "cluster" else ("primary", "primary-1", "dr", "mirror"):
+            try:
+                yield kind.model_validate({"do": get_args(kind.model_fields["do"].annotation)[0], field: on})
+            except ValidationError:  # connections are the mirror's
+                continue
+
+
+@pytest.mark.parametrize("fault", list(every_fault()), ids=describe)
+def test_a_verifier_of_evidence_knows_what_each_fault_is(fault):
+    """Its words, and whether RPO and RTO are counted from it."""
+    assert verifier.describe(fault.model_dump(mode="json")) == describe(fault)
+    assert verifier._is_disaster(describe(fault)) is is_disaster(fault)
+    on = fault.cluster if "cluster" in type(fault).model_fields else fault.node
+    assert verifier._fault_of(describe(fault)) == (fault.do, on)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "holds"), [(["source_truncated"], True), (["retention_gap"], False), ([], False), (None, False)]
+)
+def test_a_problem_is_told_of_the_workloads_topic(kinds, holds):
+    """Of another topic it doesn't count."""
+    problems = [{"kind": kind, "topic": "t"} for kind in kinds or ()]
+    found = {"links": [{"problems": [*problems, {"kind": "source_truncated", "topic": "other"}]}]}
+    condition = ProblemTold(condition="problem_told", kind="source_truncated")
+    assert _problem_told(None if kinds is None else found, WORKLOAD, condition).holds is holds

@@ -87,7 +87,7 @@ def test_the_same_attempt_twice_is_a_defect_that_shows(tmp_path):
 
 
 def test_a_spec_is_taken_once_and_readable_by_the_owner_alone(tmp_path):
-    spec = ClientSpec("d", "l", {"sasl.password": "secret"}, "t", 1, "g", 1, 1.0, 100, 0.5, 1.0, 1, {}, "earliest")
+    spec = ClientSpec("d", "l", {"sasl.password": "secret"}, "t", 1, "g", 1, 1.0, 100, 0.5, 1.0, 1, {}, "earliest", "k")
     path = tmp_path / "spec.json"
     spec.write(path)
     assert path.stat().st_mode & 0o777 == 0o600

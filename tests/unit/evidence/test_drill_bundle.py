@@ -18,7 +18,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import StatedFinding, Statements
 from drkit.model.errors import ConfigError, Refused
 from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-from tests.support.kept_drills import Ends, a_history, keep, name
+from tests.support.kept_drills import STRUCK_AFTER, Ends, a_history, keep, name
 
 
 @pytest.fixture
@@ -317,3 +317,56 @@ def test_a_drill_that_did_not_come_to_its_end_has_evidence_too(drills, signer, t
     assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["steps"] == []) == (verdict, ends.steps == 0)
+
+
+STRIKES = """
+    resumes: 1
+    strikes:
+      - at: drain
+        faults:
+          - { do: pause, node: dr }
+          - { do: delete_topic, cluster: primary }
+      - at: commit
+        faults:
+          - { do: kill, node: run }"""
+
+
+def test_faults_at_stages_are_in_the_timeline(drills, signer, tmp_path):
+    run = keep(drills, name(1), a_history(), strikes=STRIKES)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, run, Statements()), signer)
+    assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
+    timeline = document_of(tmp_path / "bundle")["timeline"]
+    struck = [
+        "pause dr at failover drain",
+        "delete topic on primary at failover drain",
+        "kill run at failover commit",
+    ]
+    assert [each["what"] for each in timeline["events"] if each["fault"]] == ["kill primary", *struck]
+    assert [each["what"] for each in timeline["events"]][2:7] == ["failover to dr", *struck, "move clients to dr"]
+    assert [(each["what"], each["seconds"]) for each in timeline["faults"]] == [
+        ("kill primary", 15.0),
+        *((each, STRUCK_AFTER) for each in struck),
+    ]
+    assert all(each in (tmp_path / "bundle" / "report.html").read_text() for each in struck)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda strikes: strikes.clear(), "The faults at stages of failover to dr (line 10) of result.json are"),
+        (
+            lambda strikes: strikes[2].update(step="kill run at failover fence"),
+            "The faults at stages of failover to dr",
+        ),
+        (lambda strikes: strikes[1].update(outcome="unknown"), "is ok, and not every fault at its stages struck"),
+        (lambda strikes: strikes[0].update(started_after_seconds=16.0), "struck outside of its step"),
+        (lambda strikes: strikes[0].update(seconds=4.0), "struck outside of its step"),
+    ],
+)
+def test_a_fault_at_a_stage_that_was_not_there_is_noticed(drills, change, says):
+    folder = drills.path / keep(drills, name(1), a_history(), strikes=STRIKES)
+    assert list(verifier.Drill(folder).problems()) == []
+    result = json.loads((folder / "result.json").read_text())
+    change(result["steps"][2]["strikes"])
+    (folder / "result.json").write_text(json.dumps(result))
+    assert any(says in each for each in verifier.Drill(folder).problems())

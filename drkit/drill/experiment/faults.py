@@ -1,0 +1,152 @@
+"""The faults that an experiment file may name.
+
+Those of a node take it away, or its connections; those of a topic strike at the workload's topic on one cluster, as an
+operator's mistake, an attack, or a bad disk does. Each is injected by the file of its name in `drkit.drill.faults`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import AfterValidator, Field
+
+from drkit.drill.experiment.keys import SOURCE, Cluster, Strict
+
+
+def _node(name: str) -> str:
+    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror|run", name):
+        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
+    return name
+
+
+Node = Annotated[str, AfterValidator(_node)]
+
+
+# --- of a node ----------------------------------------------------------------------------------
+
+
+class Kill(Strict):
+    """SIGKILL a node (a cluster's alias means all its nodes; `mirror` is the mirror)."""
+
+    do: Literal["kill"]
+    node: Node
+
+
+class Pause(Strict):
+    """SIGSTOP a node: it hangs, its connections stay open."""
+
+    do: Literal["pause"]
+    node: Node
+
+
+class Resume(Strict):
+    """SIGCONT a paused node."""
+
+    do: Literal["resume"]
+    node: Node
+
+
+class Restart(Strict):
+    """Stop a node where it runs, and start it again on its data."""
+
+    do: Literal["restart"]
+    node: Node
+
+
+class Disconnect(Strict):
+    """Tear down every TCP connection of the mirror (`ss -K`: needs root)."""
+
+    do: Literal["disconnect"]
+    node: Literal["mirror"] = "mirror"
+
+
+# --- of the workload's topic --------------------------------------------------------------------
+
+
+class DeleteTopic(Strict):
+    """Delete the topic."""
+
+    do: Literal["delete_topic"]
+    cluster: Cluster
+
+
+class RecreateTopic(Strict):
+    """Delete the topic, and make an empty one of its name."""
+
+    do: Literal["recreate_topic"]
+    cluster: Cluster
+
+
+class AddPartitions(Strict):
+    """Give the topic more partitions."""
+
+    do: Literal["add_partitions"]
+    cluster: Cluster
+    by: int = Field(default=1, ge=1, le=100)
+
+
+class PurgeTopic(Strict):
+    """Remove a part of what each partition holds, from its beginning on, as retention does."""
+
+    do: Literal["purge_topic"]
+    cluster: Cluster
+    part: float = Field(default=1.0, gt=0, le=1)
+
+
+class WriteForeign(Strict):
+    """Write records that no client of the drill sends."""
+
+    do: Literal["write_foreign"]
+    cluster: Cluster
+    records: int = Field(default=10, ge=1, le=100_000)
+
+
+class LoseTail(Strict):
+    """Cut acknowledged records off each partition's end (whole batches: so many, or a few more)."""
+
+    do: Literal["lose_tail"]
+    cluster: Cluster
+    records: int = Field(default=50, ge=1, le=1_000_000)
+
+
+class CorruptBatch(Strict):
+    """Turn a byte of the last batch of a partition, on disk."""
+
+    do: Literal["corrupt_batch"]
+    cluster: Cluster
+    partition: int = Field(default=0, ge=0, le=999)
+
+
+class Flood(Strict):
+    """Write very many records to a topic beside the workload's (`TOPIC.flood`), as fast as can be."""
+
+    do: Literal["flood"]
+    cluster: Cluster
+    records: int = Field(default=100_000, ge=1, le=10_000_000)
+    value_bytes: int = Field(default=1_000, ge=1, le=100_000)
+
+
+NodeFault = Kill | Pause | Resume | Restart | Disconnect
+TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteForeign | LoseTail | CorruptBatch | Flood
+Fault = NodeFault | TopicFault
+AnyFault = Annotated[Fault, Field(discriminator="do")]
+ON_DISK = LoseTail | CorruptBatch | RecreateTopic
+"""Faults that know one replica of a partition only: a lab of one broker a cluster."""
+_TAKES_DATA = DeleteTopic | RecreateTopic | PurgeTopic | LoseTail | CorruptBatch
+
+
+def word_of(kind: type[Fault]) -> str:
+    """What a file calls a kind of fault."""
+    return str(get_args(kind.model_fields["do"].annotation)[0])
+
+
+NODE_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NodeFault))
+TOPIC_FAULTS: Final = tuple(word_of(kind) for kind in get_args(TopicFault))
+
+
+def is_disaster(fault: Fault) -> bool:
+    """Whether it takes from primary what clients need: RPO and RTO are counted from the first such fault on."""
+    if isinstance(fault, TopicFault):
+        return fault.cluster == SOURCE and isinstance(fault, _TAKES_DATA)
+    return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)

@@ -1,0 +1,57 @@
+"""Which function injects which fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.faults import Fault
+from drkit.drill.faults.add_partitions import add_partitions
+from drkit.drill.faults.corrupt_batch import corrupt_batch
+from drkit.drill.faults.delete_topic import delete_topic
+from drkit.drill.faults.disconnect import disconnect
+from drkit.drill.faults.flood import flood
+from drkit.drill.faults.kill import kill
+from drkit.drill.faults.lose_tail import lose_tail
+from drkit.drill.faults.pause import pause
+from drkit.drill.faults.purge_topic import purge_topic
+from drkit.drill.faults.recreate_topic import recreate_topic
+from drkit.drill.faults.restart import restart
+from drkit.drill.faults.resume import resume
+from drkit.drill.faults.write_foreign import write_foreign
+from drkit.model.errors import DrkitError
+
+FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
+    function.__name__: function
+    for function in (
+        kill,
+        pause,
+        resume,
+        restart,
+        disconnect,
+        delete_topic,
+        recreate_topic,
+        add_partitions,
+        purge_topic,
+        write_foreign,
+        lose_tail,
+        corrupt_batch,
+        flood,
+    )
+}
+"""By the word that an experiment's file has for it."""
+
+
+def inject(env: DrillEnvironment, fault: Fault) -> str:
+    """Inject a fault; returns what was done, in words.
+
+    Raises:
+        DrkitError: it can't be made here, or not now: it did not strike.
+    """
+    try:
+        return FAULTS[fault.do](env, fault)
+    except KafkaException as error:
+        raise DrkitError(f"the cluster did not take it: {error}", remedy="Look at the steps before this one") from error

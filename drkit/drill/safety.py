@@ -1,0 +1,81 @@
+"""Safety rules: checked before every step from the disturbance on; where one doesn't hold, the method ends there.
+
+Rollbacks run all the same. Nothing is injected to find out: a rule looks, and a look that fails counts as a rule that
+doesn't hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from drkit.drill.conditions import ANSWER_SECONDS, Round, evaluate
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.experiment import Move, Rollback, Safety, Step
+from drkit.drill.experiment.faults import Fault, NodeFault, Resume
+from drkit.drill.experiment.keys import SOURCE, TARGET
+from drkit.drill.workload.reading import answers
+from drkit.model.errors import DrkitError
+from drkit.model.wording import counted
+
+_OTHER = {SOURCE: TARGET, TARGET: SOURCE}
+
+
+def broken_rule(env: DrillEnvironment, safety: Safety, step: Step | Rollback, began: float) -> str | None:
+    """Why a step may not be played now; None: it may. `began`: the drill's start, by CLOCK_MONOTONIC."""
+    limit = safety.time_limit_seconds
+    if limit is not None and time.monotonic() - began > limit:
+        return f"the drill takes longer than {limit:g} s"
+    broken = _both_sides(env, step) if safety.never_both_sides else None
+    return broken or _unhealthy(env, safety) or _abort(env, safety)
+
+
+def _both_sides(env: DrillEnvironment, step: Step | Rollback) -> str | None:
+    for cluster in struck_clusters(step):
+        other = _OTHER[cluster]
+        if not answers(env.properties[other], ANSWER_SECONDS):
+            return f"it would strike at {cluster} while {other} does not answer: both sides would be away"
+    return None
+
+
+def _unhealthy(env: DrillEnvironment, safety: Safety) -> str | None:
+    if not safety.healthy_brokers:
+        return None
+    try:
+        up = Counter(node.cluster for node in env.lab.status() if node.state == "up")
+    except DrkitError as error:
+        return f"how many brokers are healthy can't be seen: {error}"
+    for cluster, least in safety.healthy_brokers.items():
+        if up[cluster] < least:
+            return f"{counted(up[cluster], 'broker')} of {cluster} healthy, {least} must be"
+    return None
+
+
+def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
+    view = Round(env)
+    for condition in safety.abort_when:
+        found = evaluate(env, condition, view)
+        if found.holds:
+            return f"{condition.condition}: {found.seen}"
+    return None
+
+
+def struck_clusters(step: Step | Rollback) -> list[str]:
+    """The clusters that a step strikes at, its strikes at stages included; what ends a fault strikes at none."""
+    return list(dict.fromkeys(cluster for fault in _faults(step) if (cluster := _cluster(fault)) is not None))
+
+
+def _faults(step: Step | Rollback) -> Iterator[Fault]:
+    if isinstance(step, Fault):
+        yield step
+    elif isinstance(step, Move):
+        for strike in step.strikes:
+            yield from strike.faults
+
+
+def _cluster(fault: Fault) -> str | None:
+    if isinstance(fault, Resume):
+        return None
+    cluster = fault.node.partition("-")[0] if isinstance(fault, NodeFault) else fault.cluster
+    return cluster if cluster in _OTHER else None

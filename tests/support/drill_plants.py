@@ -1,0 +1,93 @@
+"""Defects put back into what a drill starts: by each of them an experiment of the library must fail.
+
+`planted(folder, name)` is the environment for `drkit drill`: Python loads `sitecustomize` from there in every child; in
+the command that has the defect it is patched in before drkit's own modules are loaded. drkit has nothing of this in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chaos.adversary.fault_points import patch
+from chaos.adversary.plants import PLANTS as ADVERSARYS
+
+_CUSTOM = """\
+import sys
+
+if {verb!r} in sys.orig_argv:
+    from tests.support.drill_plants import put
+
+    put({name!r})
+"""
+
+
+class _Fits:
+    """Equal to everything."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]  # nothing is kept by it
+
+
+def seal_not_heeded() -> None:
+    """The mirror runs on whatever was decided about its link."""
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.mirror.control import Orders  # noqa: PLC0415 - what is patched is loaded first
+
+        return lambda *_: Orders()
+
+    patch("drkit.mirror.control:read_orders", make)
+
+
+def deletions_followed() -> None:
+    """What is deleted on the source is deleted on the target, although the link says nothing of it."""
+    from drkit.model.topology import Link  # noqa: PLC0415 - as above
+
+    Link.mirrors_deletions = property(lambda _: True)  # type: ignore[method-assign, assignment]
+
+
+def gaps_not_told() -> None:
+    """What the source's retention took before it was mirrored is passed over in silence."""
+    patch("drkit.mirror.resume.partition_resume:Resumer._note_gap", lambda _: lambda *_, **__: None)
+
+
+def checksums_not_compared() -> None:
+    """Nobody looks whether a batch is what was written."""
+    patch("drkit.kafka.protocol.coalescing:crc32c", lambda _: lambda *_: _Fits())
+
+
+def fence_believed() -> None:
+    """The rules of a fence aren't put, and nobody looks whether writers are turned away."""
+    patch("drkit.failover.fencing.deny_rules:closing_rules", lambda _: lambda *_: frozenset())
+    patch(
+        "drkit.failover.fencing.cluster_fence:ClusterFence._denied",
+        lambda _: lambda *_: "every broker turns a writer away",
+    )
+
+
+_IN_FAILOVER = (fence_believed,)
+PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
+    each.__name__: each
+    for each in (seal_not_heeded, deletions_followed, gaps_not_told, checksums_not_compared, *_IN_FAILOVER)
+}
+
+
+def put(name: str) -> None:
+    """Patch a defect into this process."""
+    PLANTS[name]()
+
+
+def planted(folder: Path, name: str) -> dict[str, str]:
+    """The environment in which what a drill starts has the defect of this name."""
+    folder.mkdir(exist_ok=True)
+    verb = "failover" if PLANTS[name] in _IN_FAILOVER else "mirror"
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=verb))
+    return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}
