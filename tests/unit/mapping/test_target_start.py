@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until
+from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until, purge_problem
+from drkit.model.link_state import TARGET_PURGED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -66,3 +67,15 @@ def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
     assert accepted_until(told, 1, recorded=True) == 5
     assert accepted_until(told, 2, recorded=False) == 0
     assert accepted_until(ReportedPurge.parse(None), 1, recorded=False) == 0
+
+
+def test_the_problem_names_what_was_removed_and_both_ways_on():
+    found = purge_problem(LINK, replace(MARK, target_start=9), "t.copy", 12, 18, AT)
+    assert (found.kind, found.topic, found.partition, found.since) == (TARGET_PURGED, "t", 0, AT)
+    assert (found.unsure_from, found.unsure_until) == (12, 18), "its positions are doubted"
+    assert not found.halted, "the mirror continues"
+    assert found.reason.startswith(
+        "t.copy:0 on dr begins at 9: source offsets 12 to 17 (up to 6 records) were removed there"
+    )
+    assert "drkit link resume 'primary->dr' --topic t --accept-recreated" in found.remedy
+    assert found.remedy.endswith("To go without them: `drkit link resume 'primary->dr' --topic t`")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drkit.mapping import Translator
+from drkit.mapping import Translator, heed
+from drkit.mapping.translate import unavailable
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -129,6 +130,7 @@ def test_what_a_source_lost_is_translated_to_where_the_sides_part(store):
         assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11), committed
         assert "why source_truncated" in str(answer.reason)
     assert answers(store, 25).reread is None, "nobody knows which of these records the group has read"
+    assert answers(store, 20).reread == 0, "it has read nothing of them"
 
 
 def test_a_stretch_that_a_problem_names_isnt_exact_but_stays_in_its_place(store):
@@ -152,3 +154,75 @@ def test_problems_of_others_and_those_that_name_no_stretch_change_nothing(store)
     store.put_problem(LINK, problem("source_truncated", PARTITION + 1, unsure_from=0))
     store.put_problem(LINK, problem("retention_gap"))
     assert answers(store, 12) == translate_rows(ROWS, MARK, 12)
+
+
+def test_what_only_a_recovered_store_says_is_translated_to_where_that_is_proven(store):
+    store.put_problem(LINK, problem("store_recovered", unsure_from=20))
+    assert answers(store, 19).certainty is Certainty.EXACT
+    for committed in (20, 25, 31):
+        answer = answers(store, committed)
+        assert (answer.certainty, answer.target_offset, answer.reread) == (Certainty.CONSERVATIVE, 11, None), committed
+        assert answer.reason == "why store_recovered"
+
+
+def test_a_doubt_is_added_to_the_reason_that_is_there(store):
+    store.put_problem(LINK, problem("records_misplaced", unsure_from=0, unsure_until=20))
+    assert str(answers(store, 7).reason).endswith("no longer on the target; why records_misplaced")
+    assert answers(store, 12).reason == "why records_misplaced"
+
+
+EXACT = Translation(12, Certainty.EXACT, 6)
+
+
+def test_problems_of_others_hide_none_of_its_own():
+    others = [Problem("topic_recreated", "orders", PARTITION, "why", "do", True, AT), problem("topic_recreated", 7)]
+    found = heed(EXACT, [*others, problem("records_misplaced", unsure_from=12)], TP, pytest.fail)
+    assert (found.certainty, found.reason) == (Certainty.CONSERVATIVE, "why records_misplaced")
+    assert heed(EXACT, [*others, problem("topic_recreated", None)], TP, pytest.fail).reason == "why topic_recreated"
+
+
+def test_what_is_unavailable_stays_so_for_its_own_reason():
+    nothing = unavailable(12, "no rows")
+    assert heed(nothing, [problem("topic_recreated")], TP, pytest.fail) == nothing
+
+
+def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
+    translator = Translator(store, LINK)
+    translator.observe_target(dict)
+    answer = translator.translate(TP, 12)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 6)
+    assert (answer.reread, answer.skipped) == (None, None)
+    assert str(answer.reason).endswith("can't be seen: no leader answers")
+    translator.heed_silence("dr stands still")
+    assert str(translator.translate(TP, 12).reason).endswith("can't be seen: dr stands still")
+    assert "never mirrored" in str(translator.translate(TP, 7).reason), "what wasn't exact has its reason"
+
+
+def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):
+    cut, other = problem("source_truncated", unsure_from=25), problem("source_truncated", PARTITION + 1, unsure_from=0)
+    translator = Translator(store, LINK)
+    translator.heed_problems([other, cut], {TP})
+    answer = translator.translate(TP, 12)
+    assert (answer.certainty, answer.target_offset, answer.reason) == (
+        Certainty.CONSERVATIVE,
+        6,
+        "why source_truncated",
+    )
+    translator.heed_problems([other, cut], {TopicPartition("orders", 3)})
+    assert translator.translate(TP, 12) == EXACT
+
+
+def test_problems_that_were_just_looked_for_count_rather_than_those_on_record(store):
+    store.put_problem(LINK, problem("topic_recreated", None))
+    translator = Translator(store, LINK)
+    translator.heed_problems([], ())
+    assert translator.translate(TP, 12) == EXACT
+
+
+def test_what_is_kept_of_a_partition(store):
+    store.put_watermarks(LINK, [Watermark("orders", 3, 0, 0, 0, 0, 0, 0, AT)])
+    translator, empty, nowhere = Translator(store, LINK), TopicPartition("orders", 3), TopicPartition("orders", 4)
+    assert (translator.first(TP), translator.floor(TP, 16), translator.floor(TP, 9)) == (ROWS[0], ROWS[0], None)
+    assert (translator.first(empty), translator.floor(empty, 5)) == (None, None)
+    assert (translator.first(nowhere), translator.floor(nowhere, 5), translator.mirrored(nowhere)) == (None, None, None)
+    assert translator.watermark(nowhere) is None
