@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
@@ -10,7 +10,7 @@ from drkit.failover.failback.caught_up import is_caught_up
 from drkit.failover.failback.checks import obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
-from drkit.failover.plan.failover_plan import DirectoryView, StagePlan
+from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
@@ -30,11 +30,13 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
 
 _DECISIONS = 2  # reversed, then active again
+_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 def make_failback_plan(
@@ -79,7 +81,30 @@ def make_failback_plan(
         by_spark=by_spark,
     )
     found = _rights(estate, snapshot, plan)
-    return replace(plan, warnings=(*plan.warnings, *found.warnings), obstacles=(*plan.obstacles, *found.obstacles))
+    further = tuple(_left_by_others(estate, snapshot))
+    return replace(
+        plan,
+        warnings=(*plan.warnings, *found.warnings),
+        obstacles=(*plan.obstacles, *further, *found.obstacles),
+    )
+
+
+def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
+    """Links by which the live cluster was failed away from itself: what clients write since isn't there."""
+    link = snapshot.link
+    for configured in estate.config.links:
+        other = configured.link()
+        if other.id.source != link.id.target or _direction(estate, other.id) not in _AWAY:
+            continue
+        topics = sorted(name for name in snapshot.live_topics if other.covers_topic(name))
+        if topics:
+            yield Obstacle(
+                f"{link.id.target} was failed away from, too, by {other.id}: {and_more(topics)}",
+                f"{link.id.source} would get what {link.id.target} held before, and nothing of what clients wrote to "
+                f"{other.id.target} since",
+                f"First drkit failback --link '{other.id}', then this link; or, where {link.id.target} serves again, "
+                f"take {other.id} out of the configuration",
+            )
 
 
 def _rights(estate: ClusterContext, snapshot: FailbackSnapshot, plan: FailbackPlan) -> RightsFound:
@@ -138,7 +163,7 @@ def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> L
     if not candidates:
         known = ", ".join(str(link.id) for link in links) or "none"
         raise Refused(f"no link leads away from {to}", meaning="It was never a primary", remedy=f"Links: {known}")
-    away = [link for link in candidates if _direction(estate, link.id) in {Direction.SEALED, Direction.REVERSED}]
+    away = [link for link in candidates if _direction(estate, link.id) in _AWAY]
     if not away:
         named = ", ".join(str(link.id) for link in candidates)
         raise Refused(

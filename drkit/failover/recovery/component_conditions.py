@@ -34,7 +34,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that isn't over. `begun`: its next stage was begun. `site`: the site run that it belongs to, if to any."""
+    """A run that isn't over. `begun`: its next stage was begun. `site`: the site run that takes it on, if one does."""
 
     run: str
     machine: Run
@@ -77,7 +77,15 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
         if each is not Condition.UP
     )
     name = None if unfinished is None else unfinished.run
-    return Advice(name, now.state.value, way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target), broken)
+    way = way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target)
+    if unfinished is not None:
+        way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
+    return Advice(name, now.state.value, way, broken)
+
+
+def _by_site(run: Unfinished, command: str) -> str:
+    """The command with the site run, which takes all its links on; `--unplanned` is of one link's run."""
+    return command if run.site is None or "--unplanned" in command else command.replace(run.run, run.site)
 
 
 def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.recovery.rollback import CANCEL
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import CANCELLED, OUTCOME
@@ -32,6 +33,18 @@ def leases(site: SiteContext, links: Sequence[LinkId], run: str) -> Iterator[dic
 def links_left(record: SiteRecord) -> list[LinkId]:
     """The links that the run acts on: those that were not decided again by somebody else."""
     return [link for link in record.plan.links if link not in record.elsewhere] or list(record.plan.links)
+
+
+def decided_by_another(estate: ClusterContext, plan: Plan, own: str | None) -> str | None:
+    """Why a link whose run took itself back is left alone: another run than its `own` has decided it since.
+
+    Pausing the link, or raising its version, is no such decision.
+    """
+    control = estate.store.link_control(plan.link)
+    before = plan.failover_run if isinstance(plan, FailbackPlan) else plan.control_run
+    if control is None or control.run in {None, own, before}:
+        return None
+    return decided_since(estate, plan)
 
 
 def decided_since(estate: ClusterContext, plan: Plan) -> str | None:

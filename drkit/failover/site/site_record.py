@@ -27,7 +27,7 @@ from drkit.failover.run.state_machine import FINAL_STATES, Kind, State
 from drkit.failover.site.failback.site_failback_plan import site_failback_plan_json, site_failback_plan_of
 from drkit.failover.site.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
 from drkit.store.api import Store
@@ -177,6 +177,41 @@ def unfinished_sites(store: Store) -> list[RunSummary]:
 def is_site(store: Store, run: str) -> bool:
     """Whether a run of this id is listed as a site run."""
     return any(each.run == run and each.kind == SITE for each in store.runs())
+
+
+def site_of(store: Store, record: RunRecord) -> str | None:
+    """The site run that takes a link's run on; None: the link's run is resumed by its own id.
+
+    So it is for a run of no site run, and where that is over, can't be read, or has left the link to somebody else.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    if record.site is None:
+        return None
+    try:
+        site = load_site(store, record.site)
+    except Unreachable:
+        raise
+    except (DrkitError, ValueError, KeyError, TypeError):  # `drkit runs` says what is wrong with its journal
+        return None
+    link = record.plan.link
+    leads = not site.finished and site.runs.get(link) == record.run and link not in site.elsewhere
+    return record.site if leads else None
+
+
+def refuse_alone(store: Store, record: RunRecord) -> None:
+    """Raise `Refused` where a link's run is to be resumed by its own id, and its site run can take it on."""
+    site = site_of(store, record)
+    if site is None or record.machine.finished:
+        return
+    raise Refused(
+        f"run {record.run} is a part of run {site}, that of {record.plan.link}",
+        meaning="By itself it would wait for no other link: nothing is deleted before all links are salvaged, and no "
+        "clients are switched before all links have committed the groups that they share",
+        remedy=f"drkit resume {site} takes all its links on; drkit abandon {record.run} gives up this link's part, "
+        "and the others go on without it",
+    )
 
 
 def site_to_resume(store: Store, run: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,6 +41,24 @@ class LinkResult:
     def state(self) -> State:
         """Where its run stands."""
         return State.PLANNED if self.result is None else self.result.machine.state
+
+
+def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
+    """What came of a link, with the site run where its error names the link's run to resume: that takes all links on.
+
+    `--unplanned` and `--cancel` are of one link's run.
+    """
+    if found.error is None:
+        return found
+    told = copy.copy(found.error)
+    pattern = re.compile(rf"drkit resume {record.runs[found.link]}(?! --)")
+    told.what, told.meaning, told.remedy = (
+        pattern.sub(f"drkit resume {record.run}", text) for text in (told.what, told.meaning, told.remedy)
+    )
+    result = found.result
+    if result is not None and result.error is not None:
+        result = replace(result, error=told)
+    return replace(found, result=result, error=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +119,14 @@ def error_of(run: str, links: Sequence[LinkResult], state: State) -> DrkitError 
     unknown = all(isinstance(each.error, OutcomeUnknown) for each in failed)
     kind = OutcomeUnknown if unknown else PartlyDone
     remedy = (first.remedy if first else "").rstrip(". ")
+    whole = f"drkit resume {run}"
+    if whole not in remedy:
+        remedy = f"{remedy}; the whole site continues with {whole}".lstrip("; ")
     return kind(
         f"{len(failed)} of {counted(len(links), 'link')} {'is' if len(failed) == 1 else 'are'} not at "
         f"{'its' if len(failed) == 1 else 'their'} end: {causes(failed)}",
         meaning=meaning if others else "What was done stands",
-        remedy=f"{remedy}; the whole site continues with drkit resume {run}".lstrip("; "),
+        remedy=remedy,
     )
 
 

@@ -33,7 +33,7 @@ from drkit.failover.run.state_machine import Run, State
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, SiteFailbackRunner
 from drkit.failover.site.shared_groups import COMMITTED, SharedGroups
 from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_lease import decided_since, leases, links_left, take_the_place
+from drkit.failover.site.site_lease import decided_by_another, decided_since, leases, links_left, take_the_place
 from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import SitePlan, refusal_of, standing
 from drkit.failover.site.site_record import BEGUN, SiteRecord, begin_site, list_site, load_site
@@ -44,6 +44,7 @@ from drkit.failover.site.site_result import (
     as_it_stands,
     causes,
     nobody_watches,
+    of_site,
     result_of,
 )
 from drkit.failover.site.wave_plan import Wave, WaveAssignment
@@ -181,6 +182,13 @@ class _SiteRunner:
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
         back |= self.record.anew - children.keys()  # planned anew before, and never begun
         links = [link for link in self.site.links if link.id in back - self.record.elsewhere.keys()]
+        for link in links:
+            child = children.get(link.id)
+            planned = self._plan(link.id) if child is None else child.plan
+            own = None if child is None else child.run
+            if (since := decided_by_another(self.site.of(link.id), planned, own)) is not None:
+                keep_link(self.record, LinkResult(link.id, self._plan(link.id), elsewhere=since), 0.0)
+        links = [link for link in links if link.id not in self.record.elsewhere]
 
         def plan(link: Link) -> FailoverPlan | DrkitError:
             estate = self.site.of(link.id)
@@ -303,7 +311,7 @@ class _SiteRunner:
 
     def _ended(self, link: LinkId, done: Future[LinkResult], results: dict[LinkId, LinkResult], began: float) -> None:
         """Keep what came of a link."""
-        found = results[link] = done.result()
+        found = results[link] = of_site(done.result(), self.record)
         with self._writing:
             keep_link(self.record, found, time.monotonic() - began)
 

@@ -95,21 +95,13 @@ def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
         control = estate.store.link_control(link.id)
         held = each is not None and control is not None and control.run == each.run
         outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
-        commands = advice.way.commands if each is None else _of_site(each, advice.way.commands)
-        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(commands))
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
 
 
 def _unfinished(run: Unfinished) -> str:
     if run.site is None:
         return f"run {run.run} is {run.machine.state}"
     return f"site run {run.site} isn't over: its run of this link ({run.run}) is {run.machine.state}"
-
-
-def _of_site(run: Unfinished, commands: Sequence[str]) -> list[str]:
-    """The commands with the site run, which takes all its links on; `--unplanned` is of one link's run."""
-    if run.site is None:
-        return list(commands)
-    return [each if "--unplanned" in each else each.replace(run.run, run.site) for each in commands]
 
 
 def _sites_waiting(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:

@@ -58,7 +58,7 @@ def resume(
     from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
     from drkit.failover.run.rehearsal import find_rehearsal
     from drkit.failover.run.service import resume_run
-    from drkit.failover.site.site_record import site_to_resume
+    from drkit.failover.site.site_record import refuse_alone, site_to_resume
 
     with command(config, output, verbose) as run:
         if take_back and unplanned:
@@ -96,6 +96,8 @@ def resume(
         try:
             with ClusterContext(run.config, store) as estate:
                 record = load_anchored_run(estate, wanted)
+                if not unplanned:  # which moves what is back and audited, and deletes nothing
+                    refuse_alone(store, record)
                 step, why = next_step(record.machine)
                 run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
                 asked = False

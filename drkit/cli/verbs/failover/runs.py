@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -207,10 +208,12 @@ def _advice(run: Invocation, record: RunRecord) -> Advice | None:
     """How to recover a run that isn't over."""
     from drkit.failover.recovery.component_conditions import Unfinished, advise
     from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.site.site_record import site_of
 
     left = Unfinished.of(record.journal, record.machine, record.plan)
     if left is None:
         return None
+    left = replace(left, site=site_of(run.store(), record))
     with ClusterContext(run.config, run.store()) as estate:
         return advise(estate, estate.link(record.plan.link), left)
 

@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
@@ -39,14 +40,15 @@ from drkit.failover.run.service import (
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_lease import decided_since, leases, take_the_place
+from drkit.failover.site.site_lease import decided_by_another, decided_since, leases, take_the_place
 from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import refusal_of, standing
 from drkit.failover.site.site_record import BEGUN, SiteRecord, begin_site, list_site
-from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, as_it_stands, nobody_watches
-from drkit.model.errors import DrkitError, PartlyDone
+from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, as_it_stands, nobody_watches, of_site
+from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.runs.fence import FenceState
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,16 @@ class SiteFailbackRunner:
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
         back |= self.record.anew - children.keys()  # planned anew before, and never begun
         for link in [each for each in self.site.links if each.id in back - self.record.elsewhere.keys()]:
+            child = children.get(link.id)
+            planned = self._plan(link.id) if child is None else child.plan
+            own = None if child is None else child.run
+            if (since := decided_by_another(self.site.of(link.id), planned, own)) is not None:
+                self._end(LinkResult(link.id, self._plan(link.id), elsewhere=since))
+                continue
             try:
                 made = self._look(link)
             except DrkitError as error:
-                child = children.get(link.id)
-                self._end(
-                    LinkResult(link.id, self._plan(link.id), None if child is None else as_it_stands(child), error)
-                )
+                self._end(self._as_it_is(link.id, error))
                 continue
             self._fresh[link.id] = made
             run = new_run_id()
@@ -230,9 +235,14 @@ class SiteFailbackRunner:
         return [link for link, found in self._ended.items() if found.error is not None]
 
     def _is_closing(self, link: LinkId) -> bool:
+        """Whether clients are turned away for this link: by its state, or by the fence of a run killed within it."""
         child = self.record.children.get(link)
-        closed = BEHIND_THE_FENCE | {State.SWITCHED, State.VERIFIED}
-        return child is not None and child.machine.state in closed
+        if child is None or child.machine.finished:
+            return False
+        live = self._plan(link).live.alias
+        fence = fence_record(self.site.estate.store, link, live) if child.journal.attempted("fence") else None
+        fenced = fence is not None and fence.state is not FenceState.OPEN
+        return fenced or child.machine.state in BEHIND_THE_FENCE | {State.SWITCHED, State.VERIFIED}
 
     def _look_again(self, links: Sequence[LinkId]) -> None:
         """Salvages may take hours: all preconditions are looked at once more before the first topic is deleted."""
@@ -256,13 +266,22 @@ class SiteFailbackRunner:
         """A link's plan as it would be made now.
 
         Raises:
-            Refused: its old primary is another cluster than the one that was confirmed.
+            Refused: its old primary is another cluster than the one that was confirmed, or nobody has confirmed that
+                topics are deleted there.
             DrkitError: it can't be planned.
         """
         kept = self.plan.of(link.id)
         estate = self.site.of(link.id)
         made = make_failback_plan(estate, None, link, for_good=self.plan.kind is Kind.REPROTECT, by_spark=kept.by_spark)
         confirm_cluster(made, kept.target.cluster_id or "")
+        if made.deletes and made.target.alias not in self.plan.deleting:
+            raise Refused(
+                f"{counted(len(made.topics), 'topic')} of {made.target.alias} would be deleted by now, and nobody has "
+                "confirmed that",
+                meaning=f"When the run was planned, {made.target.alias} held nothing that {made.live.alias} had not",
+                remedy=f"drkit {made.kind} --link '{link.id}' brings this link back by itself, and asks for the id of "
+                f"{made.target.alias}; then drkit resume {self.record.run}",
+            )
         return made
 
     def _accepted_before(self) -> frozenset[str]:
@@ -350,7 +369,7 @@ class SiteFailbackRunner:
         return LinkResult(link, self._plan(link), None if child is None else as_it_stands(child), error)
 
     def _end(self, found: LinkResult, seconds: float = 0.0) -> None:
-        self._ended[found.link] = found
+        found = self._ended[found.link] = of_site(found, self.record)
         keep_link(self.record, found, seconds)
 
     def _plan(self, link: LinkId) -> FailbackPlan:

@@ -1,0 +1,147 @@
+"""A failback of several links, while one of them is worked on alone: nothing is deleted or moved past the others."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.run.journal.journal import OUTCOME
+from drkit.failover.run.service import run_failback
+from drkit.failover.run.state_machine import State
+from drkit.failover.site.site_record import load_site, site_to_resume
+from drkit.model.topology import LinkId
+from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
+from tests.support.sites import A, B, Site
+from tests.support.topologies import Net, write
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def away(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Failed over, and more of both was written to c; `failback` and `resume` salvage and audit by reading."""
+    write(site.net.sides["a"], site.name, ["only a 0", "only a 1"])
+    result = site.run(accept_loss="unknown")
+    assert (result.error, result.state) == (None, State.CLOSED)
+    for alias, topic in site.topics.items():
+        write(site.net.sides["c"], topic, [f"{alias} on c {number}" for number in range(3)])
+    site.commit("c", "both", site.topics["a"], 21)
+    for verb in ("failback", "resume"):
+        monkeypatch.setattr(f"drkit.cli.verbs.failover.{verb}.failback_ports", lambda *_, **__: site.ports())
+    return site
+
+
+def topic_ids(site: Site) -> dict[str, str]:
+    return {alias: topic_id(site, alias) for alias in ("a", "b")}
+
+
+def alone(site: Site, link: LinkId) -> None:
+    """One link, brought back by a run of its own."""
+    with site.estate() as estate:
+        chosen = estate.link(link)
+        plan = make_failback_plan(estate, None, chosen)
+        result = run_failback(estate, plan, site.ports(), cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
+    assert (result.error, result.machine.state) == (None, State.CLOSED)
+
+
+def test_a_link_s_run_is_not_resumed_past_the_links_that_are_not_salvaged(away: Site) -> None:
+    away.killed("failback", "a->c", "salvage", OUTCOME, "after")
+    run = site_to_resume(away.net.store, None)
+    assert run is not None
+    mine = load_site(away.net.store, run).runs[A]
+    before = topic_ids(away)
+    code, refused = by_verb(away, "resume", mine, "--yes", "--accept-unfenced")
+    assert (code, f"drkit resume {run} takes" in refused["error"]["remedy"]) == (3, True), refused
+    assert topic_ids(away) == before, "b isn't salvaged"
+    code, shown = away.drkit("runs", mine)
+    assert (code, valid(shown, "runs")["way_out"]["commands"]) == (0, [f"drkit resume {run}"])
+
+    with closing(sqlite3.connect(away.net.path.parent / "drkit.db")) as store, store:
+        store.execute("UPDATE journal SET payload = payload || ' ' WHERE run = ?", (run,))
+    code, done = by_verb(away, "resume", mine, "--yes", "--accept-unfenced")
+    assert (code, done["state"]) == (0, "closed"), "the site run's journal is damaged: each link by itself"
+    assert away.drkit("abandon", run)[0] == 0
+    alone(away, B)
+    is_back(away)
+
+
+@pytest.mark.parametrize("link", [A, B], ids=str)
+def test_a_link_that_was_brought_back_alone_meanwhile_is_left_as_it_is(away: Site, link: LinkId) -> None:
+    """b can't be salvaged; then a (which was) or b (whose run took itself back) is brought back by itself."""
+    ports = away.ports()
+    write(away.net.sides["b"], away.name, ["only b"])
+    stopped = away.bring_back(ports=replace(ports, salvager=Failing(ports.salvager, "b")))
+    assert {str(each.link): each.state for each in stopped.links} == {"a->c": State.SALVAGED, "b->c": State.CANCELLED}
+    assert stopped.error is not None
+    runs = [each.result.run for each in stopped.links if each.result is not None]
+    assert len(runs) == 2
+    assert not any(f"resume {each}" in stopped.error.remedy for each in runs), "only the site run takes all links on"
+    alone(away, link)
+    before = topic_ids(away)
+    done = away.resume(stopped.run)
+    assert (done.error, done.state) == (None, State.CLOSED)
+    left = {str(each.link): each.elsewhere for each in done.links if each.elsewhere is not None}
+    assert list(left) == [str(link)], left
+    assert topic_ids(away)[link.source] == before[link.source], "it isn't brought back a second time"
+    is_back(away)
+    kept = list((away.net.path.parent / "salvage").glob("*/records.jsonl"))
+    assert {1, 2} <= {len(each.read_text().splitlines()) for each in kept}
+
+
+def test_what_was_written_since_the_plan_is_not_deleted_unconfirmed(away: Site) -> None:
+    """b held nothing of its own when the run was planned, so nobody was asked for its id."""
+    code, planned = away.drkit("failback", "--dry-run", "--accept-unfenced")
+    assert (code, [each["link"] for each in planned["links"] if each["scrub"]]) == (0, ["a->c"])
+    ports = away.ports()
+    before = topic_ids(away)
+    wrote: list[str] = []
+
+    def late() -> None:
+        if not wrote:
+            wrote.append("only b")
+            write(away.net.sides["b"], away.name, wrote)
+
+    stopped = away.bring_back(ports=replace(ports, salvager=Failing(ports.salvager, before=late)))
+    assert stopped.error is not None
+    assert "nobody has confirmed" in stopped.error.what
+    assert f"drkit failback --link '{B}'" in stopped.error.remedy
+    again = away.resume(stopped.run)
+    assert again.error is not None
+    assert topic_ids(away) == before, "neither of them"
+
+    words = ("failback", "--link", str(B), "--yes", "--accept-unfenced")
+    code, refused = by_verb(away, *words)
+    assert (code, "--cluster-id" in refused["error"]["remedy"]) == (3, True), refused
+    code, done = by_verb(away, *words, "--cluster-id", planned["cluster_ids"]["b"])
+    assert (code, done["state"]) == (0, "closed"), done
+    last = away.resume(stopped.run)
+    assert (last.error, last.state) == (None, State.CLOSED)
+    is_back(away)
+
+
+def test_a_chain_is_not_brought_back_from_a_cluster_that_is_scrubbed_itself(
+    net: Callable[..., Net], unique_name: str
+) -> None:
+    """a->b was failed over, then b->c: b, from which a would be seeded, is seeded anew itself."""
+    links = "".join(
+        f'[[links]]\nsource = "{source}"\ntarget = "{target}"\ntopics = ["{unique_name}"]\n'
+        for source, target in (("a", "b"), ("b", "c"))
+    )
+    chain = net(links)
+    chain.sides["a"].create(unique_name)
+    write(chain.sides["a"], unique_name, [f"{number}" for number in range(5)])
+    assert all(report.caught_up for report in chain.catch_up())
+    site = Site(chain, unique_name)
+    for alias in ("b", "c"):
+        ended = chain.drkit("failover", "--to", alias, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
+        assert ended.returncode == 0, ended.stdout
+        write(chain.sides[alias], unique_name, [f"on {alias}"])
+    code, refused = site.drkit("failback", "--dry-run", "--accept-unfenced")
+    assert (code, len(refused["refusals"])) == (3, 1), refused
+    assert "--link 'b->c'" in refused["refusals"][0]["remedy"]
+    assert values(site, "a", unique_name) == [str(number).encode() for number in range(5)]
