@@ -13,7 +13,15 @@ from drkit.audit.classify.ordering import MOST_RUNS
 from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.scope import LogStart, Scope, log_starts, observe_scope
 from drkit.audit.compare.transformed_links import callables_of, unreadable_source
-from drkit.audit.findings.findings import OutcomeCounts, count, hand_over, outcome_counts, uncompared, unseen_before
+from drkit.audit.findings.findings import (
+    OutcomeCounts,
+    count,
+    hand_over,
+    outcome_counts,
+    uncompared,
+    unproven,
+    unseen_before,
+)
 from drkit.audit.findings.findings_path import discard_findings, findings_path
 from drkit.audit.read.record_frames import Reader
 from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
@@ -31,6 +39,7 @@ from drkit.model.audit.audit_result import (
 )
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.wording import counted
 from drkit.store.api import Store
 
 _ATTEMPTS = 5
@@ -138,7 +147,8 @@ def _audit(
         coverage=found.judgement.comparison.coverage,
         incomplete=scope.incomplete
         + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
-        + _hidden_by_compaction(scope, counts),
+        + _hidden_by_compaction(scope, counts)
+        + _unproven(scope, counts),
         overdue=overdue,
     )
 
@@ -284,6 +294,17 @@ def _hidden_by_compaction(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...
         f"{topic} is compacted on {scope.link.id.source}: the target holds records whose originals are gone there, and "
         "what the link would have made of them can't be known"
         for topic in sorted({each.topic for each in scope.partitions if each.source_compacted} & found)
+    )
+
+
+def _unproven(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...]:
+    """Partitions of whose records it isn't known whether the target's cleaner took them, or they are lost."""
+    return tuple(
+        f"{scope.partitions[number].topic}:{scope.partitions[number].partition} is compacted on "
+        f"{scope.link.id.target}: whether it took {counted(records, 'record')} that "
+        f"{'is' if records == 1 else 'are'} missing there, or they were lost, isn't known, for what would explain it "
+        f"stands above the highest mirrored position; drkit mirror --link '{scope.link.id}' settles it"
+        for number, records in sorted(unproven(counts).items())
     )
 
 

@@ -69,6 +69,8 @@ class InMemory:
     """The source's end when the audit began; None: as it is."""
     target_bound: int | None = None
     """The target's."""
+    sealed_at: int | None = None
+    """Where a sealed link's part of the target ends."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -114,7 +116,7 @@ class InMemory:
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
             through=max(known, default=None), watermarked=self.through is not None,
             source_compacted=self.source_compacted, target_compacted=self.target_compacted,
-            aborted=self.aborted, altered=self.altered,
+            aborted=self.aborted, altered=self.altered, bound=self.sealed_at,
         )  # fmt: skip
 
     def classified(

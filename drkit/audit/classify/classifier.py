@@ -17,6 +17,7 @@ Source residuals:
     (paired), corrupted   as above
     unreadable            its place is in a batch of the target that can't be read
     target_retired        the target's retention or compaction removed it
+    target_unproven       the target's compaction may have removed it: nothing shows that the tombstone of it was there
     unseen                at or above the highest mirrored position
     lost                  none of these
 
@@ -57,7 +58,13 @@ from drkit.audit.classify.log_lookups import (
     WantedRecord,
 )
 from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
-from drkit.audit.classify.retention import Places, compacted_on_source, compacted_on_target, highest_of_keys
+from drkit.audit.classify.retention import (
+    Explained,
+    Places,
+    compacted_on_source,
+    compacted_on_target,
+    highest_of_keys,
+)
 from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.audit.compare.record_digests import Digest
@@ -65,6 +72,8 @@ from drkit.model.audit.audit_result import FindingKind
 
 SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
+TARGET_UNPROVEN = "target_unproven"
+"""Of the source: whether the target's cleaner took it, or it is lost, isn't known."""
 TARGET_APPENDED = "target_appended"
 UNCOMPARED = "uncompared"
 """On the target, where nothing says what should stand there."""
@@ -500,8 +509,9 @@ class _Classifier:
         if limits.target_compacted and lost:
             written = {row.t_key for row in appended if row.t_key is not None}
             explained = yield from self._taken_on_target(lost, unseen, unmatched, strangers, written)
-            retired += [row for row in lost if row.s in explained]
-            lost = [row for row in lost if row.s not in explained]
+            retired += [row for row in lost if row.s in explained.taken]
+            self._add(TARGET_UNPROVEN, sources=[row for row in lost if row.s in explained.perhaps])
+            lost = [row for row in lost if row.s not in explained.taken | explained.perhaps]
         self._add(TARGET_RETIRED, sources=retired)
         self._add(FindingKind.UNSEEN, sources=unseen)
         self._add(FindingKind.LOST, sources=lost)
@@ -513,22 +523,24 @@ class _Classifier:
         unmatched: Sequence[SourceLeft],
         strangers: Sequence[TargetLeft],
         written: set[bytes],
-    ) -> Generator[LogRequest, Any, set[int]]:
-        """Which source residuals the target's compaction explains; their offsets."""
+    ) -> Generator[LogRequest, Any, Explained]:
+        """Which source residuals the target's compaction explains, and which it may."""
         limits = self._limits
+        above = [(row, self._beside.of_source(row.s)) for row in unseen if row.s_null]
         explain = partial(
             compacted_on_target,
             [(row, self._beside.of_source(row.s)) for row in lost],
             strangers=highest_of_keys((row.t_key, row.t) for row in strangers),
             occupied={row.t for row in self._target},
             log=(limits.target_start, limits.target_end),
-            unrecorded=[(row, self._beside.of_source(row.s)) for row in unseen if row.s_null],
+            # behind what a sealed link mirrored, places are its target's own producers'
+            unrecorded=[each for each in above if not limits.appended(each[0].e + each[1].displaced_before)],
         )
 
         def keys() -> frozenset[bytes]:
-            return frozenset(row.s_key for row in lost if row.s_key is not None and row.s not in explained)
+            return frozenset(row.s_key for row in lost if row.s_key is not None and row.s not in explained.taken)
 
-        explained: set[int] = set()
+        explained = Explained(set(), set())
         found = (yield NewestOfKeys(keys(), frozenset(row.s for row in unmatched))) if keys() else KeysFound()
         newest = found.newest
         explained = explain(newest, written_since=written)

@@ -13,6 +13,10 @@ empty. So a record that is missing on a compacted side is explained only where
   cleaner takes such in any case.
 
 The newest value of a key is never explained away.
+
+A tombstone above the highest mirrored position may have been copied by a mirror that was killed before it recorded so,
+and be gone since. Nothing shows that it was: an empty place there may have held a record of somebody else. What only
+such a tombstone would explain is neither taken nor lost: it isn't known.
 """
 
 from __future__ import annotations
@@ -27,6 +31,13 @@ from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import Zone
 
 
+class Explained(NamedTuple):
+    """Source residuals, by offset: what the target's cleaner took, and what it may have taken, which nothing shows."""
+
+    taken: set[int]
+    perhaps: set[int]
+
+
 def compacted_on_target(
     missing: Sequence[tuple[SourceLeft, Beside]],
     newest_there: Mapping[bytes, int],
@@ -36,8 +47,8 @@ def compacted_on_target(
     log: tuple[int, int],
     *,
     unrecorded: Iterable[tuple[SourceLeft, Beside]] = (),
-) -> set[int]:
-    """Which source residuals the target's compaction explains; their offsets.
+) -> Explained:
+    """Which source residuals the target's compaction explains.
 
     Args:
         missing: the residuals in question.
@@ -47,14 +58,17 @@ def compacted_on_target(
             wrote after a failover.
         occupied: target offsets that hold a residual.
         log: the target's log [first, until).
-        unrecorded: source residuals above the highest mirrored position. A tombstone whose place is empty and before
-            the log's end may have stood there all the same: a mirror that was killed recorded less than it had copied.
+        unrecorded: tombstones above the highest mirrored position. One whose place is empty and before the log's end
+            may have stood there all the same: a mirror that was killed recorded less than it had copied.
     """
-    copied = [
-        row for row, beside in unrecorded if row.placed and _is_free(row.e + beside.displaced_before, occupied, log)
-    ]
-    tombstones = highest_of_keys((row.s_key, row.s) for row in (*(row for row, _ in missing), *copied) if row.s_null)
+    copied = highest_of_keys(
+        (row.s_key, row.s)
+        for row, beside in unrecorded
+        if row.placed and _is_free(row.e + beside.displaced_before, occupied, log)
+    )
+    tombstones = highest_of_keys((row.s_key, row.s) for row, _ in missing if row.s_null)
     tried = []
+    perhaps: set[int] = set()
     for row, beside in missing:
         key = row.s_key
         if not row.placed:
@@ -67,13 +81,16 @@ def compacted_on_target(
             superseded = (
                 key in written_since or (newest is not None and row.s < newest) or strangers.get(key, -1) > max(places)
             )
-            deleted = newest is None and key not in strangers and tombstones.get(key, -1) >= row.s
-            explained = superseded or deleted
-        if explained:
+            gone = newest is None and key not in strangers
+            explained = superseded or (gone and tombstones.get(key, -1) >= row.s)
+            if not explained and gone and copied.get(key, -1) >= row.s:
+                perhaps.add(row.s)
+        if explained or row.s in perhaps:
             above = None if beside.before is None else beside.before.t_hi
             below = None if beside.after is None else beside.after.t_lo
             tried.append(_Tried(row.s, places, above, below, beside.within))
-    return _one_each(tried, occupied, log)
+    found = _one_each(tried, occupied, log, perhaps)
+    return Explained(found - perhaps, found & perhaps)
 
 
 def compacted_on_source(
@@ -137,8 +154,12 @@ class _Tried(NamedTuple):
     within: bool
 
 
-def _one_each(tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int, int]) -> set[int]:
-    """Of the rows between the same two records, the first ones, as many as there are empty offsets for them."""
+def _one_each(
+    tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int, int], last: Collection[int] = ()
+) -> set[int]:
+    """Of the rows between the same two records, the first ones, as many as there are empty offsets for them; those of
+    `last` have what is left.
+    """
     rows: defaultdict[tuple[int | None, int | None], list[int]] = defaultdict(list)
     room: defaultdict[tuple[int | None, int | None], set[int]] = defaultdict(set)
     for each in tried:
@@ -152,7 +173,11 @@ def _one_each(tried: Iterable[_Tried], occupied: Collection[int], log: tuple[int
             gap = (each.above, each.below)
             rows[gap].append(each.at)
             room[gap] |= empty
-    return {at for gap, members in rows.items() for at in sorted(members)[: len(room[gap])]}
+    return {
+        at
+        for gap, members in rows.items()
+        for at in sorted(members, key=lambda each: (each in last, each))[: len(room[gap])]
+    }
 
 
 class Places:

@@ -30,6 +30,7 @@ from drkit.audit.classify.classifier import (
     SOURCE_RETIRED,
     TARGET_APPENDED,
     TARGET_RETIRED,
+    TARGET_UNPROVEN,
     UNCOMPARED,
     Classification,
     Classified,
@@ -51,7 +52,15 @@ from drkit.audit.spark.failures import LogMoved
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.offsets import merged_ranges
 
-__all__ = ["SOURCE_RETIRED", "TARGET_APPENDED", "TARGET_RETIRED", "UNCOMPARED", "Judgement", "judge"]
+__all__ = [
+    "SOURCE_RETIRED",
+    "TARGET_APPENDED",
+    "TARGET_RETIRED",
+    "TARGET_UNPROVEN",
+    "UNCOMPARED",
+    "Judgement",
+    "judge",
+]
 
 _CLASSIFICATION_SCHEMA = from_arrow_schema(pa.schema(list(CLASSIFICATION_ARROW.items())))
 _MOST_ASIDE = 50_000

@@ -18,6 +18,7 @@ from drkit.audit.classify.run_classification import (
     SOURCE_RETIRED,
     TARGET_APPENDED,
     TARGET_RETIRED,
+    TARGET_UNPROVEN,
     UNCOMPARED,
     Judgement,
 )
@@ -95,6 +96,11 @@ def hand_over(
 def uncompared(counts: OutcomeCounts) -> set[int]:
     """The partitions with records of the target that could be compared with nothing."""
     return {number for number, of in counts.items() if of[UNCOMPARED]}
+
+
+def unproven(counts: OutcomeCounts) -> dict[int, int]:
+    """Partitions with source records of which it isn't known whether the target's cleaner took them, and how many."""
+    return {number: of[TARGET_UNPROVEN] for number, of in counts.items() if of[TARGET_UNPROVEN]}
 
 
 def unseen_before(judgement: Judgement, instant: datetime) -> int:
@@ -221,11 +227,12 @@ def _partition(
     unreadable = kinds["unreadable"]
     extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
     aside = outcomes[SOURCE_RETIRED] + outcomes[TARGET_APPENDED] + outcomes[UNCOMPARED]
+    gone = outcomes[TARGET_RETIRED] + outcomes[TARGET_UNPROVEN]
     # A corrupted record is in the window by its source's stamp, so with a window the target's records
     # can't be told by their own stamps alone; without one they are counted independently.
     target_records = unreadable + (matched + extra if window else tally.matched + tally.target_left - aside)
     counts = Counts(
-        source_records=tally.matched_inside + tally.source_left_inside - outcomes[TARGET_RETIRED],
+        source_records=tally.matched_inside + tally.source_left_inside - gone,
         target_records=target_records,
         matched=matched,
         source_retired=outcomes[SOURCE_RETIRED],

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.run_classification import SOURCE_RETIRED, TARGET_RETIRED, Judgement
+from drkit.audit.classify.run_classification import SOURCE_RETIRED, TARGET_RETIRED, TARGET_UNPROVEN, Judgement
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.read.record_frames import Reader, keep
 from drkit.model.audit.audit_result import FindingKind
@@ -121,7 +121,7 @@ def _reasons() -> list[tuple[Column, str]]:
         (retired & behind & (t >= F.col("border")), Reason.POSITION),
         ((outcome == str(FindingKind.LOST)) & unread, Reason.LOST),
         ((outcome == str(FindingKind.UNSEEN)) & unread, Reason.UNMIRRORED),
-        ((outcome == TARGET_RETIRED) & unread, Reason.RETIRED),
+        (outcome.isin(TARGET_RETIRED, TARGET_UNPROVEN) & unread, Reason.RETIRED),  # either leaves it unknown
     ]
 
 

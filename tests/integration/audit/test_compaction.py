@@ -12,7 +12,7 @@ import pytest
 from drkit.audit.compare.scope import Scope, observe_scope
 from drkit.audit.run import run_audit
 from drkit.lab import Lab
-from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, TopicChoice
+from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, TopicChoice, Verdict
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
@@ -207,6 +207,31 @@ def test_what_applications_wrote_after_a_failover_takes_older_values_away_and_is
     matched = sum(each.offset < 59 for each in left)
     assert matched == len(newest) - len(since) - (source[dropped].key not in {each.record.key for each in left})
     assert (result.counts.matched, result.counts.target_retired) == (matched, 60 - matched - 1)
+
+
+def test_a_tombstone_that_was_never_mirrored_explains_no_loss(bench, audit, unique_name):
+    """A faulty mirror wrote something else where `gone` was to stand. After the failover applications wrote where its
+    tombstone would have come, and the cleaner took that, and what the mirror wrote, since: both places are empty."""
+    bench.create(unique_name, on=["primary"], config=LATER)
+    bench.create(unique_name, on=["dr"], config=COMPACT)
+    others = [Record(b"key-%d" % number, b"v", STAMP + number) for number in range(1, 20)]
+    gone = Record(b"gone", b"1", STAMP)
+    bench.produce("primary", unique_name, 0, [gone, *others, replace(gone, value=None, stamp=STAMP + 20)])
+    bench.remember(unique_name, {0: {offset: offset for offset in range(20)}}, target_end={0: 20})
+    control = LinkControl(LINK, Direction.SEALED, version=1, changed_at=now(), reason="failed over")
+    assert bench.store.set_link_control(control, expected_version=None)
+    cleaning = Cleaning(bench)
+    strange = Record(b"strange", b"0", STAMP)
+    cleaning.produce(
+        "dr", unique_name, [strange, *others, replace(strange, value=b"on dr"), replace(strange, value=b"again")]
+    )
+    left = [each for each in cleaning.finish()[unique_name] if not is_tail(each)]
+    assert [each.offset for each in left] == [*range(1, 20), 21]
+
+    result = audit(unique_name)
+
+    assert {(each.kind.value, each.source_offset) for each in result.findings} == {("lost", 0), ("unseen", 20)}
+    assert result.verdict is Verdict.DEVIATED
 
 
 @pytest.mark.parametrize("side", ["dr", pytest.param("primary", marks=pytest.mark.long)])

@@ -127,9 +127,16 @@ class Trial:
             return {"matched"}
         if offset in self.target:
             return {"corrupted"} | beyond
+        unproven = {"target_unproven"} if self._only_by_unrecorded(offset, record, through) else set()
         if offset not in self.dropped:
-            return {"target_retired"} | beyond
-        return {"lost"} | beyond | ({"target_retired"} if self._hidden(offset, record) else set())
+            return {"target_retired"} | unproven | beyond
+        return ({"lost"} | unproven | beyond) | ({"target_retired"} if self._hidden(offset, record) else set())
+
+    def _only_by_unrecorded(self, offset: int, record: Record, through: int) -> bool:
+        """Whether nothing but a tombstone that the mirror had not recorded explains that a record is gone."""
+        later = [each for each in self.source if each >= offset and self.source[each].key == record.key]
+        gone = [each for each in later if each not in self.target and self.source[each].value is None]
+        return record.key is not None and bool(gone) and min(gone) >= through
 
     def _hidden(self, offset: int, record: Record) -> bool:
         """Whether the cleaner would have taken a dropped record, too: nobody can tell then which of them it was."""
@@ -212,6 +219,41 @@ def test_a_tombstone_that_went_explains_what_it_deleted_although_the_key_was_los
 
     assert logs.classified()[1] == {("lost", 3, None)}
     assert not any(isinstance(each, NewestOfKeys) and each.of_target for each in logs.requests)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_tombstone_that_nothing_shows_to_have_been_mirrored_explains_nothing(sealed):
+    """Its place is empty: a killed mirror had copied it there, or (a sealed link) others wrote there, or did before."""
+    written = {0: keyed(0, b"k"), 1: keyed(1, b"a"), 2: keyed(2, b"b"), 3: keyed(3, b"k", None), 4: keyed(4, b"a")}
+    target = {1: written[1], 2: written[2]}
+    if sealed:  # 3 held a record of the key that stands at 5
+        target |= {4: keyed(9, b"y"), 5: keyed(9, b"z")}
+    places = identity(range(3))
+    logs = InMemory(
+        log(written, 7), log(target, 7), places, through=3, target_compacted=True,
+        target_bound=6 if sealed else 4, sealed_at=3 if sealed else None,
+    )  # fmt: skip
+
+    result, found = logs.classified()
+
+    unseen = {("unseen", 3, None), ("unseen", 4, None)}
+    assert found == unseen | ({("lost", 0, None)} if sealed else set())
+    outcomes = {each.s: str(each.outcome) for each in result.classifications if each.s is not None}
+    assert outcomes[0] == ("lost" if sealed else "target_unproven")
+
+
+def test_what_is_not_proven_has_the_empty_places_that_are_left():
+    """Two are missing between the same records and one place is empty: what is shown to be taken has it."""
+    written = {0: keyed(0, b"k"), 1: keyed(1, b"a"), 2: keyed(2, b"b"), 3: keyed(3, b"a"), 4: keyed(4, b"k", None)}
+    target = {1: written[2], 2: written[3]}  # one of the first two was never written, so these came earlier
+    logs = InMemory(
+        log(written, 7), log(target, 7), identity(range(4)), through=4, target_compacted=True, target_bound=5
+    )
+
+    result, _ = logs.classified()
+
+    outcomes = {each.s: str(each.outcome) for each in result.classifications if each.s in {0, 1}}
+    assert outcomes == {0: "lost", 1: "target_retired"}
 
 
 @pytest.mark.parametrize("tombstone", [False, True])
