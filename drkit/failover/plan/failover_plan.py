@@ -2,7 +2,7 @@
 
 The digest covers what is decided (who moves where, on which clusters, in which mode), not when it
 was looked at: the same snapshot gives the same digest. A plan file is JSON; reading it checks the
-digest, so a file that was edited is not applied.
+digest, and a checksum over all of it, so a file that was edited is not applied.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def write_plan(plan: FailoverPlan, path: Path) -> None:
     Raises:
         ConfigError: the path can't be written.
     """
-    body = {"format": FORMAT, "digest": plan.digest, "plan": plan_document_of(plan)}
+    document = plan_document_of(plan)
+    body = {"format": FORMAT, "digest": plan.digest, "checksum": checksum_of(document), "plan": document}
     try:
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
@@ -189,6 +190,11 @@ def plan_file(path: Path) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
+def checksum_of(document: Any) -> str:
+    """SHA-256 over a plan file's plan, all of it: what it accepts to lose and to move back is no part of its digest."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def read_plan(path: Path) -> FailoverPlan:
     """Read a plan file.
 
@@ -204,10 +210,10 @@ def read_plan(path: Path) -> FailoverPlan:
         raise ConfigError(
             f"the plan {path} is damaged: {error.error_count()} fields are wrong", remedy="Make a new one"
         ) from None
-    if digest_of(plan) != body.get("digest"):
+    if digest_of(plan) != body.get("digest") or checksum_of(body["plan"]) != body.get("checksum"):
         raise ConfigError(
             f"the plan {path} was changed after it was written",
-            meaning="Its digest does not cover what it says",
+            meaning="Its digest or its checksum does not cover what it says",
             remedy="Make a new one with --out FILE",
         )
     return replace(plan, digest=str(body["digest"]))

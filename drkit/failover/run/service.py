@@ -12,10 +12,13 @@ from drkit.failover.failback.planner import failback_stages
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
+from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
+from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.journal import Journal, new_run_id
 from drkit.failover.run.journal.run_record import (
@@ -34,9 +37,11 @@ from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, n
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
 
 
 def plan_again(
@@ -210,16 +215,19 @@ def resume_run(
     watch: Watch = nobody_watches,
     before_fence: Callable[[], None] | None = None,
     unplanned: bool = False,
+    accept_loss: AcceptedLoss = None,
     part: PartOfSite | None = None,
 ) -> RunResult:
     """Take an interrupted run to its end. A finished one is returned as it ended.
 
     One that rests on a fence that doesn't stand any more goes back before it first. `accept_unfenced`,
     `accept_salvage_only`: as a failback's, for what the run has come upon since. `unplanned`: a failback whose live
-    cluster is gone; it moves groups to what was brought back and audited. `part`: as `run_failover`'s.
+    cluster is gone; it moves groups to what was brought back and audited, and loses no more than the link's budget, or
+    than `accept_loss`. `part`: as `run_failover`'s.
 
     Raises:
-        Refused: no such run, somebody else is carrying it out, or its target is another cluster now.
+        Refused: no such run, somebody else is carrying it out, its target is another cluster now, or more would be lost
+            than is allowed and accepted.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
     """
@@ -243,6 +251,7 @@ def resume_run(
         )
         if unplanned:
             _check_live_gone(estate, record, live)
+            _check_budget(estate, link, accept_loss)
             runner.without_live(f"{live} is gone")
         elif _was_unplanned(record):
             runner.as_planned(f"{live} may be back")
@@ -297,6 +306,25 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
             meaning=f"{record.plan.target.alias} may hold a part only",
             remedy=f"Bring {live} back; or drkit abandon {run}, then drkit fence --lift --cluster "
             f"{record.plan.target.alias} --yes",
+        )
+
+
+def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss) -> None:
+    """Raise `OverBudget` where what the live cluster got, and was not brought back, is more than may be lost.
+
+    Its live cluster is gone, so a number of records is only the least. Budgets have the names of the configured source.
+    """
+    views = observe(estate, link.reversed(), groups=False).partitions.values()
+    loss = loss_at(views, now())
+    names = {topic.topic: link.source_topic(topic.topic) or topic.topic for topic in loss.by_topic}
+    loss = replace(loss, by_topic=tuple(replace(topic, topic=names[topic.topic]) for topic in loss.by_topic))
+    found = list(over_budget(loss, budgets_of(link.id, estate.config.objectives)))
+    if found and not accepted(loss, accept_loss):
+        raise OverBudget(
+            and_more(found, separator="; "),
+            meaning=f"What {link.id.target} got since the last catching up stays there only, and the configuration "
+            "limits what an unplanned move may lose ([objectives]); nothing was changed",
+            remedy=f"Bring {link.id.target} back, or give {flag_for(loss)}",
         )
 
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from drkit.failover.plan.failover_plan import (
     FailoverPlan,
     Obstacle,
+    checksum_of,
     digest_of,
     plan_document_of,
     plan_from_json,
@@ -202,7 +203,8 @@ def write_site_plan(plan: SitePlan, path: Path) -> None:
         ConfigError: the path can't be written.
     """
     plans = [plan_document_of(each) for each in plan.plans]
-    body = {"format": FORMAT, "digest": plan.digest, "plan": {**_frame(plan), "plans": plans}}
+    document = {**_frame(plan), "plans": plans}
+    body = {"format": FORMAT, "digest": plan.digest, "checksum": checksum_of(document), "plan": document}
     try:
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
@@ -220,10 +222,10 @@ def read_site_plan(path: Path, body: dict[str, Any]) -> SitePlan:
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"the plan {path} is damaged", remedy="Make a new one with --out FILE") from None
     plan = replace(plan, plans=tuple(replace(each, digest=digest_of(each)) for each in plan.plans))
-    if plan.digest != body.get("digest"):
+    if plan.digest != body.get("digest") or checksum_of(body["plan"]) != body.get("checksum"):
         raise ConfigError(
             f"the plan {path} was changed after it was written",
-            meaning="Its digest does not cover what it says",
+            meaning="Its digest or its checksum does not cover what it says",
             remedy="Make a new one with --out FILE",
         )
     return plan

@@ -115,10 +115,12 @@ class Translate:
                 meaning="They committed further on the target since the plan was made",
                 remedy="Decide what is right for them; --allow-rewind moves them back",
             )
-        loss = LOSS_UNKNOWN
+        loss = by_now = LOSS_UNKNOWN
         if offsets is None:
             loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
-        self._within_budget(context, loss)
+            # who isn't kept out may have written ever since, and the run may have stood still for long
+            by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
+        self._within_budget(context, by_now)
         facts = replace(context.facts, placed=len(placed), loss=loss)
         places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)

@@ -37,6 +37,16 @@ _ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
+AcceptLossOption = Annotated[
+    str | None,
+    typer.Option(
+        ACCEPT_LOSS,
+        metavar="N|unknown",
+        help="So many records may be lost, of a primary that answers or above the budget.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command("failover")(failover)
@@ -103,14 +113,7 @@ def failover(
     ] = False,
     yes: YesOption = False,
     accept_unfenced: AcceptUnfencedOption = False,
-    accept_loss: Annotated[
-        str | None,
-        typer.Option(
-            ACCEPT_LOSS,
-            metavar="N|unknown",
-            help="So many records of a primary that answers may be lost.",
-        ),
-    ] = None,
+    accept_loss: AcceptLossOption = None,
     allow_rewind: Annotated[
         bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
     ] = False,
@@ -137,7 +140,7 @@ def failover(
         if rehearse and (dry_run or execute or out is not None):
             raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
         when = either_moment(at, committed_at, timezone)
-        accepted = _accepted(accept_loss)
+        accepted = accepted_loss(accept_loss)
         selection = select(
             group or (),
             topic or (),
@@ -280,7 +283,12 @@ def _act(
     finish(run, result, plan, plan_shown=True)
 
 
-def _accepted(given: str | None) -> AcceptedLoss:
+def accepted_loss(given: str | None) -> AcceptedLoss:
+    """What `--accept-loss` says.
+
+    Raises:
+        ConfigError: neither a number nor `unknown`.
+    """
     if given is None:
         return None
     if given == "unknown":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
-from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption
+from drkit.cli.verbs.failover.failover import AcceptLossOption, AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
@@ -44,6 +44,7 @@ def resume(
     yes: YesOption = False,
     accept_unfenced: AcceptUnfencedOption = False,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
+    accept_loss: AcceptLossOption = None,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,
@@ -63,6 +64,11 @@ def resume(
     with command(config, output, verbose) as run:
         if take_back and unplanned:
             raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
+        if accept_loss is not None and not unplanned:
+            raise ConfigError(
+                "--accept-loss goes with --unplanned",
+                remedy="A run has what its plan accepted: plan anew to accept more",
+            )
         if take_back:
             cancel(run, run_id, yes=yes)
             return
@@ -114,6 +120,7 @@ def resume(
                     watch=printer,
                     before_fence=asking,
                     unplanned=unplanned,
+                    accept_loss=accepted_loss(accept_loss),
                 )
         finally:
             printer.stop()
