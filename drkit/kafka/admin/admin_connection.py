@@ -41,6 +41,7 @@ Step = Callable[["AdminConnection"], Awaitable[T]]
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 _SETUP_MS = 500
+_CLOSE_SECONDS = 0.25
 _CHANGES = frozenset({0, 19, 20, 21, 30, 31, 33, 37, 44})
 """API keys of requests that change something: Produce, CreateTopics, DeleteTopics, DeleteRecords, CreateAcls,
 DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs."""
@@ -216,6 +217,7 @@ class AdminConnection:
             for manager in attempt.managers:
                 manager.give_up()
         if client is not None:
+            client._manager.give_up()  # noqa: SLF001 - see the module docstring
             _discard(client)
 
     def connect_soon(self) -> None:
@@ -583,4 +585,4 @@ def _in_background(close: Callable[[], object]) -> None:
 
     closer = threading.Thread(target=quietly, name="drkit-close-kafka", daemon=True)
     closer.start()
-    closer.join(1.0)
+    closer.join(_CLOSE_SECONDS)

@@ -17,6 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, MutableSet
+from contextlib import suppress
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -127,8 +128,13 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self.run_within(seconds, self.bootstrap_async, timeout_ms, refresh)
 
     def give_up(self) -> None:
-        """End what is being connected, and what is asked. Called by any thread; the client isn't used afterwards."""
-        self.call_soon(self.close)
+        """End what is being connected, and what is asked. Called by any thread; the client isn't used afterwards.
+
+        Who waits is told at once, also where a name server holds up the I/O thread.
+        """
+        with suppress(Exception):  # the loop has ended, by itself or just now: so has what was asked
+            self.call_soon(self.close)
+        self._net._fail_pending_waiters(kafka_errors.KafkaConnectionError("given up"))  # noqa: SLF001 - as `run_within`
 
     def run_within(self, seconds: float, step: Callable[..., Any], *given: object) -> Any:
         """Run `step` on the I/O thread and give its result.

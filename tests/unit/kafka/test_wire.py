@@ -123,6 +123,37 @@ def test_a_call_that_waits_ends_when_the_connection_is_closed(frozen: str) -> No
     assert "was closed" in str(found[0])
 
 
+def test_closing_while_an_attempt_fails_is_no_error() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{port}")
+    for number in range(8):
+        admin = ClusterAdmin("old", cluster, timeout_seconds=0.1)
+        with asking(admin):
+            threading.Event().wait(0.03 * number)  # some close before the attempt has failed, some while, some after
+            admin.close()
+
+
+def test_a_name_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> list[object]:
+        asked.set()
+        answers.wait(PATIENCE)
+        return []
+
+    monkeypatch.setattr("kafka.net.inet.socket.getaddrinfo", hangs)
+    admin = ClusterAdmin("old", ClusterConfig(bootstrap_servers="old.invalid:9092"), timeout_seconds=600)
+    try:
+        with asking(admin) as found:
+            assert asked.wait(PATIENCE)
+            admin.close()
+        assert "was closed" in str(found[0])
+    finally:
+        answers.set()
+
+
 def test_the_attempt_continues_while_nobody_waits_for_it() -> None:
     """A cluster that is slow is found by whoever asks later, without being asked anew."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
