@@ -43,7 +43,7 @@ VERBS = {
     "salvage": "Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.",
     "drill": "Rehearse: play an experiment on real clusters and judge it.",
     "evidence": "Export the evidence of a run or a drill as a signed bundle; verify one.",
-    "serve": "Serve the status page, its JSON and Prometheus metrics; read-only, without authentication.",
+    "serve": "Serve the status page, its JSON and Prometheus metrics; read-only.",
 }
 """The verbs in the order of `drkit --help`, each with its summary."""
 

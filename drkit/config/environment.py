@@ -59,6 +59,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         hooks: dict[str, Any] = {}
         foreign_keys: list[dict[str, Any]] = []
         waves: list[dict[str, Any]] = []
+        serve: dict[str, Any] = {}
 
     try:
         source = EnvSettingsSource(FromEnvironment)

@@ -39,7 +39,7 @@ class AuditOfLink(NamedTuple):
 def past_audits(store: Store) -> list[AuditOfLink]:
     """All audits that the store lists, oldest first; of one with several links a row for each."""
     listed = sorted((each for each in store.runs() if each.kind == AUDIT), key=lambda each: each.started_at)
-    return [found for summary in listed for found in _of_run(store, summary)]
+    return [found for summary in listed for found in audits_of_run(store, summary)]
 
 
 def last_audits(store: Store, links: Iterable[str]) -> list[AuditOfLink]:
@@ -48,7 +48,7 @@ def last_audits(store: Store, links: Iterable[str]) -> list[AuditOfLink]:
     wanted |= {"->".join(reversed(link.split("->"))) for link in wanted}
     found: dict[str, AuditOfLink] = {}
     for summary in sorted((each for each in store.runs() if each.kind == AUDIT), key=_began, reverse=True):
-        for each in _of_run(store, summary):
+        for each in audits_of_run(store, summary):
             found.setdefault(each.link, each)
         if wanted <= found.keys():
             break
@@ -59,7 +59,8 @@ def _began(summary: RunSummary) -> datetime:
     return summary.started_at
 
 
-def _of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
+def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
+    """What one audit found, a row for each of its links."""
     for entry in store.entries(summary.run):
         payload = json.loads(entry.payload)
         for each in payload.get("links", ()):

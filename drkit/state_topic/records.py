@@ -41,7 +41,7 @@ TOPIC_CONFIG = {
     "segment.bytes": "16777216",
     "min.cleanable.dirty.ratio": "0.2",
 }
-NOT_KEPT = frozenset({"worker", "statistics"})
+NOT_KEPT = frozenset({"worker", "statistics", "history_minutes", "history_quarters"})
 """Kinds of notes that are of no use once their writer is gone."""
 _DIGEST_BYTES = 8
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")

@@ -18,6 +18,7 @@ from drkit.config.schema.directory import DirectoryConfig, HooksConfig
 from drkit.config.schema.fence import FenceConfig
 from drkit.config.schema.foreign_keys import ForeignKeyConfig
 from drkit.config.schema.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
+from drkit.config.schema.serve import ServeConfig
 from drkit.config.schema.topic_settings import TopicSettingsConfig
 from drkit.config.schema.waves import WaveConfig
 from drkit.model.topic_policy import AclMode, Deletions
@@ -294,6 +295,7 @@ class Config(_Strict):
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()
     evidence: EvidenceConfig = EvidenceConfig()
+    serve: ServeConfig = ServeConfig()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()
     foreign_keys: tuple[ForeignKeyConfig, ...] = ()

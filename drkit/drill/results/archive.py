@@ -138,9 +138,10 @@ class Drills:
 
     def summaries(self) -> list[DrillSummary]:
         """All kept runs in short, newest first; one without a readable result is listed with the reason."""
-        return [self._summary(run) for run in self.runs()]
+        return [self.summary(run) for run in self.runs()]
 
-    def _summary(self, run: str) -> DrillSummary:
+    def summary(self, run: str) -> DrillSummary:
+        """A kept run in short; one without a readable result has the reason."""
         try:
             result = self.result(run)
         except DrkitError as error:

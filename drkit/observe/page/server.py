@@ -1,111 +1,131 @@
-"""`drkit serve`: the status page, its JSON and Prometheus metrics over HTTP, read-only.
-
-One look at the clusters serves every request of the next second, so that scrapes and open pages
-don't multiply the load on them.
-"""
+"""The server of `drkit serve`: uvicorn on a thread, on an address that is bound before anything else begins."""
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
-import time
-from collections.abc import Callable, Sequence
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+import uvicorn
+from starlette.types import ASGIApp
 
 from drkit.model.errors import ConfigError, DrkitError
-from drkit.observe.audit_history import AuditCollector, AuditOfLink
-from drkit.observe.metrics.link_metrics import StatusCollector
-from drkit.observe.page.status_page import render_page
-from drkit.observe.status import LinkStatus
 
-CACHE_SECONDS = 1.0
+_STOP_SECONDS = 5
+_CONNECTIONS = 512
+"""At most so many at a time; the next are told to come again (503)."""
 
 
-class SnapshotCache:
-    """The newest snapshot, looked up at most once in `CACHE_SECONDS`."""
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """TLS of the server: its own certificate and key (PEM), and the authority of its clients' ones (None: no client has
+    to show any).
+    """
 
-    def __init__(self, look: Callable[[], Sequence[LinkStatus]]) -> None:
-        self._look = look
-        self._lock = threading.Lock()
-        self._made_at = float("-inf")
-        self._statuses: Sequence[LinkStatus] | None = None
-        self._error: DrkitError | None = None
-
-    def get(self) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
-        """The snapshot, or None and the reason."""
-        with self._lock:
-            if time.monotonic() - self._made_at >= CACHE_SECONDS:
-                try:
-                    self._statuses, self._error = self._look(), None
-                except DrkitError as error:
-                    self._statuses, self._error = None, error
-                self._made_at = time.monotonic()
-            return self._statuses, self._error
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
 
 
-def make_server(
-    host: str,
-    port: int,
-    look: Callable[[], Sequence[LinkStatus]],
-    to_json: Callable[[Sequence[LinkStatus] | None, DrkitError | None], str],
-    audits: Callable[[], Sequence[AuditOfLink]] = tuple,
-) -> ThreadingHTTPServer:
-    """A server bound to host:port (0: a free one), not yet serving.
-
-    Args:
-        host: the address.
-        port: its port.
-        look: makes the snapshot.
-        to_json: writes it, or the reason why there is none.
-        audits: the last audit of each link.
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to host:port (0: a free one).
 
     Raises:
         ConfigError: the address can't be bound.
     """
-    snapshots = SnapshotCache(look)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(lambda: snapshots.get()[0]))
-    registry.register(AuditCollector(audits))
-
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "drkit"
-        sys_version = ""
-
-        def do_GET(self) -> None:
-            """`/`, `/status.json`, `/metrics`, `/healthz`."""
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
-                return
-            statuses, error = snapshots.get()
-            said = None if error is None else str(error)
-            code = HTTPStatus.OK if statuses is not None else HTTPStatus.SERVICE_UNAVAILABLE
-            if path == "/":
-                self._answer(code, "text/html; charset=utf-8", render_page(statuses or (), said).encode())
-            elif path == "/status.json":
-                self._answer(code, "application/json", to_json(statuses, error).encode())
-            elif path == "/healthz":
-                self._answer(code, "text/plain; charset=utf-8", (said or "ok").encode())
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"try /, /status.json or /metrics")
-
-        def _answer(self, code: HTTPStatus, content_type: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
-            """Requests aren't logged: a scrape every few seconds says nothing."""
-
     try:
-        return ThreadingHTTPServer((host, port), Handler)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(128)
+        except BaseException:
+            bound.close()
+            raise
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"--listen: {host}:{port} can't be bound: {error}", remedy="Give another address with --listen HOST:PORT"
         ) from error
+    return bound
+
+
+class PageServer:
+    """Serves an application until it is stopped.
+
+    Args:
+        application: what answers.
+        listening: the bound socket; closed by `stop`.
+        certificates: for TLS; None: plain HTTP.
+
+    Raises:
+        ConfigError: the certificates can't be used.
+    """
+
+    def __init__(self, application: ASGIApp, listening: socket.socket, certificates: Certificates | None) -> None:
+        self._listening = listening
+        self._encrypted = certificates is not None
+        config = uvicorn.Config(
+            application,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            ssl_certfile=None if certificates is None else str(certificates.certificate),
+            ssl_keyfile=None if certificates is None else str(certificates.key),
+            ssl_ca_certs=None
+            if certificates is None or certificates.client_ca is None
+            else str(certificates.client_ca),
+            ssl_cert_reqs=ssl.CERT_REQUIRED if certificates is not None and certificates.client_ca else ssl.CERT_NONE,
+        )
+        try:
+            config.load()
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(
+                f"serve.certificate, serve.key or serve.client_ca can't be used: {error}",
+                remedy="Give PEM files that belong together and that this user can read",
+            ) from error
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="serve", daemon=True)
+        self._ended = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a trailing slash."""
+        host, port = self._listening.getsockname()[:2]
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._encrypted else 'http'}://{name}:{port}"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Whether it still answers.
+
+        Raises:
+            DrkitError: its thread ended by itself.
+        """
+        if self._ended.is_set():
+            raise DrkitError("the server of the page ended by itself", remedy="Start `drkit serve` again")
+
+    def stop(self) -> None:
+        """Answer no more requests; what is being answered has some seconds."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS + 5)
+        self._listening.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listening])
+        finally:
+            self._ended.set()

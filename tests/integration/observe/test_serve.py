@@ -118,8 +118,11 @@ def test_serve_answers_until_it_is_told_to_stop(lab, topic, tmp_path):
             assert (
                 f'drkit_lag_records{{link="primary->dr",partition="0",topic="{topic}"}} 7.0' in answer.read().decode()
             )
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            assert topic in answer.read().decode()
+        with urllib.request.urlopen(f"{url}/api/topics?q={topic}", timeout=30) as answer:
+            assert [row["lag_records"] for row in json.load(answer)["rows"]] == [7]
+        head = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(head, timeout=30) as answer:
+            assert (answer.status, answer.read()) == (200, b"")
         with pytest.raises(HTTPError, match="404"):
             urllib.request.urlopen(f"{url}/other", timeout=30)
         server.send_signal(signal.SIGTERM)
@@ -129,6 +132,16 @@ def test_serve_answers_until_it_is_told_to_stop(lab, topic, tmp_path):
     finally:
         server.kill()
         server.communicate()
+
+
+@pytest.mark.lab
+def test_elsewhere_than_on_loopback_it_needs_a_token(lab, tmp_path, topic):
+    config = config_for(lab, topic, tmp_path)
+    refused = verb(config, "serve", "--listen", "0.0.0.0:0", code=2)
+    keeps_schema(refused, "error")
+    assert "nothing is asked of readers" in refused["error"]["what"]
+    config.write_text(config.read_text() + '\n[serve]\ntoken = { env = "NOT_SET_ANYWHERE" }\n')
+    assert "NOT_SET_ANYWHERE" in verb(config, "serve", code=2)["error"]["what"]
 
 
 @pytest.mark.lab

@@ -1,4 +1,4 @@
-"""`drkit serve`: status page, JSON, Prometheus metrics."""
+"""`drkit serve`: the status page, JSON, Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from drkit.cli.wiring.context import (
     listen_address,
 )
 from drkit.cli.wiring.output import OutputMode, to_json
-from drkit.model.errors import DrkitError, error_body
+from drkit.model.errors import ConfigError, DrkitError, error_body
 
 if TYPE_CHECKING:
+    from drkit.config.schema.serve import ServeConfig
+    from drkit.observe.page.server import Certificates
     from drkit.observe.status import LinkStatus
+
+_CHECK_SECONDS = 1.0
 
 
 def register(app: typer.Typer) -> None:
@@ -32,37 +36,71 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     listen: Annotated[
-        str, typer.Option("--listen", help="Address to listen on.", metavar="HOST:PORT")
-    ] = "127.0.0.1:9404",
+        str | None,
+        typer.Option("--listen", help="Address to listen on (default: serve.listen).", metavar="HOST:PORT"),
+    ] = None,
     link: LinkOption = None,
     timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Serve the status page, its JSON and Prometheus metrics; read-only, without authentication."""
-    from drkit.observe.audit_history import last_audits
-    from drkit.observe.page.server import make_server
-    from drkit.observe.status import link_statuses
+    """Serve the status page, its JSON and Prometheus metrics; read-only.
+
+    On loopback anybody on this machine may read it; elsewhere readers need the token of `[serve]`, or a certificate.
+    """
+    from drkit.cli.wiring.page_sources import page_sources
+    from drkit.observe.history import History
+    from drkit.observe.page.access import checked
+    from drkit.observe.page.application import make_application
+    from drkit.observe.page.board import Board
+    from drkit.observe.page.server import PageServer, bind
     from drkit.observe.status_document import status_document
 
     with command(config, output, verbose) as run:
-        host, port = listen_address(listen, "--listen")
-        store, links = run.store(), run.links(link)
-
-        def look() -> Sequence[LinkStatus]:
-            return link_statuses(run.config, store, links, timeout_seconds=timeout)
+        settings = run.config.serve
+        host, port = listen_address(listen or settings.listen, "--listen")
+        certificates, token = _certificates(settings), _token(settings)
+        asked = certificates is not None and certificates.client_ca is not None
+        access = checked(host, token, encrypted=certificates is not None, certificates=asked)
+        store, links = run.store(recorded=False), run.links(link)
+        listening = bind(host, port)
 
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
             return to_json({"error": error_body(error)} if error is not None else status_document(statuses or ()))
 
-        server = make_server(host, port, look, as_json, lambda: last_audits(store, [str(each.id) for each in links]))
+        try:
+            sources = page_sources(run.config, store, links, timeout)
+            board = Board(sources, History(store, [each.id for each in links]), run.config.objectives)
+            server = PageServer(make_application(board, access, as_json), listening, certificates)
+        except BaseException:
+            listening.close()
+            raise
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        threading.Thread(target=server.serve_forever, name="serve", daemon=True).start()
-        url = f"http://{host}:{server.server_address[1]}"
+        board.start()
+        server.start()
+        if token is not None and certificates is None:
+            run.writer.log.print("[bold]![/] The token crosses the network as it is: set serve.certificate, serve.key")
+        url = server.url
         run.writer.emit({"url": url}, lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics"))
-        stop.wait()
-        server.shutdown()
-        server.server_close()
+        while not stop.wait(_CHECK_SECONDS):
+            server.check()
+        board.stop()
+        server.stop()
+
+
+def _certificates(settings: ServeConfig) -> Certificates | None:
+    from drkit.observe.page.server import Certificates
+
+    if settings.certificate is None or settings.key is None:
+        return None
+    return Certificates(settings.certificate, settings.key, settings.client_ca)
+
+
+def _token(settings: ServeConfig) -> str | None:
+    try:
+        return settings.plain_token
+    except ValueError as error:
+        raise ConfigError(f"serve.token: {error}", remedy="Set it, or take serve.token out") from None

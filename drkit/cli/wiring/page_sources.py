@@ -1,0 +1,323 @@
+"""Where the page of `drkit serve` gets what it shows: by the calls of `status`, `failover --dry-run`, `runs`, `drill`.
+
+May I fail over now? That is what `drkit failover --to C --dry-run` would say: its plan, and what stands in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from drkit.config import Config
+from drkit.drill.judge.result import DrillSummary
+from drkit.drill.results.archive import Drills, default_drills
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.waivers import ACCEPT_UNFENCED
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.evidence import Evidence, expected_evidence
+from drkit.failover.run.journal.journal import StageRecord
+from drkit.failover.run.journal.run_record import KINDS, load_run
+from drkit.failover.run.run_document import evidence_document
+from drkit.failover.run.state_machine import Kind, State
+from drkit.failover.site.choose_links import links_into
+from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_plan import expected_loss, standing
+from drkit.failover.site.site_planner import make_site_plan
+from drkit.failover.site.site_record import SITE, load_site
+from drkit.failover.site.site_result import as_it_stands, result_of
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.runs.journal import RunSummary, verify_chain
+from drkit.model.topology import Link, LinkId
+from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
+from drkit.observe.page.board import Earlier, LastDrill, Sources
+from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction, PlannedRow
+from drkit.observe.page.tables import Row
+from drkit.observe.status import link_statuses
+from drkit.store.api import Store
+
+if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+
+_UNFENCED = frozenset({ACCEPT_UNFENCED})
+_SHOWN_ENTRIES, _SHOWN_WITNESSES = 200, 5
+_TRIED = 5
+"""How many closed failovers are read, newest first, for one that was timed."""
+
+
+def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_seconds: float | None) -> Sources:
+    """What the page of these links is made from; `timeout_seconds` as `--timeout` gives it."""
+    targets: dict[str, list[str]] = {}
+    for link in links:
+        targets.setdefault(link.id.target, []).append(str(link.id))
+    all_of_them = len(links) == len(config.links)
+    runs, drills = _Runs(store), _KeptDrills(Drills(default_drills()))
+
+    def decisions() -> list[Decision]:
+        return [_decide(config, store, to, () if all_of_them else names) for to, names in targets.items()]
+
+    def earlier() -> Earlier:
+        listed = tuple(store.runs())
+        newest = drills.newest()
+        return Earlier(
+            runs=listed,
+            audits=tuple(last_audits(store, [str(link.id) for link in links])),
+            durations={to: took for to in targets if (took := runs.duration(listed, to, newest)) is not None},
+            drill=newest,
+            no_drill=f"no drill is kept on this machine ({drills.kept.path})",
+        )
+
+    return Sources(
+        statuses=lambda: link_statuses(config, store, links, timeout_seconds=timeout_seconds),
+        decisions=decisions,
+        earlier=earlier,
+        run=runs.document,
+        drills=drills.rows,
+        drill=drills.report,
+        targets={to: tuple(names) for to, names in targets.items()},
+    )
+
+
+def _decide(config: Config, store: Store, to: str, patterns: Sequence[str]) -> Decision:
+    """The plan that `drkit failover --to C --dry-run` shows; `patterns` as `--link` gives them."""
+    made_at = now()
+    request = PlanRequest(to=to, catch_up=True)
+    try:
+        with ClusterContext(config, store) as estate:
+            chosen = links_into(estate, to, patterns)
+            if len(chosen.links) > 1 or config.waves:
+                with SiteContext(estate, chosen.links) as site:
+                    plan = make_site_plan(site, request, chosen.left_out)
+                warnings = (*plan.own_warnings(), *_warnings_of(plan.plans))
+                in_the_way = [(link, each) for link, each in standing(plan)]
+                return _decision(to, plan.plans, in_the_way, expected_loss(plan), plan.digest, warnings)
+            one = make_plan(estate, replace(request, link=chosen.links[0]))
+            alone = [(None, each) for each in one.obstacles]
+            return _decision(to, (one,), alone, expected_evidence(one.loss), one.digest, one.warnings)
+    except DrkitError as error:  # refused: as the command ends with 3; anything else: it can't be told
+        answer = Answer.NO if isinstance(error, Refused) else Answer.UNKNOWN
+        found = Obstruction(None, error.what, error.meaning, error.remedy)
+        names = tuple(f"{link.source}->{to}" for link in config.links if link.target == to)
+        return Decision(to, names, answer, (found,), made_at, loss_reason="nothing could be planned")
+
+
+def _decision(
+    to: str,
+    plans: Sequence[FailoverPlan],
+    in_the_way: Sequence[tuple[LinkId | None, Obstacle]],
+    loss: Evidence,
+    digest: str,
+    warnings: Sequence[str],
+) -> Decision:
+    refused = any(obstacle.waived_by not in _UNFENCED for _, obstacle in in_the_way)
+    gravest_first = sorted(in_the_way, key=lambda each: each[1].waived_by in _UNFENCED)
+    return Decision(
+        to=to,
+        links=tuple(str(plan.link) for plan in plans),
+        answer=Answer.NO if refused else Answer.UNFENCED if in_the_way else Answer.YES,
+        obstructions=tuple(
+            Obstruction(None if link is None else str(link), each.what, each.meaning, each.remedy, each.waived_by)
+            for link, each in gravest_first
+        ),
+        made_at=min((plan.made_at for plan in plans), default=now()),
+        records=loss.rpo_records,
+        seconds=loss.rpo_seconds,
+        lower_bound=loss.rpo_lower_bound,
+        loss_reason=loss.rpo_reason,
+        digest=digest,
+        warnings=tuple(warnings),
+        stages=tuple(_stages_of(plans)),
+        positions=tuple(_rows_of(plans)),
+    )
+
+
+def _warnings_of(plans: Iterable[FailoverPlan]) -> Iterator[str]:
+    return (f"{plan.link}: {text}" for plan in plans for text in plan.warnings)
+
+
+def _stages_of(plans: Sequence[FailoverPlan]) -> Iterator[tuple[str, str]]:
+    for plan in plans:
+        for stage in plan.stages:
+            yield stage.name, stage.explanation if len(plans) == 1 else f"{plan.link}: {stage.explanation}"
+
+
+def _rows_of(plans: Iterable[FailoverPlan]) -> Iterator[PlannedRow]:
+    for plan in plans:
+        link = str(plan.link)
+        for each in plan.positions:
+            yield PlannedRow(
+                link=link,
+                group=each.group,
+                topic=each.topic,
+                partition=each.partition,
+                target_topic=each.target_topic,
+                source_offset=each.source_offset,
+                target_offset=each.target_offset,
+                strategy=None if each.strategy is None else each.strategy.value,
+                translation=each.translation.value,
+                reread=each.reread,
+                skipped=each.skipped,
+                lost=each.lost,
+                reason=each.reason,
+            )
+
+
+@dataclass(slots=True)
+class _Runs:
+    """Runs of the store's journal. A closed failover's time is read once: its journal holds its whole plan."""
+
+    store: Store
+    timed: dict[tuple[str, datetime], tuple[str, float] | None] = field(default_factory=dict)
+
+    def duration(self, listed: Sequence[RunSummary], to: str, drill: LastDrill | None) -> Duration | None:
+        """What the last timed failover to a cluster took, else the last drill; None: neither was timed."""
+        closed = [
+            each
+            for each in listed
+            if each.kind in {Kind.FAILOVER.value, SITE}
+            and each.state == State.CLOSED.value
+            and each.detail.endswith(f" to {to}")
+        ]
+        for summary in closed[:_TRIED]:
+            found = self._timed(summary)
+            if found is not None and found[0] == to:
+                return Duration(found[1], "the last failover", summary.run, summary.updated_at)
+        if drill is not None and drill.rto_seconds is not None:
+            return Duration(drill.rto_seconds, "the last drill, on its own clusters", drill.run, drill.started_at)
+        return None
+
+    def document(self, run: str) -> dict[str, Any] | None:
+        """One run: what became of each stage, evidence, the newest entries of its journal; None: there is none."""
+        summary = next((each for each in self.store.runs() if each.run == run), None)
+        entries = self.store.entries(run)
+        if summary is None and not entries:
+            return None
+        broken = verify_chain(entries)
+        document: dict[str, Any] = {
+            "run": run,
+            "kind": None if summary is None else summary.kind,
+            "state": None if summary is None else summary.state,
+            "started_at": None if summary is None else iso(summary.started_at),
+            "updated_at": None if summary is None else iso(summary.updated_at),
+            "detail": None if summary is None else summary.detail,
+            "chain": "it holds by itself" if broken is None else str(broken),
+            "intact": broken is None,
+            "entries": len(entries),
+            "newest_entries": [
+                {"seq": each.seq, "at": iso(each.at), "stage": each.stage, "event": each.event}
+                for each in entries[-_SHOWN_ENTRIES:]
+            ],
+            "stages": [],
+            "evidence": None,
+            "audits": [],
+            "unreadable": None,
+        }
+        try:
+            document |= self._result(summary) if summary is not None else {}
+        except DrkitError as error:
+            document["unreadable"] = error.what
+        except (ValueError, KeyError, TypeError) as error:  # written by another version, or damaged
+            document["unreadable"] = f"its entries can't be read: {error}"
+        return document
+
+    def _result(self, summary: RunSummary) -> dict[str, Any]:
+        if summary.kind == AUDIT:
+            found = audits_of_run(self.store, summary)
+            return {
+                "audits": [
+                    {"link": each.link, "verdict": each.verdict, "totals": each.totals, "detail": each.detail}
+                    for each in found
+                ]
+            }
+        if summary.kind == SITE:
+            result = result_of(load_site(self.store, summary.run))
+            stages = [
+                _stage(record, str(each.link))
+                for each in result.links
+                if each.result is not None
+                for record in each.result.stages
+            ]
+            return {"stages": stages, "evidence": evidence_document(result.evidence)}
+        if summary.kind not in KINDS:
+            return {}
+        one = as_it_stands(load_run(self.store, summary.run))
+        return {"stages": [_stage(each, None) for each in one.stages], "evidence": evidence_document(one.evidence)}
+
+    def _timed(self, summary: RunSummary) -> tuple[str, float] | None:
+        """The cluster that a run led to and what it took; None: that isn't known."""
+        key = (summary.run, summary.updated_at)
+        if key not in self.timed:
+            try:
+                self.timed[key] = self._read_time(summary)
+            except DrkitError:
+                return None
+            except (ValueError, KeyError, TypeError):  # written by another version, or damaged
+                self.timed[key] = None
+        return self.timed[key]
+
+    def _read_time(self, summary: RunSummary) -> tuple[str, float] | None:
+        if summary.kind == SITE:
+            site = load_site(self.store, summary.run)
+            to, kind, seconds = site.plan.anchor, site.plan.kind, result_of(site).evidence.rto_seconds
+        else:
+            record = load_run(self.store, summary.run)
+            to, kind, seconds = record.plan.target.alias, record.plan.kind, as_it_stands(record).evidence.rto_seconds
+        return None if seconds is None or kind is not Kind.FAILOVER else (to, seconds)
+
+
+def _stage(record: StageRecord, link: str | None) -> dict[str, Any]:
+    return {
+        "link": link,
+        "name": record.name,
+        "outcome": record.outcome.value,
+        "reason": record.reason,
+        "seconds": round(record.seconds, 3),
+    }
+
+
+@dataclass(slots=True)
+class _KeptDrills:
+    """The drills that this machine keeps. A result is written once, so it is read once."""
+
+    kept: Drills
+    known: dict[str, DrillSummary] = field(default_factory=dict)
+
+    def newest(self) -> LastDrill | None:
+        """The newest one in short; None: there is none."""
+        runs = self.kept.runs()
+        if not runs:
+            return None
+        found = self._summary(runs[0])
+        return LastDrill(
+            run=found.run,
+            title=found.title,
+            verdict=found.verdict,
+            started_at=found.started_at,
+            rpo_records=found.rpo_records,
+            rto_seconds=found.rto_seconds,
+            reason=found.reason,
+        )
+
+    def rows(self) -> list[Row]:
+        """All of them in short, newest first."""
+        return [self._summary(run).model_dump(mode="json", exclude={"folder"}) for run in self.kept.runs()]
+
+    def report(self, run: str) -> dict[str, Any] | None:
+        """One drill's report; None: there is none of this name."""
+        if run not in self.kept.runs():
+            return None
+        document = self.kept.result(run).model_dump(mode="json", exclude={"failover", "failback"})
+        for check in document["checks"]:
+            check["more_witnesses"] = max(0, len(check["witnesses"]) - _SHOWN_WITNESSES)
+            del check["witnesses"][_SHOWN_WITNESSES:]
+        return document
+
+    def _summary(self, run: str) -> DrillSummary:
+        found = self.known.get(run)
+        if found is None:
+            found = self.kept.summary(run)
+            if found.verdict is not None:
+                self.known[run] = found
+        return found

@@ -1,0 +1,251 @@
+"""How a link fared over time: a sample a look, kept in the store in rings of a fixed size.
+
+A ring has a slot for each step of its span, as a note of the link; a slot's time modulo the span is its name, so a new
+lap overwrites the old one and the store never holds more than `RINGS` says (4,416 notes of some 120 bytes a link).
+Of the looks of one step the worst is kept; where one of them couldn't tell, the worst isn't known. Rates are means.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+from drkit.observe.status import LinkStatus
+from drkit.store.api import LinkStore
+
+MEASURES = (
+    "rpo_records",
+    "rpo_seconds",
+    "lag_records",
+    "lag_seconds",
+    "records_per_second",
+    "bytes_per_second",
+    "latency_p50",
+    "latency_p99",
+    "group_age_seconds",
+)
+_RATES = frozenset({"records_per_second", "bytes_per_second"})
+_LIVE_SECONDS = 3600
+_LIVE_STEP = 10
+_RAREST = 60
+"""Seconds between two looks where each takes very long."""
+
+Values = tuple[float | None, ...]
+"""One value for each of `MEASURES`; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """`slots` steps of `step` seconds; `kind` of its notes in the store."""
+
+    kind: str
+    step: int
+    slots: int
+
+
+RINGS = (Ring("history_minutes", 60, 1440), Ring("history_quarters", 900, 2976))
+SPANS = {"1h": _LIVE_SECONDS, "24h": 24 * 3600, "31d": 31 * 24 * 3600}
+"""What can be asked for, and its length in seconds."""
+
+
+def measure(status: LinkStatus, at: datetime) -> Values:
+    """The sample of one look at a link."""
+    lags = [each.lag_records for each in status.partitions]
+    seconds = [each.lag_seconds for each in status.partitions]
+    captured = [each.captured_at for each in status.groups if each.type is None]
+    latencies = [each.latency for each in status.statistics if each.latency is not None]
+    found: dict[str, float | None] = {
+        "rpo_records": status.recovery_point.records,
+        "rpo_seconds": status.recovery_point.seconds,
+        "lag_records": _total(lags),
+        "lag_seconds": _worst(seconds),
+        "records_per_second": sum(each.records_per_second for each in status.statistics) if status.statistics else None,
+        "bytes_per_second": sum(each.bytes_per_second for each in status.statistics) if status.statistics else None,
+        "latency_p50": _worst([each.p50 for each in latencies]),
+        "latency_p99": _worst([each.p99 for each in latencies]),
+        "group_age_seconds": max(0.0, (at - min(captured)).total_seconds()) if captured else None,
+    }
+    return tuple(_rounded(found[name]) for name in MEASURES)
+
+
+class History:
+    """The rings of links, in memory and in the store.
+
+    Args:
+        store: where they are kept; a store that doesn't answer costs the samples of that time, after a restart.
+        links: whose history; read from the store at once.
+    """
+
+    def __init__(self, store: LinkStore, links: Iterable[LinkId]) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._links = {link: _LinkHistory() for link in links}
+        self.reason: str | None = None
+        """Why the last samples aren't in the store; None: they are."""
+        for link, history in self._links.items():
+            self._read(link, history)
+
+    def add(self, statuses: Sequence[LinkStatus], at: datetime) -> None:
+        """Add what a look saw of each link; a link that it didn't see has a sample of which nothing is known."""
+        seen = {status.link.id: measure(status, at) for status in statuses if not status.link.inverse}
+        closed: list[tuple[LinkId, Ring, int, Values]] = []
+        with self._lock:
+            for link, history in self._links.items():
+                values = seen.get(link, (None,) * len(MEASURES))
+                closed += [(link, *each) for each in history.add(at.timestamp(), values)]
+        for link, ring, step, values in closed:
+            self._keep(link, ring, step, values)
+
+    def document(self, link: LinkId, span: str, at: datetime) -> dict[str, Any]:
+        """Times (seconds since the epoch) and the values of each measure, oldest first; a gap has a null in it.
+
+        Raises:
+            KeyError: no such link or span.
+        """
+        with self._lock:
+            step, points = self._links[link].points(span, at.timestamp())
+        whole = _with_gaps(points, step)
+        columns = zip(*(values for _, values in whole), strict=True) if whole else ([] for _ in MEASURES)
+        return {
+            "link": str(link),
+            "span": span,
+            "step_seconds": step,
+            "at": [time for time, _ in whole],
+            "series": dict(zip(MEASURES, map(list, columns), strict=True)),
+        }
+
+    def _keep(self, link: LinkId, ring: Ring, step: int, values: Values) -> None:
+        body = json.dumps({"at": step * ring.step, "v": values}, separators=(",", ":"))
+        try:
+            self._store.put_notes(link, ring.kind, {f"{step % ring.slots:05d}": body})
+        except DrkitError as error:
+            self.reason = error.what
+        else:
+            self.reason = None
+
+    def _read(self, link: LinkId, history: _LinkHistory) -> None:
+        at = now().timestamp()
+        for ring in RINGS:
+            try:
+                notes = self._store.notes(link, ring.kind)
+            except DrkitError as error:
+                self.reason = error.what
+                continue
+            history.load(ring, notes, at)
+
+
+class _LinkHistory:
+    """One link's rings in memory, the steps that are still open, and every look of the last hour."""
+
+    def __init__(self) -> None:
+        self._rings: dict[Ring, dict[int, Values]] = {ring: {} for ring in RINGS}
+        self._open: dict[Ring, tuple[int, list[Values]]] = {}
+        self._live: deque[tuple[float, Values]] = deque()
+
+    def load(self, ring: Ring, notes: Mapping[str, str], at: float) -> None:
+        newest = math.floor(at / ring.step)
+        for body in notes.values():
+            try:
+                kept = json.loads(body)
+                step, values = int(kept["at"]) // ring.step, tuple(map(_number, kept["v"]))
+            except (ValueError, KeyError, TypeError):  # written by another version
+                continue
+            if len(values) == len(MEASURES) and newest - ring.slots < step <= newest:
+                self._rings[ring][step] = values
+
+    def add(self, at: float, values: Values) -> list[tuple[Ring, int, Values]]:
+        """Add a sample; the steps that ended before it, as they are to be kept."""
+        self._live.append((at, values))
+        while self._live and self._live[0][0] < at - _LIVE_SECONDS:
+            self._live.popleft()
+        ended = []
+        for ring in RINGS:
+            step = math.floor(at / ring.step)
+            begun = self._open.get(ring)
+            if begun is not None and begun[0] != step:
+                ended.append((ring, begun[0], aggregate(begun[1])))
+                self._rings[ring][begun[0]] = ended[-1][2]
+                begun = None
+                for old in [each for each in self._rings[ring] if each <= step - ring.slots]:
+                    del self._rings[ring][old]
+            if begun is None:
+                self._open[ring] = begun = (step, [])
+            begun[1].append(values)
+        return ended
+
+    def points(self, span: str, at: float) -> tuple[int, list[tuple[int, Values]]]:
+        """The step in seconds, and time and values of each, oldest first."""
+        since = at - SPANS[span]
+        if span != "1h":
+            ring = next(ring for ring in RINGS if ring.step * ring.slots >= SPANS[span])
+            kept = self._rings[ring].items()
+            return ring.step, sorted((step * ring.step, values) for step, values in kept if step * ring.step >= since)
+        steps: dict[int, list[Values]] = {}
+        for time, values in self._live:
+            steps.setdefault(math.floor(time / _LIVE_STEP) * _LIVE_STEP, []).append(values)
+        live = sorted((time, aggregate(samples)) for time, samples in steps.items() if time >= since)
+        begins = live[0][0] if live else math.inf
+        minutes = self._rings[RINGS[0]].items()
+        before = sorted((step * 60, values) for step, values in minutes if since <= step * 60 < begins - 60)
+        return (60 if before else _LIVE_STEP), before + live
+
+
+def aggregate(samples: Sequence[Values]) -> Values:
+    """One sample for several: the worst of each measure (None where one of them is), the mean of rates."""
+    return tuple(
+        _rounded(_mean(column) if name in _RATES else _worst(column))
+        for name, column in zip(MEASURES, zip(*samples, strict=True), strict=True)
+    )
+
+
+def _with_gaps(points: Sequence[tuple[int, Values]], step: int) -> list[tuple[int, Values]]:
+    """The points, with one of which nothing is known in each gap, so that no line is drawn across it.
+
+    Looks may be rarer than steps: a gap is three times as long as what lies between two points usually (a minute at
+    most).
+    """
+    between = sorted(after - before for (before, _), (after, _) in pairwise(points))
+    usual = max(step, min(between[len(between) // 2], _RAREST) if between else 0)
+    found: list[tuple[int, Values]] = []
+    for time, values in points:
+        if found and time - found[-1][0] >= 3 * usual:
+            found.append((found[-1][0] + step, (None,) * len(MEASURES)))
+        found.append((time, values))
+    return found
+
+
+def _worst(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _number(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(value)
+    return value

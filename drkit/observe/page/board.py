@@ -1,0 +1,383 @@
+"""What the page shows: the newest looks at links, at the decision, at earlier runs; rows of tables, made once each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from drkit import __version__
+from drkit.config import Objectives
+from drkit.model.clock import iso, now
+from drkit.model.errors import DrkitError, error_body
+from drkit.model.link_state import Problem
+from drkit.model.runs.journal import RunSummary
+from drkit.model.topology import LinkId
+from drkit.observe import formatting
+from drkit.observe.audit_history import AuditOfLink
+from drkit.observe.history import MEASURES, History, measure
+from drkit.observe.page import rows
+from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
+from drkit.observe.page.looks import Look, RepeatedLook
+from drkit.observe.page.tables import Row, Table, page_of, query_of
+from drkit.observe.status import LinkStatus
+
+_STATUS_SECONDS, _STATUS_REST = 2.0, 3.0
+_DECISION_SECONDS, _DECISION_REST = 15.0, 5.0
+_EARLIER_SECONDS, _EARLIER_REST = 15.0, 10.0
+_FIRST_SECONDS = 30.0
+_STOP_SECONDS = 2.0
+_MOST = 10
+"""Problems of a link in the summary; it says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastDrill:
+    """The newest drill that is kept. `age` counts from `started_at`."""
+
+    run: str
+    title: str | None
+    verdict: str | None
+    started_at: datetime | None
+    rpo_records: int | None
+    rto_seconds: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier runs came to. `durations`: by target, what a failover there took last; of some there is none.
+
+    `drill` None: `no_drill` says why.
+    """
+
+    runs: tuple[RunSummary, ...]
+    audits: tuple[AuditOfLink, ...]
+    durations: Mapping[str, Duration]
+    drill: LastDrill | None
+    no_drill: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the page's parts come from; each call may take its time, and raises a DrkitError where it can't tell.
+
+    Args:
+        statuses: the status of each link.
+        decisions: what a failover to each target would be decided to do.
+        earlier: what earlier runs came to.
+        run: one run's stages and evidence; None: there is no such run.
+        drills: the kept drills in short, newest first.
+        drill: one drill's report; None: there is no such drill.
+        targets: the clusters that links lead to, and these links.
+    """
+
+    statuses: Callable[[], Sequence[LinkStatus]]
+    decisions: Callable[[], Sequence[Decision]]
+    earlier: Callable[[], Earlier]
+    run: Callable[[str], dict[str, Any] | None]
+    drills: Callable[[], list[Row]]
+    drill: Callable[[str], dict[str, Any] | None]
+    targets: Mapping[str, tuple[str, ...]]
+
+
+class Board:
+    """The newest of everything, looked at in the background from `start` on.
+
+    Args:
+        sources: what to ask.
+        history: where samples of each look go.
+        objectives: shown beside what is measured.
+    """
+
+    def __init__(self, sources: Sources, history: History, objectives: Objectives) -> None:
+        self.sources, self.history, self.objectives = sources, history, objectives
+        self.status: RepeatedLook[Sequence[LinkStatus]] = RepeatedLook(
+            "page-status", self._statuses, seconds=_STATUS_SECONDS, rest=_STATUS_REST
+        )
+        self.decision: RepeatedLook[Sequence[Decision]] = RepeatedLook(
+            "page-decision", sources.decisions, seconds=_DECISION_SECONDS, rest=_DECISION_REST
+        )
+        self.earlier: RepeatedLook[Earlier] = RepeatedLook(
+            "page-earlier", sources.earlier, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
+        )
+        self.stopping = threading.Event()
+        self._rows: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
+
+    def start(self) -> None:
+        """Begin to look."""
+        for each in (self.status, self.decision, self.earlier):
+            each.start()
+
+    def stop(self) -> None:
+        """Look no more, and end what streams. Looks that are under way have some seconds."""
+        self.stopping.set()
+        looks = (self.status, self.decision, self.earlier)
+        for each in looks:
+            each.stop()
+        for each in looks:
+            each.join(_STOP_SECONDS)
+
+    def snapshot(self) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
+        """The newest status, or None and the reason. Waits for the first."""
+        look = self.status.first(_FIRST_SECONDS)
+        if look is None:
+            return None, DrkitError("the first look at the clusters is still under way", remedy="Try again in a while")
+        if self.status.fresh(now()) is None:
+            return None, _stale(look, now())
+        return look.value, look.error
+
+    def version(self) -> tuple[int, ...]:
+        """Changes with every look that ends."""
+        looks = (self.status.newest, self.decision.newest, self.earlier.newest)
+        return tuple(0 if each is None else each.number for each in looks)
+
+    def table(self, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+        """A page of a table.
+
+        Raises:
+            KeyError: no such table.
+            ConfigError: a parameter can't be.
+            DrkitError: there is nothing to show, and why.
+        """
+        table, source = TABLES[name]
+        query = query_of(table, parameters)
+        kept, began_at = source(self, name)
+        return {**page_of(kept, table, query), "as_of": iso(began_at)}
+
+    def _statuses(self) -> Sequence[LinkStatus]:
+        at = now()
+        try:
+            found = self.sources.statuses()
+        except DrkitError:
+            self.history.add((), at)
+            raise
+        self.history.add(found, at)
+        return found
+
+    def rows_of(self, name: str, version: tuple[int, ...], make: Callable[[], list[Row]]) -> list[Row]:
+        """Rows that were made of a look, made once."""
+        kept = self._rows.get(name)
+        if kept is None or kept[0] != version:
+            self._rows[name] = kept = (version, make())
+        return kept[1]
+
+    def decisions(self, at: datetime) -> list[Decision]:
+        """What a failover to each target would be decided to do; unknown where that wasn't seen, or not lately."""
+        look = self.decision.newest
+        if look is None:
+            return [self._unknown(to, at, "the first plan is still being made") for to in self.sources.targets]
+        if look.value is None:
+            why = "nothing was planned" if look.error is None else look.error.what
+            return [self._unknown(to, look.began_at, why) for to in self.sources.targets]
+        if look.age(at) > self.decision.stale_after():
+            why = f"the last plan was made {look.age(at):,.0f} s ago, and no newer one came"
+            return [unknown(each, why) for each in look.value]
+        return list(look.value)
+
+    def _unknown(self, to: str, at: datetime, why: str) -> Decision:
+        return unknown(Decision(to, self.sources.targets[to], Answer.UNKNOWN, (), at), why)
+
+    def summary(self) -> dict[str, Any]:
+        """The first view, bounded whatever the number of partitions and groups."""
+        at = now()
+        statuses, error = self._newest_status(at)
+        earlier = self.earlier.newest
+        value = None if earlier is None else earlier.value
+        status = self.status.newest
+        return {
+            "at": iso(at),
+            "drkit": __version__,
+            "decisions": [self._decision(each, value, at) for each in self.decisions(at)],
+            "status": {
+                "as_of": None if status is None else iso(status.began_at),
+                "error": None if error is None else error_body(error),
+            },
+            "links": [self._link(each, at) for each in statuses or ()],
+            "drill": None if value is None or value.drill is None else _drill(value.drill, at),
+            "no_drill": _why_nothing(earlier, at) if value is None else value.no_drill,
+            "audits": [] if value is None else [_audit(each, at) for each in value.audits],
+            "no_audit": _why_nothing(earlier, at) if value is None else "no audit of these links is in the store",
+            "objectives": {
+                "rpo_records": self.objectives.rpo_records,
+                "rpo_seconds": self.objectives.rpo_seconds,
+                "rto_seconds": self.objectives.rto_seconds,
+            },
+            "history": {"reason": self.history.reason},
+        }
+
+    def _newest_status(self, at: datetime) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
+        look = self.status.newest
+        if look is None:
+            return None, DrkitError("the first look at the clusters is still under way")
+        return (look.value, look.error) if self.status.fresh(at) is not None else (None, _stale(look, at))
+
+    def _decision(self, decision: Decision, earlier: Earlier | None, at: datetime) -> dict[str, Any]:
+        took = None if earlier is None else earlier.durations.get(decision.to)
+        rto = {
+            "seconds": None if took is None else round(took.seconds, 3),
+            "of": None if took is None else took.of,
+            "run": None if took is None else took.run,
+            "age_seconds": None if took is None or took.at is None else _ago(took.at, at),
+            "reason": None if took is not None else _no_duration(self.earlier.newest, decision.to),
+        }
+        return {**decision_document(decision, at), "duration": rto}
+
+    def _link(self, status: LinkStatus, at: datetime) -> dict[str, Any]:
+        point = status.recovery_point
+        return {
+            "link": str(status.link.id),
+            "source": status.link.id.source,
+            "target": status.link.id.target,
+            "inverse": status.link.inverse,
+            "state": status.state,
+            "reason": status.reason,
+            "source_reachable": status.source_reachable,
+            "target_reachable": status.target_reachable,
+            "observed_at": iso(status.observed_at),
+            "loss_means": status.loss_means,
+            "recovery_point": {
+                "records": point.records,
+                "seconds": point.seconds,
+                "lower_bound": point.lower_bound,
+                "reason": point.reason,
+            },
+            **dict(zip(MEASURES[2:], measure(status, at)[2:], strict=True)),
+            "partitions": len(status.partitions),
+            "positions": len(status.groups),
+            "workers": len(status.statistics),
+            "problems": [_problem(each) for each in status.problems[:_MOST]],
+            "more_problems": max(0, len(status.problems) - _MOST),
+        }
+
+
+def history_document(board: Board, link: str, span: str) -> dict[str, Any]:
+    """The history of a link.
+
+    Raises:
+        KeyError: no such link or span.
+    """
+    try:
+        wanted = LinkId.parse(link)
+    except ValueError:
+        raise KeyError(link) from None
+    return board.history.document(wanted, span, now())
+
+
+def _of_status(make: Callable[[Sequence[LinkStatus], datetime], list[Row]]) -> _Source:
+    def source(board: Board, name: str) -> tuple[list[Row], datetime]:
+        _, error = board.snapshot()
+        look = board.status.newest
+        if error is not None or look is None or look.value is None:
+            raise error or DrkitError("nothing was seen yet")
+        statuses, began_at = look.value, look.began_at
+        return board.rows_of(name, (look.number,), lambda: make(statuses, began_at)), began_at
+
+    return source
+
+
+def _of_plan(make: Callable[[Sequence[Decision]], list[Row]]) -> _Source:
+    def source(board: Board, name: str) -> tuple[list[Row], datetime]:
+        look = board.decision.first(_FIRST_SECONDS)
+        if look is None:
+            raise DrkitError("the first plan is still being made", remedy="Try again in a while")
+        if look.value is None:
+            raise look.error or DrkitError("nothing was planned")
+        if board.decision.fresh(now()) is None:
+            raise _stale(look, now())
+        value = look.value
+        return board.rows_of(name, (look.number,), lambda: make(value)), look.began_at
+
+    return source
+
+
+def _of_earlier(board: Board, name: str) -> tuple[list[Row], datetime]:
+    look = board.earlier.first(_FIRST_SECONDS)
+    if look is None:
+        raise DrkitError("the journal of runs is still being read", remedy="Try again in a while")
+    if look.value is None:
+        raise look.error or DrkitError("nothing is known of earlier runs")
+    runs = look.value.runs
+    return board.rows_of(name, (look.number,), lambda: rows.run_rows(runs)), look.began_at
+
+
+def _of_drills(board: Board, name: str) -> tuple[list[Row], datetime]:
+    del name
+    return board.sources.drills(), now()
+
+
+_Source = Callable[[Board, str], tuple[list[Row], datetime]]
+TABLES: dict[str, tuple[Table, _Source]] = {
+    "topics": (rows.TOPICS, _of_status(lambda statuses, _: rows.topic_rows(statuses))),
+    "partitions": (rows.PARTITIONS, _of_status(lambda statuses, _: rows.partition_rows(statuses))),
+    "groups": (rows.GROUPS, _of_status(rows.group_rows)),
+    "positions": (rows.POSITIONS, _of_status(rows.position_rows)),
+    "workers": (rows.WORKERS, _of_status(lambda statuses, _: rows.worker_rows(statuses))),
+    "plan": (rows.PLAN, _of_plan(rows.plan_rows)),
+    "planned": (rows.PLANNED, _of_plan(rows.planned_rows)),
+    "runs": (rows.RUNS, _of_earlier),
+    "drills": (rows.DRILLS, _of_drills),
+}
+"""The tables by the names in their addresses."""
+
+
+def _stale(look: Look[Any], at: datetime) -> DrkitError:
+    return DrkitError(
+        f"the last look was {look.age(at):,.0f} s ago, and no newer one ended",
+        meaning="What it saw may no longer hold, so it isn't shown",
+        remedy="A cluster or the store may hang: `drkit doctor` asks each within a timeout",
+    )
+
+
+def _why_nothing(look: Look[Any] | None, at: datetime) -> str:
+    if look is None:
+        return "still being read"
+    return "not known" if look.error is None else f"not known for {look.age(at):,.0f} s: {look.error.what}"
+
+
+def _no_duration(look: Look[Earlier] | None, to: str) -> str:
+    if look is None:
+        return "earlier runs are still being read"
+    if look.value is None:
+        return "earlier runs can't be read" if look.error is None else look.error.what
+    return f"no failover to {to} and no drill has been timed"
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "kind": problem.kind,
+        "place": formatting.place(problem),
+        "reason": problem.reason,
+        "remedy": problem.remedy,
+        "halted": problem.halted,
+        "since": iso(problem.since),
+    }
+
+
+def _drill(drill: LastDrill, at: datetime) -> dict[str, Any]:
+    return {
+        "run": drill.run,
+        "title": drill.title,
+        "verdict": drill.verdict,
+        "age_seconds": None if drill.started_at is None else _ago(drill.started_at, at),
+        "rpo_records": drill.rpo_records,
+        "rto_seconds": drill.rto_seconds,
+        "reason": drill.reason,
+    }
+
+
+def _audit(audit: AuditOfLink, at: datetime) -> dict[str, Any]:
+    return {
+        "run": audit.run,
+        "link": audit.link,
+        "verdict": audit.verdict,
+        "age_seconds": _ago(audit.began, at),
+        "totals": audit.totals,
+        "detail": audit.detail,
+    }
+
+
+def _ago(then: datetime, at: datetime) -> float:
+    return round(max(0.0, (at - then).total_seconds()), 1)

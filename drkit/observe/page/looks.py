@@ -1,0 +1,112 @@
+"""Looks that are repeated on a thread: the newest result is there at once, however many ask for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError
+
+_T = TypeVar("_T")
+_STALE_SECONDS = 30.0
+_STALE_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[_T]):
+    """One look: what was seen, or why nothing was.
+
+    `number` grows by 1 with each; `began_at` is when it began, for nothing in it is older; `seconds` is what it took.
+    """
+
+    number: int
+    began_at: datetime
+    seconds: float
+    value: _T | None
+    error: DrkitError | None
+
+    def age(self, at: datetime) -> float:
+        """Seconds since it began, at `at`."""
+        return max(0.0, (at - self.began_at).total_seconds())
+
+
+class RepeatedLook(Generic[_T]):
+    """Looks, waits, looks again; a look that takes long is repeated less often, so that it bounds the load it makes.
+
+    Args:
+        name: of the thread.
+        look: what to do; its errors are kept as the look's result.
+        seconds: from one look's end to the next one's beginning, at least.
+        rest: the same, as a multiple of what the last look took.
+    """
+
+    def __init__(self, name: str, look: Callable[[], _T], *, seconds: float, rest: float) -> None:
+        self._look, self._seconds, self._rest = look, seconds, rest
+        self._newest: Look[_T] | None = None
+        self._first = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin the first look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further look."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for a look that is under way; after so long it is left to end with the process."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    @property
+    def newest(self) -> Look[_T] | None:
+        """The last look that ended; None: the first one hasn't."""
+        return self._newest
+
+    def first(self, timeout_seconds: float) -> Look[_T] | None:
+        """The newest look, once the first has ended; None where that takes longer."""
+        self._first.wait(timeout_seconds)
+        return self._newest
+
+    def stale_after(self) -> float:
+        """Seconds after which what was seen counts no more: several rounds were missed."""
+        took = 0.0 if self._newest is None else self._newest.seconds
+        return max(_STALE_SECONDS, _STALE_ROUNDS * (took + self._pause(took)))
+
+    def fresh(self, at: datetime) -> Look[_T] | None:
+        """The newest look unless it is stale at `at`."""
+        newest = self._newest
+        return None if newest is None or newest.age(at) > self.stale_after() else newest
+
+    def look_once(self) -> Look[_T]:
+        """Look now, on this thread."""
+        began_at, began = now(), time.monotonic()
+        value, error = None, None
+        try:
+            value = self._look()
+        except DrkitError as found:
+            error = found
+        except Exception as found:  # noqa: BLE001  # a defect must not end the thread: the page would freeze unnoticed
+            error = DrkitError(
+                f"internal error: {type(found).__name__}: {found}",
+                meaning="This is a defect of drkit, not of your set-up",
+                remedy="Run `drkit status --verbose` and report the trace",
+            )
+        number = 1 if self._newest is None else self._newest.number + 1
+        self._newest = Look(number, began_at, time.monotonic() - began, value, error)
+        self._first.set()
+        return self._newest
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._stop.wait(self._pause(self.look_once().seconds))
+
+    def _pause(self, took: float) -> float:
+        return max(self._seconds, self._rest * took)

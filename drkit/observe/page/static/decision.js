@@ -1,0 +1,83 @@
+// The first view: may I fail over now, what would be lost, how long would it take, the last drill, the last audit.
+import { ago, count, counted, element, seconds, UNKNOWN } from "./text.js";
+
+const SIGNS = { yes: "✓", unfenced: "!", no: "✕", unknown: "?" };
+const NARROW = matchMedia("(max-width: 48rem)");
+
+export function decisionSection(decision, summary) {
+  return element("article", { class: `decision ${decision.answer}`, "aria-label": `Failover to ${decision.to}` },
+    element("h2", {}, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[decision.answer] ?? "?"),
+      element("span", {}, decision.headline)),
+    element("p", { class: "from" }, `${decision.links.join(", ")} · ${decision.age_seconds === null ? "" : `planned ${ago(decision.age_seconds)}, `}as `,
+      element("code", {}, decision.command), decision.answer === "unknown" ? " would, if it could" : " would"),
+    obstructions(decision),
+    element("dl", { class: "facts" }, lost(decision, summary), duration(decision, summary), drill(summary),
+      audit(decision, summary)));
+}
+
+function obstructions(decision) {
+  const items = decision.obstructions.map((each) => element("li", {},
+    each.link ? element("b", {}, `${each.link}: `) : null, each.what,
+    each.meaning ? element("span", { class: "means" }, `. ${each.meaning}`) : null,
+    each.remedy ? element("span", {}, ". ", element("b", {}, "Do: "), each.remedy) : null,
+    each.waived_by ? element("span", { class: "dim" }, " (accepted with ", element("code", {}, each.waived_by), ")") : null));
+  if (!items.length) return null;
+  const shown = NARROW.matches ? 1 : 3; // the figures below stay in the first view
+  const rest = items.slice(shown);
+  const more = decision.more_obstructions ? element("li", {}, `and ${count(decision.more_obstructions)} more: the command lists them`) : null;
+  return element("div", {}, element("ul", { class: "obstructions" }, items.slice(0, shown)),
+    rest.length ? element("details", { "data-keep": `more-${decision.to}` },
+      element("summary", {}, `${count(rest.length + decision.more_obstructions)} more`),
+      element("ul", { class: "obstructions" }, rest, more)) : null);
+}
+
+function fact(term, value, note, missed = false) {
+  return element("div", {}, element("dt", {}, term),
+    element("dd", {}, element("div", { class: `value${missed ? " missed" : ""}` }, value),
+      note ? element("div", { class: "note" }, note) : null));
+}
+
+function lost({ loss }, { objectives }) {
+  const known = loss.records !== null && loss.records !== undefined;
+  const more = loss.lower_bound ? " or more" : "";
+  const value = known ? `${counted(loss.records, "record")}${more} · ${loss.seconds === null ? `seconds ${UNKNOWN}` : seconds(loss.seconds) + more}` : UNKNOWN;
+  const over = (found, limit) => limit !== null && found !== null && found > limit;
+  const missed = over(loss.records, objectives.rpo_records) || over(loss.seconds, objectives.rpo_seconds);
+  const limits = [objectives.rpo_records === null ? null : counted(objectives.rpo_records, "record"),
+    objectives.rpo_seconds === null ? null : seconds(objectives.rpo_seconds)].filter(Boolean).join(", ");
+  const objective = limits ? `${missed ? "misses the objective" : "objective"}: ${limits}` : "no objective is set";
+  return fact("Would be lost", value, loss.reason ? `${short(loss.reason)} (${objective})` : objective, missed);
+}
+
+function duration({ duration: took }, { objectives }) {
+  const limit = objectives.rto_seconds;
+  if (took.seconds === null) return fact("Would take", UNKNOWN, took.reason);
+  const missed = limit !== null && took.seconds > limit;
+  const objective = limit === null ? "" : `; ${missed ? "misses the objective" : "objective"}: ${seconds(limit)}`;
+  return fact("Would take", seconds(took.seconds), `as ${took.of}, ${ago(took.age_seconds)}${objective}`, missed);
+}
+
+function drill({ drill: last, no_drill: none }) {
+  if (!last) return fact("Last drill", "none", none);
+  const measured = last.rto_seconds === null ? "" : ` · ${seconds(last.rto_seconds)}`;
+  return fact("Last drill", `${last.verdict ?? "no result"}${measured}`,
+    `${ago(last.age_seconds)}: ${last.title ?? last.run}${last.verdict === "passed" || !last.reason ? "" : ` (${short(last.reason)})`}`,
+    last.verdict !== "passed");
+}
+
+function audit(decision, { audits, no_audit: none }) {
+  const mine = audits.filter((each) => decision.links.includes(each.link));
+  const missing = decision.links.length - mine.length;
+  if (!mine.length) return fact("Last audit", "none", none);
+  const oldest = mine.reduce((a, b) => (a.age_seconds > b.age_seconds ? a : b));
+  const worst = mine.find((each) => each.verdict !== "clean") ?? oldest;
+  const found = worst.totals ? ["lost", "duplicated", "corrupted", "reordered", "foreign"]
+    .filter((kind) => worst.totals[kind]).map((kind) => `${count(worst.totals[kind])} ${kind}`).join(", ") : worst.detail;
+  const rest = missing > 0 ? `; ${counted(missing, "link")} never audited` : "";
+  return fact("Last audit", worst.verdict, `${ago(oldest.age_seconds)}${found ? `: ${short(found)}` : ""}${rest}`,
+    worst.verdict !== "clean" || missing > 0);
+}
+
+function short(text) {
+  return text.length > 140 ? `${text.slice(0, 139)}…` : text;
+}
