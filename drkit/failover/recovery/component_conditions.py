@@ -12,6 +12,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import Journal
 from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
 from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
+from drkit.failover.site.site_record import site_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
@@ -98,7 +99,7 @@ def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
             continue
         left = Unfinished.of(record.journal, record.machine, record.plan)
         if left is not None:
-            found.append(replace(left, site=record.site))
+            found.append(replace(left, site=site_of(estate.store, record)))
     return found
 
 

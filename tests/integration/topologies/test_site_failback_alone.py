@@ -8,15 +8,22 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.run.journal.journal import OUTCOME
 from drkit.failover.run.service import run_failback
-from drkit.failover.run.state_machine import State
+from drkit.failover.run.state_machine import Kind, State
+from drkit.failover.site.failback.links_away import links_away
+from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
+from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
+from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_record import load_site, site_to_resume
+from drkit.failover.site.site_run import resume_site
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
-from tests.support.sites import A, B, Site
+from tests.support.sites import LINKS, TIMEOUT, A, B, Site
 from tests.support.topologies import Net, write
 
 pytestmark = pytest.mark.lab
@@ -122,6 +129,40 @@ def test_what_was_written_since_the_plan_is_not_deleted_unconfirmed(away: Site) 
     last = away.resume(stopped.run)
     assert (last.error, last.state) == (None, State.CLOSED)
     is_back(away)
+
+
+def test_a_gap_that_nobody_has_seen_is_not_accepted_with_those_that_were(away: Site) -> None:
+    """While b is salvaged, records of a's topic are deleted on c: what a still holds of them would be salvaged only."""
+    write(away.net.sides["b"], away.name, ["only b"])
+    ports = away.ports()
+    before = topic_ids(away)
+    calls: list[int] = []
+
+    def cut() -> None:
+        calls.append(1)
+        if len(calls) == len(LINKS):
+            admin = AdminClient({"bootstrap.servers": away.net.sides["c"].bootstrap})
+            place = ClientPartition(away.topics["a"], 0, 5)
+            admin.delete_records([place])[place].result(TIMEOUT)
+
+    means = FailbackMeans(
+        replace(ports, salvager=Failing(ports.salvager, before=cut)), accept_unfenced=True, accept_salvage_only=True
+    )
+    with away.estate() as estate, SiteContext(estate, links_away(estate, None).links) as site:
+        plan = make_site_failback_plan(site, Kind.FAILBACK)
+        assert [each.gaps for each in plan.plans] == [(), ()]
+        stopped = run_site_failback(site, plan, means, cluster_ids=plan.old_primaries)
+    assert stopped.error is not None
+    assert "c lacks what only a still holds" in stopped.error.what
+    assert topic_ids(away) == before, "nothing is deleted, of b neither"
+    with away.estate() as estate, SiteContext(estate, [each.link() for each in away.net.config.links]) as site:
+        means = FailbackMeans(ports, accept_unfenced=True, accept_salvage_only=True)
+        done = resume_site(site, stopped.run, means=means)
+    assert (done.error, done.state) == (None, State.CLOSED)
+    for alias, topic in away.topics.items():
+        assert values(away, alias, away.name) == values(away, "c", topic)
+    kept = list((away.net.path.parent / "salvage").glob("*/records.jsonl"))
+    assert {1, 2 + 5} <= {len(each.read_text().splitlines()) for each in kept}, "all that is nowhere else"
 
 
 def test_a_chain_is_not_brought_back_from_a_cluster_that_is_scrubbed_itself(

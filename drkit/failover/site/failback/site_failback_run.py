@@ -253,6 +253,8 @@ class SiteFailbackRunner:
             except DrkitError as error:
                 return error
             waived = self.means.waived | self._accepted_before()
+            if set(plan.gaps) - self._may_be_salvage_only(link.id):
+                waived -= {ACCEPT_SALVAGE_ONLY}
             left = standing_obstacles(plan, waived=waived)
             return left[0].refusal() if left else None
 
@@ -283,6 +285,15 @@ class SiteFailbackRunner:
                 f"{made.target.alias}; then drkit resume {self.record.run}",
             )
         return made
+
+    def _may_be_salvage_only(self, link: LinkId) -> frozenset[str]:
+        """Topics of which somebody has accepted that the salvage only shall have what the live cluster lacks: those
+        that were named when it was accepted, and on a resume all.
+        """
+        plan, child = self._plan(link), self.record.children.get(link)
+        if self.again and self.means.accept_salvage_only:
+            return frozenset(topic.topic for topic in plan.topics)
+        return frozenset(plan.gaps if child is None else child.machine.facts.salvage_only)
 
     def _accepted_before(self) -> frozenset[str]:
         flags = {
