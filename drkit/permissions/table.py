@@ -461,6 +461,14 @@ TABLE: tuple[Need, ...] = (
     ),
     Need(
         frozenset({_C.RECOVER}),
+        Side.TARGET,
+        _S.WORKERS,
+        (_O.DESCRIBE,),
+        "see mirrors that are running: their store is not lost",
+        "the recovery is refused",
+    ),
+    Need(
+        frozenset({_C.RECOVER}),
         Side.SOURCE,
         _S.TOPICS,
         (_O.READ,),

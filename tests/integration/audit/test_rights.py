@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from drkit.audit.run import run_audit
+from drkit.audit.salvage.replay import replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.audit.spark.session import SparkRuntime
 from drkit.lab import Lab
@@ -32,6 +33,15 @@ def test_an_audit_and_a_salvage_need_no_more(
         assert (result.verdict, result.counts.matched, result.counts.unseen) == (Verdict.CLEAN, 40, 2)
         kept = salvage(AuditRequest(exact.link, str(tmp_path / "kept")), exact.store, exact.config, spark)
         assert kept.total == 2
+        onto = own.create("dr", "replayed")
+        grants.clear()
+        grants.give(printed(exact, "--command", "salvage", "--replay-to", onto))
+        written = replay(Path(kept.path), onto, exact.link.id, exact.config, exact.store)
+        assert written.written == 2
+        assert {value for values in own.values("dr", onto).values() for value in values} == {
+            "never-mirrored-0-0",
+            "never-mirrored-1-0",
+        }
     finally:
         grants.clear()
         exact.store.close()
