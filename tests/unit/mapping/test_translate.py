@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mapping.mapping_rows import conflict, records_between
+from drkit.mapping.mapping_rows import conflict, following, last_valid, records_between
 from drkit.mapping.translate import translate
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
 from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
@@ -120,6 +120,13 @@ def test_conflict_names_both_rows_and_finds_none_in_good_ones():
     assert conflict(PICTURE) is None
     assert conflict([row(10, 4), row(11, 4)]) is None, "a hole that grew: the same target offset twice"
     assert "source 12 -> target 2" in (conflict([row(10, 4), row(12, 2)]) or "")
+    assert "source 10 -> target 6" in (conflict([row(10, 4), row(10, 6)]) or ""), "of one source offset"
+
+
+def test_the_rows_beside_an_offset():
+    a, b, c = PICTURE
+    assert [following(PICTURE, offset) for offset in (9, 10, 16, 17, 23, 24)] == [a, b, b, c, c, None]
+    assert [last_valid(PICTURE, end) for end in (3, 4, 7, 8, 15, 16, 99)] == [None, a, a, b, b, c, c]
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_log_that_grows_while_it_is_looked_at_has_lost_nothing(store):
     assert translator.mirrored(TP) == MARK
 
 
-@pytest.mark.parametrize(("end", "through"), [(19, 27), (17, 25), (15, 24), (9, 18), (4, 10), (2, 10)])
+@pytest.mark.parametrize(("end", "through"), [(19, 27), (17, 25), (15, 24), (9, 18), (6, 12), (4, 10), (2, 10)])
 def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, end, through):
     translator = Translator(store, LINK)
     translator.observe_target(lambda: {TP: (0, end)})
@@ -69,6 +70,18 @@ def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, en
         answer = translator.translate(TP, offset)
         assert answer.certainty is Certainty.CONSERVATIVE
         assert answer.target_offset <= max(end, 6), "6 is where the target began"
+
+
+def test_a_target_that_ends_where_it_did_is_as_it_was(store):
+    """Also where the source ends in a hole, and the epoch in which it was read counts still."""
+    mark = replace(MARK, source_through=29, source_end=29, leader_epoch=5)
+    store.put_watermarks(LINK, [mark])
+    translator = Translator(store, LINK)
+    translator.observe_target(lambda: {TP: (6, 19)})
+    assert translator.mirrored(TP) == mark
+    shorter = Translator(store, LINK)
+    shorter.observe_target(lambda: {TP: (6, 18)})
+    assert shorter.mirrored(TP) == replace(mark, source_through=26, target_end=18, leader_epoch=None)
 
 
 def test_a_partition_that_was_never_mirrored_is_named(store):
@@ -92,6 +105,8 @@ def test_a_conflict_anywhere_in_the_partition_makes_every_position_unavailable(s
     answer = Translator(store, LINK).translate(TP, 11)
     assert answer.certainty is Certainty.UNAVAILABLE
     assert "conflict: source 24 -> target 16, but source 25 -> target 3" in (answer.reason or "")
+    translator = Translator(store, LINK)
+    assert (translator.reread(TP, 20, 7), translator.skipped(TP, 20, 17)) == (None, None)
 
 
 def test_a_snapshot_stays_as_it_was(store):
@@ -199,16 +214,14 @@ def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):
-    cut, other = problem("source_truncated", unsure_from=25), problem("source_truncated", PARTITION + 1, unsure_from=0)
+    cut = problem("source_truncated", unsure_from=25)
+    others = [problem("records_misplaced", unsure_from=25), replace(cut, partition=PARTITION + 1, reason="another")]
     translator = Translator(store, LINK)
-    translator.heed_problems([other, cut], {TP})
+    translator.heed_problems([*others, cut], {TP})
     answer = translator.translate(TP, 12)
-    assert (answer.certainty, answer.target_offset, answer.reason) == (
-        Certainty.CONSERVATIVE,
-        6,
-        "why source_truncated",
-    )
-    translator.heed_problems([other, cut], {TopicPartition("orders", 3)})
+    told = (answer.certainty, answer.target_offset, answer.reason)
+    assert told == (Certainty.CONSERVATIVE, 6, "why source_truncated")
+    translator.heed_problems([*others, cut], {TopicPartition("orders", 3)})
     assert translator.translate(TP, 12) == EXACT
 
 
@@ -226,3 +239,4 @@ def test_what_is_kept_of_a_partition(store):
     assert (translator.first(empty), translator.floor(empty, 5)) == (None, None)
     assert (translator.first(nowhere), translator.floor(nowhere, 5), translator.mirrored(nowhere)) == (None, None, None)
     assert translator.watermark(nowhere) is None
+    assert (translator.rows(TP), translator.rows(empty), translator.rows(nowhere)) == (ROWS, [], ())
