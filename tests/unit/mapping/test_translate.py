@@ -109,6 +109,7 @@ def test_inconsistent_rows_are_unavailable_with_the_reason(rows, mark, word):
         (row(13, 7), None, row(10, 4)),
         (row(10, 4), row(12, 9), row(10, 4)),
         (None, row(17, 8), row(10, 4)),
+        (None, row(17, 8), row(12, 4)),
     ],
 )
 def test_rows_that_are_not_the_neighbours_are_a_fault_of_the_caller(floor, following, first):
