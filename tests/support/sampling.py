@@ -1,6 +1,7 @@
 """Wide groups of tests: `make test` runs a sample of each, drawn by one seed; `make test-long` runs them whole.
 
     @pytest.mark.parametrize("boundary", sampled("killed failover", boundaries(Kind.FAILOVER), 6), ids="-".join)
+    @pytest.mark.parametrize("places", swept("killed again and again", boundaries(Kind.FAILBACK), 5))
 
 Every member of a group must pass alone, in any order, on the shared lab: another commit draws others. docs/testing.md
 lists the groups, and `tests/unit/support/test_sampling.py` compares that list with the calls.
@@ -41,14 +42,39 @@ def sampled(group: str, cases: Iterable[Any], count: int) -> list[Any]:
         ValueError: nothing would be left out, or nothing drawn.
     """
     every = [case if isinstance(case, _Parameters) else pytest.param(case) for case in cases]
-    if not 0 < count < len(every):
-        raise ValueError(f"{group}: {count} of {len(every)} cases is no sample")
-    drawn = set(random.Random(f"{seed()} {group}").sample(range(len(every)), count))  # noqa: S311 - a choice of tests
+    drawn = _drawn(group, len(every), count)
     marks = {True: pytest.mark.sample, False: pytest.mark.long}
     return [
         pytest.param(*case.values, id=case.id, marks=(*case.marks, marks[number in drawn]))
         for number, case in enumerate(every)
     ]
+
+
+def swept(group: str, places: Iterable[Any], count: int) -> list[Any]:
+    """Two cases for `parametrize`, for a test that goes through places one after the other: those that the seed draws,
+    in their order (`drawn`), and all of them (`whole`, which is `long`).
+
+    Args:
+        group: as for `sampled`.
+        places: all there are. Those drawn must lead to the same end without the others.
+        count: how many are drawn; at least 1.
+
+    Raises:
+        ValueError: nothing would be left out, or nothing drawn.
+    """
+    every = list(places)
+    drawn = _drawn(group, len(every), count)
+    return [
+        pytest.param([place for number, place in enumerate(every) if number in drawn], id="drawn"),
+        pytest.param(every, id="whole", marks=pytest.mark.long),
+    ]
+
+
+def _drawn(group: str, many: int, count: int) -> set[int]:
+    """The numbers of those that the seed draws."""
+    if not 0 < count < many:
+        raise ValueError(f"{group}: {count} of {many} cases is no sample")
+    return set(random.Random(f"{seed()} {group}").sample(range(many), count))  # noqa: S311 - a choice of tests
 
 
 _Parameters = type(pytest.param())

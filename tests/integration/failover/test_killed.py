@@ -21,7 +21,7 @@ from drkit.state_topic.records import state_topic
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
 from tests.support.killing import BOUNDARIES, boundaries, killed
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, swept
 
 pytestmark = pytest.mark.lab
 
@@ -173,8 +173,10 @@ WITHIN = [
 
 @pytest.mark.parametrize(
     "places",
-    sampled("a failback killed again and again", [boundaries(Kind.FAILBACK), WITHIN], 1),
-    ids=["boundaries", "within-stages"],
+    [
+        *swept("a failback killed at boundaries", boundaries(Kind.FAILBACK), 5),
+        *swept("a failback killed within stages", WITHIN, 3),
+    ],
 )
 def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name, places):
     own = own_link(lab, tmp_path, unique_name)
@@ -214,7 +216,8 @@ def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, uniqu
         own.store.close()
 
 
-def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name):
+@pytest.mark.parametrize("places", swept("a reprotect killed again and again", boundaries(Kind.REPROTECT), 4))
+def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name, places):
     own = own_link(lab, tmp_path, unique_name)
     try:
         topic = own.create("primary", "t")
@@ -227,7 +230,7 @@ def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_pa
         own.produce("dr", topic, texts("on-dr", 10))
         own.commit("dr", "g", topic, {0: 25, 1: 30})
         action = "reprotect"
-        for boundary in boundaries(Kind.REPROTECT):
+        for boundary in places:
             killed(own, action, tmp_path / "salvage", boundary)
             action = "resume"
         run = own.store.runs()[0].run

@@ -24,8 +24,8 @@ from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import run_site
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
-from tests.support.killing import boundaries
-from tests.support.sampling import sampled
+from tests.support.killing import Boundary, boundaries
+from tests.support.sampling import sampled, swept
 from tests.support.sites import LINKS, TIMEOUT, A, Site, configure, without
 from tests.support.topologies import write
 from tests.support.wait import wait_until
@@ -180,9 +180,10 @@ def test_a_site_killed_in_its_own_journal_is_taken_to_the_same_end(site: Site, b
     assert {each.state for each in site.net.store.runs()} == {State.CLOSED}
 
 
-def test_a_site_killed_at_every_boundary_of_a_link_comes_to_its_end(site: Site) -> None:
+@pytest.mark.parametrize("places", swept("a site killed at boundaries of a link", boundaries(Kind.FAILOVER), 5))
+def test_a_site_killed_at_every_boundary_of_a_link_comes_to_its_end(site: Site, places: list[Boundary]) -> None:
     action = "failover"
-    for stage, event, when in boundaries(Kind.FAILOVER):
+    for stage, event, when in places:
         site.killed(action, "a->c", stage, event, when)
         action = "resume"
     run = site_to_resume(site.net.store, None)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sampling import SEED, sampled, seed
+from tests.support.sampling import SEED, sampled, seed, swept
 
 ROOT = Path(__file__).resolve().parents[3]
+SAMPLING = {"sampled", "swept"}
 SUITE = """\
 import pytest
 from tests.support.sampling import sampled
@@ -82,6 +83,21 @@ def test_what_leaves_nothing_out_or_draws_nothing_is_no_sample(count):
         sampled("a group", "abc", count)
 
 
+def test_a_sweep_goes_through_what_is_drawn_in_its_order_and_the_long_run_through_all(monkeypatch):
+    seen = set()
+    for number in range(200):
+        monkeypatch.setenv(SEED, str(number))
+        short, whole = swept("a", "abcdef", 2)
+        assert (short.id, short.marks, whole.id) == ("drawn", (), "whole")
+        assert [mark.name for mark in whole.marks] == ["long"]
+        ((drawn,), (every,)) = (short.values, whole.values)
+        assert (len(drawn), drawn == sorted(drawn), every) == (2, True, list("abcdef"))
+        seen |= {*drawn}
+    assert seen == {*"abcdef"}
+    with pytest.raises(ValueError, match="a: 6 of 6 cases"):
+        swept("a", "abcdef", 6)
+
+
 def test_the_seed_is_settled_once_and_processes_that_are_started_inherit_it(monkeypatch):
     monkeypatch.delenv(SEED)
     first = seed()
@@ -105,19 +121,19 @@ def test_the_workers_of_a_run_collect_the_same_tests_as_the_header_says(tmp_path
 
 
 def calls():
-    """Each call of `sampled` in the tests: its file, group and count."""
+    """Each call of `sampled` and `swept` in the tests: its file, group and count."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path == Path(__file__):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sampled":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAMPLING:
                 group, _, count = node.args
                 yield path.relative_to(ROOT / "tests").as_posix(), ast.literal_eval(group), ast.literal_eval(count)
 
 
 def test_the_page_lists_every_group_that_is_sampled():
     text = (ROOT / "docs" / "testing.md").read_text()
-    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+)(?: places)? \|", text, re.MULTILINE)
     listed = {(file, group, int(count)) for group, file, count, _ in rows}
     found = list(calls())
     assert listed == {*found}
