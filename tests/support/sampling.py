@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,21 @@ def swept(group: str, places: Iterable[Any], count: int) -> list[Any]:
         pytest.param([place for number, place in enumerate(every) if number in drawn], id="drawn"),
         pytest.param(every, id="whole", marks=pytest.mark.long),
     ]
+
+
+def among(group: str, names: Sequence[str], count: int) -> Callable[[str], pytest.MarkDecorator]:
+    """The marks of several tests that are no cases of one function: `@DRAWN("name")` above the test of this name.
+
+    Args:
+        group: as for `sampled`.
+        names: of the tests.
+        count: how many are drawn; at least 1.
+
+    Raises:
+        ValueError: nothing would be left out, or nothing drawn; or a mark is asked for that is of no test of the group.
+    """
+    drawn = _drawn(group, len(names), count)
+    return lambda name: pytest.mark.sample if names.index(name) in drawn else pytest.mark.long
 
 
 def _drawn(group: str, many: int, count: int) -> set[int]:

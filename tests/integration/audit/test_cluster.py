@@ -25,10 +25,13 @@ from drkit.model.topology import TopicPartition
 from tests.support.damage import damaged, dense, records, seeded
 from tests.support.estates import mirror, own_link, texts
 from tests.support.mirroring import Side
+from tests.support.sampling import among
 from tests.support.spark_cluster import spark_cluster
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+DRAWN = among("audits on a cluster", ["code", "callables"], 1)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,7 @@ def surroundings(folder: Path) -> dict[str, str]:
     return os.environ | {"XDG_STATE_HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
+@DRAWN("code")
 def test_a_standalone_cluster_audits_with_the_code_it_is_sent(lab, bench, cluster, unique_name, tmp_path: Path):
     master, folder = cluster
     topic = bench.create(unique_name, partitions=2)
@@ -81,6 +85,7 @@ def test_a_standalone_cluster_audits_with_the_code_it_is_sent(lab, bench, cluste
     assert any(work)  # executors ran there, with the code that was sent
 
 
+@DRAWN("callables")
 def test_a_cluster_is_sent_the_callables_of_a_link_that_alters(lab, bench, cluster, unique_name, tmp_path: Path):
     """The module lies in a folder of the user's, which only the driver has on its path."""
     master, _ = cluster

@@ -32,9 +32,12 @@ from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import TopicPartition
 from tests.support.damage import Bench, records, seeded
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
+from tests.support.sampling import among
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
+
+DRAWN = among("a continuous audit", ["each range", "killed"], 1)
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit-continuous.schema.json").read_text())
 
@@ -152,6 +155,7 @@ def ranges(told: list[Reconciled]) -> dict[tuple[int, int], str]:
     return found
 
 
+@DRAWN("each range")
 def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab, spark, tmp_path, unique_name):
     own = own_link(lab, tmp_path, unique_name)
     try:
@@ -227,6 +231,7 @@ def test_what_a_link_filters_and_transforms_is_reconciled_with_what_it_makes_of_
         own.store.close()
 
 
+@DRAWN("killed")
 def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_it_was(lab, tmp_path, unique_name):
     own = own_link(lab, tmp_path, unique_name)
     try:

@@ -19,9 +19,12 @@ from chaos.soak.world import BROKER_CONFIG
 from drkit.lab import Lab
 from tests.support.guard import Guard
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import among
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
+
+DRAWN = among("leaders under load", ["killed", "moved"], 1)
 
 PARTITIONS = 6
 NOW, OLD = 0, 1_370_000_000_000
@@ -130,6 +133,7 @@ def assert_exact(wide: Mirrored, topic: str) -> None:
     assert not wide.problems(), wide.problems()
 
 
+@DRAWN("killed")
 @pytest.mark.parametrize("stamp", [NOW, pytest.param(OLD, marks=pytest.mark.long)], ids=["now", "2013"])
 @pytest.mark.parametrize("alias", ["dr", pytest.param("primary", marks=pytest.mark.long)])
 def test_a_leader_killed_under_load(wide: Mirrored, alias: str, stamp: int) -> None:
@@ -214,6 +218,7 @@ def test_the_mirror_and_the_targets_leader_die_together(wide: Mirrored, stamp: i
     assert_exact(wide, topic)
 
 
+@DRAWN("moved")
 @pytest.mark.parametrize("alias", ["dr", pytest.param("primary", marks=pytest.mark.long)])
 def test_leaders_that_move_away_and_back_under_load(wide: Mirrored, alias: str) -> None:
     """Nobody dies: a former leader knows its partitions still, and leads them again a moment later."""

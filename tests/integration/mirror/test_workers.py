@@ -19,9 +19,12 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store.workers import WorkerNote, live_workers
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import among
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
+
+DRAWN = among("workers of a link", ["share", "killed", "processes"], 1)
 
 PARTITIONS = 8
 
@@ -114,6 +117,7 @@ def owner_of(process: subprocess.Popen[str], mirrored: Mirrored) -> WorkerNote |
     return next((note for note in workers(mirrored) if note.owner.split(":")[1] == str(process.pid)), None)
 
 
+@DRAWN("share")
 def test_workers_share_a_link_and_a_third_stops_nothing_that_stays(mirrored: Mirrored) -> None:
     topic = mirrored.name("shared")
     mirrored.source.create(topic, PARTITIONS)
@@ -141,6 +145,7 @@ def test_workers_share_a_link_and_a_third_stops_nothing_that_stays(mirrored: Mir
     assert_exact(mirrored, topic)
 
 
+@DRAWN("killed")
 def test_a_killed_worker_is_replaced(mirrored: Mirrored) -> None:
     topic = mirrored.name("killed")
     mirrored.source.create(topic, PARTITIONS)
@@ -259,6 +264,7 @@ def children(process: subprocess.Popen[str]) -> set[int]:
     return {child.pid for child in psutil.Process(process.pid).children()}
 
 
+@DRAWN("processes")
 def test_processes_of_one_command_share_the_link_and_are_kept(mirrored: Mirrored) -> None:
     topic = mirrored.name("processes")
     mirrored.source.create(topic, PARTITIONS)

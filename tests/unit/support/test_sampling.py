@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sampling import SEED, sampled, seed, swept
+from tests.support.sampling import SEED, among, sampled, seed, swept
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLING = {"sampled", "swept"}
+SAMPLING = {"among", "sampled", "swept"}
 SUITE = """\
 import pytest
 from tests.support.sampling import sampled
@@ -98,6 +98,19 @@ def test_a_sweep_goes_through_what_is_drawn_in_its_order_and_the_long_run_throug
         swept("a", "abcdef", 6)
 
 
+def test_of_several_tests_some_are_drawn_and_each_is_by_some_seed(monkeypatch):
+    names, seen = ["one", "two", "three"], set()
+    for number in range(100):
+        monkeypatch.setenv(SEED, str(number))
+        mark = among("a", names, 1)
+        marks = {name: mark(name).name for name in names}
+        assert sorted(marks.values()) == ["long", "long", "sample"]
+        seen |= {name for name, given in marks.items() if given == "sample"}
+    assert seen == {*names}
+    with pytest.raises(ValueError, match="four"):
+        mark("four")
+
+
 def test_the_seed_is_settled_once_and_processes_that_are_started_inherit_it(monkeypatch):
     monkeypatch.delenv(SEED)
     first = seed()
@@ -121,7 +134,7 @@ def test_the_workers_of_a_run_collect_the_same_tests_as_the_header_says(tmp_path
 
 
 def calls():
-    """Each call of `sampled` and `swept` in the tests: its file, group and count."""
+    """Each call of `among`, `sampled` and `swept` in the tests: its file, group and count."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path == Path(__file__):
             continue
@@ -133,7 +146,7 @@ def calls():
 
 def test_the_page_lists_every_group_that_is_sampled():
     text = (ROOT / "docs" / "testing.md").read_text()
-    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+)(?: places)? \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+)(?: places| tests)? \|", text, re.MULTILINE)
     listed = {(file, group, int(count)) for group, file, count, _ in rows}
     found = list(calls())
     assert listed == {*found}
