@@ -46,6 +46,11 @@ def test_below_the_first_row_nothing_was_mirrored(store, target_start):
     assert missing_until(store, LINK, replace(MARK, target_start=target_start)) == 10
 
 
+def test_a_single_record_at_the_targets_very_start_is_missing_once_it_is_gone(store):
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 4, 0, 0)])
+    assert [missing_until(store, LINK, replace(MARK, epoch=4, target_start=start)) for start in (0, 1, 2)] == [0, 1, 2]
+
+
 def test_what_an_earlier_topic_of_the_name_left_is_not_of_this_one(store):
     mark = replace(MARK, epoch=2, source_through=5, target_end=38)
     assert missing_until(store, LINK, replace(mark, target_start=20)) == 0

@@ -180,6 +180,11 @@ def test_what_only_a_recovered_store_says_is_translated_to_where_that_is_proven(
         assert answer.reason == "why store_recovered"
 
 
+def test_what_a_recovered_store_can_t_translate_stays_in_its_place():
+    found = heed(EXACT, [problem("store_recovered", unsure_from=5)], TP, lambda offset: unavailable(offset, "no row"))
+    assert (found.certainty, found.target_offset, found.reread) == (Certainty.CONSERVATIVE, 6, None)
+
+
 def test_a_doubt_is_added_to_the_reason_that_is_there(store):
     store.put_problem(LINK, problem("records_misplaced", unsure_from=0, unsure_until=20))
     assert str(answers(store, 7).reason).endswith("no longer on the target; why records_misplaced")
