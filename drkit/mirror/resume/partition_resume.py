@@ -181,12 +181,13 @@ class Resumer:
         # before all ends: what another worker mirrors while this one looks (or is frozen) must not seem to be lost
         watermarks = self._of_this_epoch(wanted)
         source_starts = self._source.start_offsets(wanted, partial=True)
-        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
-        source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
         # before the ends: what lands in between makes the next append out of sequence, never a duplicate
         sequences = self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
+        # after the target's: what another worker mirrored until then is below them, however long this one was frozen
+        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
+        source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
         epoch_ends = self._source.epoch_ends(known)
         observed = []

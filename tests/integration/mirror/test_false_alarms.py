@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.runtime.pipeline_factory import PipelineFactory
+from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.model.offsets import Certainty
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import readiness
@@ -95,3 +101,39 @@ def test_a_dead_canary_is_no_reason_against_a_failover(mirrored: Mirrored) -> No
         (problem,) = wait_until(lambda: mirrored.problems("topic_recreated"), what="a canary that is dead")
         assert (problem.topic, problem.halted) == (canary, True)
         assert checks(mirrored)["problem: topic_recreated"].outcome is CheckOutcome.WARN
+
+
+def test_a_worker_that_was_frozen_while_it_looked_takes_the_others_work_for_no_foreign_writer(
+    mirrored: Mirrored,
+) -> None:
+    """Another worker mirrors on between the looks at the logs of one that is stopped and woken."""
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 10)
+    mirrored.catch_up()
+    clusters = mirrored.config.clusters
+    with ClusterAdmin("primary", clusters["primary"]) as source, ClusterAdmin("dr", clusters["dr"]) as target:
+        problems = Problems(mirrored.store, mirrored.link.id, lambda _: None)
+        ready = TopicSync(mirrored.link, source, target, mirrored.store, problems).sync()[topic]
+        resumer = PipelineFactory(mirrored.config, mirrored.link, source, target).resumer(
+            mirrored.store, problems, mirrored.store
+        )
+        look = target.log_ends
+
+        def woken(*asked: Any, **options: Any) -> Any:
+            target.log_ends = look  # type: ignore[method-assign]  # once
+            write(mirrored, topic, 7)
+            mirrored.catch_up()
+            return look(*asked, **options)
+
+        target.log_ends = woken  # type: ignore[method-assign]  # where the process is stopped
+        (resumed,) = resumer.resume(dict.fromkeys(ready.tps(), ready), Event())
+        assert not problems.halted()
+        assert (resumed.start.source_offset, resumed.start.target_offset) == (17, 17)
+
+
+def write(mirrored: Mirrored, topic: str, count: int) -> None:
+    producer = mirrored.source.producer()
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    assert producer.flush(20) == 0
