@@ -399,7 +399,9 @@ class Session:
         gone = self._rebalance.topics(ready)
         if gone:
             self._forget_soon(gone)
-        if self._options.until_caught_up and (leads or self._sync.in_step):
+        if not self._sync.in_step and leads:
+            self._topics.wake()
+        elif self._options.until_caught_up and self._sync.in_step:
             self._catch_up.begin(self._assignment.partitions())
         self._resume.wake()
 

@@ -41,6 +41,9 @@ __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 log = logging.getLogger(__name__)
 
 _GONE_SECONDS = 2.0
+_PARTITIONS_A_LOOK = 1_000
+"""So many partitions (or one topic) are created in a look: a broker needs some 2 ms for each, and the first topics of a
+large link are mirrored while the others are still being made."""
 
 TOPIC_KINDS = frozenset(
     {
@@ -60,7 +63,7 @@ TOPIC_KINDS = frozenset(
 class TopicSync:
     """Keeps the target's topics in step with the source's.
 
-    `in_step`: whether the last `follow` found no topic that the leader has yet to bring in step.
+    `in_step`: whether the last look found no topic that the leader has yet to bring in step.
 
     Args:
         link: which topics, and their names on the target.
@@ -96,6 +99,7 @@ class TopicSync:
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._waiting = False
+        self._tried: set[str] = set()
         self._deletions = (
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
@@ -110,13 +114,17 @@ class TopicSync:
     def sync(self) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
 
+        Of many that are to be created, some are left to the next look (`in_step`), which should come at once.
+
         Raises:
             Unreachable: a cluster or the store doesn't answer; what was done stays done.
         """
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
         there = look.target.keys() | look.target_denied
-        absent = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
+        due = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
+        left = [t for t in due if t not in self._tried] or due
+        absent = _first_of(look, left)
         if self._preserves:
             self._aligning.begin(look, absent)
         else:
@@ -137,6 +145,10 @@ class TopicSync:
         self._last = look.ready
         if self._acls is not None:
             self._acls.sync(list(look.source))
+        self.in_step = len(absent) == len(left)
+        self._tried = (
+            set() if self.in_step else {*self._tried, *absent}
+        )  # one that is refused keeps no other one waiting
         return dict(look.ready)
 
     def follow(self) -> dict[str, ReadyTopic]:
@@ -318,3 +330,15 @@ class TopicSync:
         if briefly and topic in self._last:
             look.ready[topic] = self._last[topic]
         return briefly
+
+
+def _first_of(look: TopicSnapshot, topics: Sequence[str]) -> list[str]:
+    """As many of these topics, in order, as one look creates."""
+    chosen: list[str] = []
+    partitions = 0
+    for topic in topics:
+        partitions += look.source[topic].partitions
+        if chosen and partitions > _PARTITIONS_A_LOOK:
+            break
+        chosen.append(topic)
+    return chosen

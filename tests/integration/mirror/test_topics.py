@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mapping import Translator
+from drkit.mirror.topics import topic_sync
 from drkit.model.link_state import Problem
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
@@ -78,6 +79,27 @@ def test_partitions_settings_and_topics_that_come_later_follow(mirrored: Mirrore
     mirrored.assert_same(topic, 2)
     mirrored.assert_same(later, 1)
     assert mirrored.target.partitions(topic) == 3
+
+
+def test_many_new_topics_are_created_in_portions_and_a_refused_one_holds_up_no_other(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_sync, "_PARTITIONS_A_LOOK", 2)
+    refused = [mirrored.name(f"{number}_refused") for number in range(3)]
+    topics = [mirrored.name(f"portion-{number}") for number in range(5)]
+    for topic in refused:
+        mirrored.target.create(topic.replace("_", "."), 1)  # Kafka takes no two names that differ in "." and "_" only
+    for topic in (*refused, *topics):
+        mirrored.source.create(topic, 2)
+        write(mirrored.source, topic, 5, partition=1)
+    mirrored.catch_up()
+    for topic in topics:
+        mirrored.assert_same(topic, 1)
+        assert mirrored.store.topic_states(mirrored.link.id)[topic].created_by_drkit
+    assert {problem.topic for problem in mirrored.problems("target_topic_refused")} == set(refused)
+    mirrored.target.delete(refused[0].replace("_", "."))
+    mirrored.catch_up()
+    mirrored.assert_same(refused[0], 1)
 
 
 def test_topics_outside_the_link_stay_where_they_are(mirrored: Mirrored, unique_name: str) -> None:
