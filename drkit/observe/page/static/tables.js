@@ -15,14 +15,15 @@ const linked = (view, ...keys) => (row) => {
 
 export const TABLES = {
   topics: { title: "Topics", columns: [
-    { ...word("topic", "Topic"), href: linked("partitions", "link", "topic") }, word("link", "Link"), word("target_topic", "On the target"),
-    number("partitions", "Partitions"), { ...number("lag_records", "Lag"), tone: (row) => (row.lag_records === null ? "bad" : row.lag_records ? "careful" : "") },
-    number("lag_seconds", "Behind", seconds), number("unknown", "Partitions not known"), number("problems", "Problems"), reason] },
-  partitions: { title: "Partitions", under: "topics", columns: [
-    { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` }, word("link", "Link"),
-    number("source_end", "Source end"), number("mirrored_through", "Mirrored through"), number("target_end", "Target end"), number("delta", "Delta"),
+    { ...word("topic", "Topic"), href: linked("partitions", "link", "topic") },
     { ...number("lag_records", "Lag"), tone: (row) => (row.lag_records === null ? "bad" : row.lag_records ? "careful" : "") },
-    number("lag_seconds", "Behind", seconds), reason] },
+    number("lag_seconds", "Behind", seconds), number("partitions", "Partitions"), number("unknown", "Partitions not known"), number("problems", "Problems"),
+    word("link", "Link"), word("target_topic", "On the target"), reason] },
+  partitions: { title: "Partitions", under: "topics", columns: [
+    { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
+    { ...number("lag_records", "Lag"), tone: (row) => (row.lag_records === null ? "bad" : row.lag_records ? "careful" : "") },
+    number("lag_seconds", "Behind", seconds), number("source_end", "Source end"), number("mirrored_through", "Mirrored through"),
+    number("target_end", "Target end"), number("delta", "Delta"), word("link", "Link"), reason] },
   groups: { title: "Groups", columns: [
     { ...word("group", "Group"), href: linked("positions", "link", "group") }, word("link", "Link"), number("topics", "Topics"), number("positions", "Positions"),
     number("exact", "Exact"), number("conservative", "Conservative"),

@@ -1,0 +1,164 @@
+"""The page of `drkit serve` in a real Chromium, over many partitions and groups."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from drkit.config import Objectives
+from drkit.model.errors import Unreachable
+from drkit.observe.page.decision import Answer
+from tests.support.page import (
+    MARKUP,
+    Served,
+    board_of,
+    decision,
+    earlier,
+    large,
+    partition,
+    planned,
+    runs,
+    served,
+    snapshot,
+    sources,
+)
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed: pip install playwright")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is on PATH: apt-get install chromium")
+_WAIT_MS = 60_000
+"""Of each condition that is waited for: a machine that is busy is no failure."""
+
+
+TO = "\N{EN DASH}"
+
+
+def shows(page, rows: str) -> None:
+    """Wait until the table says that it shows these rows."""
+    page.locator(".pager [role=status]", has_text=rows).wait_for()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=options, timeout=_WAIT_MS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Served]:
+    """10,000 partitions and 5,000 groups."""
+    status = large(10_000, 5_000)
+    plan = decision(positions=[planned(f"consumer-{n // 4:04d}", n % 4, lost=0) for n in range(20_000)])
+    before = earlier(runs=runs(60))
+    with served(
+        board_of(sources(lambda: [status], lambda: [plan], lambda: before), Objectives(rto_seconds=60))
+    ) as running:
+        yield running
+
+
+def opened(browser, page_url: str, **options):
+    """A page that has got its first event, and the errors of its scripts so far."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(_WAIT_MS)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.goto(page_url)
+    page.wait_for_selector("#decisions .decision, #decisions .notice")
+    return page, errors
+
+
+def test_the_page_answers_pages_searches_and_sorts_by_keyboard(browser, many):
+    page, _ = opened(browser, f"{many.url}/", viewport={"width": 1366, "height": 768})
+    assert (
+        page.locator(".decision h2")
+        .inner_text()
+        .replace("\n", " ")
+        .endswith("Yes: a failover to dr would be accepted now")
+    )
+    facts = page.locator(".facts").bounding_box()
+    assert facts["y"] + facts["height"] <= 768, "the first view must need no scrolling"
+    page.wait_for_selector(".charts .uplot canvas")
+    assert "highest" in page.locator(".chart[role=img]").nth(4).get_attribute("aria-label")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("nav a", has_text="Topics").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("tbody tr:nth-child(50)")
+    assert page.locator("nav a[aria-current=page]").inner_text() == "Topics"
+    shows(page, f"1{TO}50 of 100")
+    page.goto(f"{many.url}/#partitions")
+    shows(page, f"1{TO}50 of 10,000")
+    assert page.locator("tbody tr").count() == 50, "the server sends a page, never everything"
+    page.locator("thead button", has_text="Source end").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("th[aria-sort=descending] button:has-text('Source end')")
+    page.goto(f"{many.url}/#groups")
+    page.locator("#search").fill("consumer-42")
+    shows(page, "found of 5,000")
+    page.locator("tbody a").first.focus()
+    page.keyboard.press("Enter")
+    page.locator("#table-title", has_text="Positions: primary->dr, consumer-42").wait_for()
+    page.context.close()
+
+
+def test_on_a_phone_in_the_dark_the_answer_fits_and_nothing_is_cut_off(browser):
+    status = snapshot(partitions=tuple(partition(n) for n in range(10)))
+    with served(board_of(sources(lambda: [status], lambda: [decision(Answer.NO)]))) as few:
+        page, errors = opened(
+            browser, f"{few.url}/", viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True
+        )
+        assert (
+            page.locator(".decision h2")
+            .inner_text()
+            .replace("\n", " ")
+            .endswith("No: 1 thing stands against a failover to dr")
+        )
+        facts = page.locator(".facts").bounding_box()
+        assert facts["y"] + facts["height"] <= 844
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert max(map(int, background[4:-1].split(","))) < 60, "dark where the device is"
+        assert errors == []
+        page.context.close()
+
+
+def test_names_are_shown_as_they_are_and_do_nothing(browser):
+    status = snapshot(partitions=(partition(topic=MARKUP),), reason=MARKUP, state="degraded")
+    plan = decision(Answer.NO, loss_reason=MARKUP, warnings=(MARKUP,), positions=[planned(MARKUP, reason=MARKUP)])
+    with served(board_of(sources(lambda: [status], lambda: [plan]))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        for view in ("overview", "topics", "plan"):
+            page.goto(f"{running.url}/#{view}")
+            page.locator("#main-content", has_text=MARKUP).wait_for()
+        assert page.locator("img").count() == 0
+        assert "owned" not in page.title()
+        assert errors == []
+        page.context.close()
+
+
+def test_a_page_whose_server_is_gone_says_unknown(browser):
+    with served(board_of(sources())) as running:
+        page, _ = opened(browser, f"{running.url}/")
+        assert page.locator(".decision.yes").count() == 1
+    page.wait_for_selector(".decision.unknown")
+    assert page.locator(".decision.yes").count() == 0
+    assert "drkit serve doesn't answer" in page.locator(".decision h2").inner_text()
+    page.context.close()
+
+
+def test_what_can_not_be_told_is_unknown(browser):
+    def away():
+        raise Unreachable("the store does not answer")
+
+    with served(board_of(sources(away, away, away))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        assert "the store does not answer" in page.locator(".decision.unknown").inner_text()
+        assert "the store does not answer" in page.locator("#main-content").inner_text()
+        assert not [error for error in errors if "503" not in error]
+        page.context.close()
