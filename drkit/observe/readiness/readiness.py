@@ -8,7 +8,9 @@ leave a group without a position; `warn`, that it would go through at a cost nam
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from drkit.config import ClusterConfig, Config, Objectives
 from drkit.kafka.admin.cluster_admin import TopicInfo
@@ -30,6 +32,7 @@ from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
 _AWAY = frozenset({"sealed", "reversed"})
+_RUNS = frozenset({"mirroring", "degraded"})
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older than this they are behind."""
 
@@ -55,9 +58,24 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
     Raises:
         Unreachable: the store doesn't answer: without it a failover by mapping can't be made.
     """
-    status = link_statuses(config, store, [link], clusters=clusters)[0]
+    seen: Future[LinkStatus] = Future()
+    look = partial(copy_of_store, config, store, link, clusters, now(), runs=lambda: seen.result().state in _RUNS)
+    with ThreadPoolExecutor(1, "drkit-copy") as pool:  # the copy is read while a dead source is waited for
+        copied = pool.submit(_asked, "copy of the store", look)
+        try:
+            seen.set_result(link_statuses(config, store, [link], clusters=clusters)[0])
+        except BaseException as error:
+            seen.set_exception(error)
+            raise
+    return _answered(config, store, link, clusters, seen.result(), copied.result())
+
+
+def _answered(
+    config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus, copied: Check
+) -> Readiness:
+    """What is asked once the link's state is known. `copied`: how good the copy of the store is."""
     if status.state in _AWAY:
-        return _of_failed_over(config, store, link, clusters, status)
+        return _of_failed_over(config, store, link, clusters, status, copied)
     checks = [
         _mirror(status),
         _objectives(status, config.objectives),
@@ -74,19 +92,18 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
     checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
     checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
     checks.append(placement(config, link, clusters))
-    runs = status.state in {"mirroring", "degraded"}
-    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=runs))
     checks.append(copied)
     point = status.recovery_point
     return Readiness(link, tuple(checks), point.records, point.seconds)
 
 
-def _of_failed_over(config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus) -> Readiness:
+def _of_failed_over(
+    config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus, copied: Check
+) -> Readiness:
     """A link that was failed over: its groups run on the target, so no further failover is prepared.
 
     What is asked is whether the target serves, and what stands on the source.
     """
-    copied = _asked("copy of the store", lambda: copy_of_store(config, store, link, clusters, now(), runs=False))
     placed = placement(config, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))
     checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), rights, placed, copied)

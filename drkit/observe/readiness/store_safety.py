@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -56,7 +56,9 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
     )
 
 
-def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: bool) -> Check:
+def copy_of_store(
+    config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: Callable[[], bool]
+) -> Check:
     """How old the copy of the link's state is, and how far it is behind the store.
 
     Args:
@@ -65,7 +67,7 @@ def copy_of_store(config: Config, store: Store, link: Link, clusters: Clusters, 
         link: a configured link.
         clusters: connections to them.
         at: now.
-        runs: whether a mirror of the link is running.
+        runs: whether a mirror of the link is running; asked once the copy was read.
 
     Raises:
         Unreachable: the target doesn't answer.
@@ -83,7 +85,9 @@ def _beside_another(config: Config, store: Store, link: Link, clusters: Clusters
     return Check(_COPY, CheckOutcome.FAIL, why.what, why.remedy or "")
 
 
-def _compared(config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: bool) -> Check:
+def _compared(
+    config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: Callable[[], bool]
+) -> Check:
     alias = link.id.target
     copy = read_copy(link, config.clusters[alias], clusters.admin(alias, may_be_gone=True))
     if copy is None or copy.written_at is None:
@@ -117,7 +121,7 @@ def _compared(config: Config, store: Store, link: Link, clusters: Clusters, at: 
             f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
         )
         return Check(_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
-    if (lost or gone) and not runs:
+    if (lost or gone) and not runs():
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
         what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
         remedy = f"The store has lost rows, or is an older one: move it away, then {recover}"
@@ -128,7 +132,7 @@ def _compared(config: Config, store: Store, link: Link, clusters: Clusters, at: 
     said = f"written {age:.1f} s ago, {counted(late, 'offset')} behind the store"
     if missing:
         said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"
-    if missing or (runs and age > OLD_SECONDS):
+    if missing or (age > OLD_SECONDS and runs()):
         remedy = f"The mirror writes it: see its log, and the rights on {copy.topic} that docs/store.md names"
         return Check(_COPY, CheckOutcome.WARN, said, remedy)
     return Check(_COPY, CheckOutcome.OK, said)

@@ -53,7 +53,6 @@ def doctor(
     8 where a check could not be made.
     """
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.observe.readiness.readiness import readiness
     from drkit.observe.status import observing_bounds
 
     with command(config, output, verbose) as run:
@@ -63,6 +62,8 @@ def doctor(
         # one set of connections for all questions: what is gone is waited for once
         with ClusterContext(run.config, store, timeout_seconds=timeout_seconds, patience_seconds=patience) as estate:
             estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+            from drkit.observe.readiness.readiness import readiness
+
             found = [readiness(run.config, store, each, estate) for each in links]
             found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
