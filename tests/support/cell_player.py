@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -47,6 +45,7 @@ from drkit.model.errors import DrkitError, ExitCode, Refused
 from tests.support.cell_faults import ALIAS, Mend, broken
 from tests.support.estates import OwnLink
 from tests.support.failback_ports import reading_ports
+from tests.support.log_reader import read_topics
 from tests.support.prepared_runs import ALIASES, PreparedRun, Site
 from tests.support.recovery_cells import Cell, Fault, RunState
 from tests.support.secured import write
@@ -322,41 +321,11 @@ def main() -> None:
 
 def contents(lab: Lab, alias: str, prefixes: Sequence[str]) -> dict[str, set[str]]:
     """Every committed value of the topics that begin so, by topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": lab.bootstrap(alias),
-            "group.id": "cells-reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        topics = consumer.list_topics(timeout=_READ_SECONDS).topics
-        wanted = [
-            ClientPartition(name, partition, OFFSET_BEGINNING)
-            for name, topic in topics.items()
-            if name.startswith(tuple(prefixes))
-            for partition in topic.partitions
-        ]
-        found: dict[str, set[str]] = {place.topic: set() for place in wanted}
-        if not wanted:
-            return found
-        consumer.assign(wanted)
-        left = {(place.topic, place.partition) for place in wanted}
-        deadline = time.monotonic() + _READ_SECONDS
-        while left:
-            assert time.monotonic() < deadline, f"{sorted(left)[:3]} on {alias} could not be read to their ends"
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error() is not None:
-                left.discard((message.topic(), message.partition()))
-                continue
-            found[message.topic()].add((message.value() or b"").decode())
-        return found
-    finally:
-        consumer.close()
+    read = read_topics(lab.bootstrap(alias), lambda name: name.startswith(tuple(prefixes)))
+    return {
+        topic: {(each.value or b"").decode() for records in partitions.values() for each in records}
+        for topic, partitions in read.items()
+    }
 
 
 Places = dict[str, set[int]]

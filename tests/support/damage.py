@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import Producer
 
 from drkit.config import Config, load_config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -25,12 +24,12 @@ from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
 from tests.support import raw
 from tests.support.batches import batch_bytes
-from tests.support.wait import wait_until
+from tests.support.log_reader import read_partition
 
 LINK = LinkId("primary", "dr")
 _QUEUED = 50_000
@@ -172,30 +171,8 @@ class Bench:
 
     def read(self, alias: str, topic: str, partition: int) -> list[Stored]:
         """All committed records of a partition, by a client that drkit's audit doesn't use."""
-        tp = TopicPartition(topic, partition)
-        with self.admin(alias) as admin:
-            start, end = admin.start_offsets([tp])[tp], admin.end_offsets([tp], committed=True)[tp]
-        if start >= end:
-            return []
-        consumer = Consumer(
-            confluent_config(self.config.clusters[alias])
-            | {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "enable.partition.eof": True}
-        )
-        consumer.assign([Place(topic, partition, start)])
-        found: list[Stored] = []
-
-        def at_end() -> bool:
-            while messages := consumer.consume(10_000, 0.2):
-                for message in messages:
-                    if message.error() is None and message.offset() < end:
-                        headers = tuple((name, value) for name, value in message.headers() or [])
-                        record = Record(message.key(), message.value(), message.timestamp()[1], headers)
-                        found.append(Stored(message.offset(), record))
-            return consumer.position([Place(topic, partition)])[0].offset >= end
-
-        wait_until(at_end, what=f"the end of {topic}:{partition}")
-        consumer.close()
-        return found
+        read = read_partition(confluent_config(self.config.clusters[alias]), topic, partition)
+        return [Stored(each.offset, Record(each.key, each.value, each.timestamp, each.headers)) for each in read]
 
     def remember(
         self,

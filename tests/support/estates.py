@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -27,6 +27,7 @@ from drkit.model.errors import Refused
 from drkit.model.topology import Link
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support.log_reader import read_topics
 from tests.support.wait import wait_until
 
 TIMEOUT = 30.0
@@ -112,34 +113,11 @@ class OwnLink:
 
     def records(self, alias: str, topic: str) -> dict[int, dict[int, str]]:
         """Every value of a topic by partition and offset."""
-        consumer = Consumer(
-            {
-                **self.client(alias),
-                "group.id": f"reader-{self.name}",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            metadata = consumer.list_topics(topic, TIMEOUT).topics[topic]
-            partitions = sorted(metadata.partitions)
-            consumer.assign([ClientPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-            left = set(partitions)
-            found: dict[int, dict[int, str]] = {partition: {} for partition in partitions}
-            deadline = time.monotonic() + TIMEOUT
-            while left:
-                assert time.monotonic() < deadline, f"{topic} on {alias} could not be read to its end"
-                message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                if message.error() is not None:
-                    left.discard(message.partition())
-                    continue
-                found[message.partition()][message.offset()] = message.value().decode()
-            return found
-        finally:
-            consumer.close()
+        read = read_topics(self.client(alias), topic.__eq__).get(topic, {})
+        return {
+            partition: {each.offset: (each.value or b"").decode() for each in records}
+            for partition, records in read.items()
+        }
 
     def values(self, alias: str, topic: str) -> dict[int, list[str]]:
         """Every value of a topic by partition, in order."""

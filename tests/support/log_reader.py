@@ -1,15 +1,42 @@
-"""Reading whole partitions with a bare consumer, by assignment: none of drkit's code takes part."""
+"""The independent reader of the tests: logs by a bare consumer, by assignment. None of drkit's code takes part.
+
+The other one, `chaos/soak/reader.py`, keeps digests of records, for logs of millions; it shares nothing with this.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+_END = KafkaError._PARTITION_EOF
+_CHUNK = 5_000
+_SECONDS = 60.0
+
+Client = str | Mapping[str, Any]
+"""Bootstrap servers, or properties of a client by librdkafka's names."""
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """All but the offset."""
+        return self[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as it lies on the log."""
+    """A record of text as it lies on the log."""
 
     topic: str
     partition: int
@@ -20,46 +47,81 @@ class Seen:
     headers: dict[str, str]
 
 
-def read_log(bootstrap: str, topic: str, *, committed: bool) -> list[Seen]:
-    """Every record of a topic from its start to its end of now, by partition and offset.
+def read_partition(client: Client, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
+    """Every record of a partition, from its start to its end of now. `committed`: only what readers of those see."""
+    consumer = _consumer(client, committed=committed)
+    try:
+        return _read(consumer, [(topic, partition)])[topic, partition]
+    finally:
+        consumer.close()
 
-    `committed`: only what readers of committed records see.
-    """
-    consumer = Consumer(
+
+def read_topics(
+    client: Client, wanted: Callable[[str], bool], *, committed: bool = True
+) -> dict[str, dict[int, list[Record]]]:
+    """Every record of the topics that are wanted, by topic and partition."""
+    consumer = _consumer(client, committed=committed)
+    try:
+        topics = {name: topic for name, topic in consumer.list_topics(timeout=_SECONDS).topics.items() if wanted(name)}
+        read = _read(consumer, [(name, number) for name, topic in topics.items() for number in topic.partitions])
+    finally:
+        consumer.close()
+    return {name: {number: read[name, number] for number in sorted(topic.partitions)} for name, topic in topics.items()}
+
+
+def read_log(client: Client, topic: str, *, committed: bool) -> list[Seen]:
+    """Every record of a topic of text, by partition and offset."""
+    return [
+        Seen(
+            topic,
+            partition,
+            each.offset,
+            each.timestamp,
+            (each.key or b"").decode(),
+            None if each.value is None else each.value.decode(),
+            {name: (content or b"").decode() for name, content in each.headers},
+        )
+        for partition, records in read_topics(client, topic.__eq__, committed=committed)[topic].items()
+        for each in records
+    ]
+
+
+def _consumer(client: Client, *, committed: bool) -> Consumer:
+    given = {"bootstrap.servers": client} if isinstance(client, str) else dict(client)
+    return Consumer(
         {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
+            **given,
+            "log_level": 0,
+            "group.id": "independent-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # where the log's start moves meanwhile
+            "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
     )
-    seen: list[Seen] = []
-    try:
-        unread = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
-        while unread:
-            message = consumer.poll(30)
-            assert message is not None, f"{topic}: nothing came for 30 s; partitions {sorted(unread)} are not read"
+
+
+def _read(consumer: Consumer, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[Record]]:
+    found: dict[tuple[str, int], list[Record]] = {place: [] for place in places}
+    unread = set(found)
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in found])
+    while unread:
+        first = consumer.poll(_SECONDS)
+        assert first is not None, f"nothing came for {_SECONDS:.0f} s; {sorted(unread)} are not read to their ends"
+        for message in [first, *consumer.consume(_CHUNK, 0)]:
+            place = message.topic(), message.partition()
             error = message.error()
+            if place not in unread:
+                continue  # behind the end that it had
             if error is None:
-                seen.append(_seen(message))
+                found[place].append(_record(message))
             else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                unread.discard(message.partition())
-    finally:
-        consumer.close()
-    return sorted(seen, key=lambda record: (record.partition, record.offset))
+                assert error.code() == _END, f"{place}: {error}"
+                unread.discard(place)
+    return found
 
 
-def _seen(message) -> Seen:
-    value = message.value()
-    return Seen(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key().decode(),
-        None if value is None else value.decode(),
-        {name: content.decode() for name, content in message.headers() or []},
-    )
+def _record(message: Any) -> Record:
+    headers = tuple(message.headers() or ())
+    return Record(message.offset(), message.key(), message.value(), headers, message.timestamp()[1])

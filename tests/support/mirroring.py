@@ -7,25 +7,19 @@ mirror's store is checked against.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from drkit.config import ClusterConfig, load_config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mapping import Translator
-from drkit.mirror.runtime.events import MirrorEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.link_state import Problem, TopicState
 from drkit.model.topology import Link
@@ -33,24 +27,9 @@ from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store
 from drkit.store.api import Store
 from tests.support.lab import USERS
+from tests.support.log_reader import Record, read_partition
+from tests.support.running import Commands, Running, on_threads
 from tests.support.wait import wait_until
-
-_END = KafkaError._PARTITION_EOF
-
-
-class Record(NamedTuple):
-    """A record as a consumer sees it."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    timestamp: int
-
-    @property
-    def content(self) -> tuple[Any, ...]:
-        """All but the offset."""
-        return self[1:]
 
 
 class Side:
@@ -94,39 +73,7 @@ class Side:
 
     def read(self, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
         """All records of a partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "log_level": 0,
-                "group.id": "independent-reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-            }
-        )
-        records: list[Record] = []
-        try:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            while True:
-                first = consumer.poll(1.0)
-                for message in [] if first is None else [first, *consumer.consume(5000, 0)]:
-                    error = message.error()
-                    if error is not None:
-                        if error.code() == _END:
-                            return records
-                        raise AssertionError(str(error))
-                    records.append(
-                        Record(
-                            message.offset(),
-                            message.key(),
-                            message.value(),
-                            tuple(message.headers() or ()),
-                            message.timestamp()[1],
-                        )
-                    )
-        finally:
-            consumer.close()
+        return read_partition(self.bootstrap, topic, partition, committed=committed)
 
     def end(self, topic: str, partition: int = 0) -> int:
         """The high watermark."""
@@ -153,32 +100,6 @@ class Side:
             consumer.close()
 
 
-@dataclass
-class Running:
-    """A runtime on a thread, with what it told."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    events: list[MirrorEvent] = field(default_factory=list)
-    report: MirrorReport | None = None
-    error: BaseException | None = None
-    thread: threading.Thread | None = None
-
-    def end(self) -> MirrorReport:
-        """Stop it, and take its report; raises what it raised."""
-        self.stop.set()
-        return self.result()
-
-    def result(self) -> MirrorReport:
-        """Wait for its own end."""
-        assert self.thread is not None
-        self.thread.join(60)
-        assert not self.thread.is_alive(), "the runtime did not end"
-        if self.error is not None:
-            raise self.error
-        assert self.report is not None
-        return self.report
-
-
 class Pair:
     """Two clusters of different labs, under the aliases that a link of `Mirrored` has."""
 
@@ -189,7 +110,7 @@ class Pair:
         return self._servers[alias]
 
 
-class Mirrored:
+class Mirrored(Commands):
     """A link that covers only topics and groups with the test's own prefix, with a store of its own."""
 
     def __init__(self, lab: Lab | Pair, folder: Path, prefix: str, store_url: str | None = None) -> None:
@@ -198,7 +119,7 @@ class Mirrored:
         self.prefix = prefix
         self.source = Side(lab.bootstrap("primary"))
         self.target = Side(lab.bootstrap("dr"))
-        self.config_path = folder / "drkit.toml"
+        super().__init__(folder / "drkit.toml")
         self.config_path.write_text(
             f"""
 [clusters.primary]
@@ -217,7 +138,6 @@ groups = ["{prefix}.*"]
         self.config = load_config(self.config_path)
         self.link: Link = self.config.links[0].link()
         self.store: Store = open_store(self.config.store.plain_url)
-        self._processes: list[subprocess.Popen[str]] = []
 
     def configure(self, text: str) -> None:
         """Add keys to the link's table in the configuration file."""
@@ -227,13 +147,7 @@ groups = ["{prefix}.*"]
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait(10)
-            for pipe in (process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+        super().close()
         self.store.close()
 
     def name(self, part: str) -> str:
@@ -262,48 +176,8 @@ groups = ["{prefix}.*"]
     @contextmanager
     def running(self, **options: Any) -> Iterator[Running]:
         """The mirror on a thread while the body runs; stopped at its end unless it ended by itself."""
-        running = Running()
-
-        def work() -> None:
-            try:
-                running.report = self.runtime(**options).run(stop=running.stop, on_progress=running.events.append)
-            except BaseException as error:  # noqa: BLE001 - handed to the test
-                running.error = error
-
-        running.thread = threading.Thread(target=work, name="test-mirror")
-        running.thread.start()
-        try:
-            yield running
-        finally:
-            running.stop.set()
-            running.thread.join(60)
-
-    def process(self, *arguments: str) -> subprocess.Popen[str]:
-        """`drkit mirror` as a process of its own."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "drkit", "mirror", "--config", str(self.config_path), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._processes.append(process)
-        return process
-
-    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any verb, to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "drkit", *arguments, "--config", str(self.config_path)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    @staticmethod
-    def kill(process: subprocess.Popen[str]) -> None:
-        """SIGKILL."""
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=10)
+        with on_threads(mirror=lambda: self.runtime(**options)) as running:
+            yield running["mirror"]
 
     # -- what is so --------------------------------------------------------------------------------
 

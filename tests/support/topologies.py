@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,9 @@ from drkit.model.link_state import Problem
 from drkit.model.topology import Link, LinkId
 from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store
-from tests.support.mirroring import Record, Running, Side
+from tests.support.log_reader import Record
+from tests.support.mirroring import Side
+from tests.support.running import Commands, Running, on_threads
 from tests.support.wait import wait_until
 
 
@@ -33,22 +32,19 @@ def configuration(lab: Lab, folder: Path, links: str, clusters: str = "") -> Pat
     return path
 
 
-class Net:
+class Net(Commands):
     """A configuration of a test's own over the lab's clusters, and what runs by it."""
 
     def __init__(self, lab: Lab, folder: Path, links: str, clusters: str = "") -> None:
-        self.path = configuration(lab, folder, links, clusters)
+        super().__init__(configuration(lab, folder, links, clusters))
+        self.path = self.config_path
         self.config = load_config(self.path)
         self.store = open_store(self.config.store.plain_url)
         self.sides = {alias: Side(lab.bootstrap(alias)) for alias in lab.clusters}
-        self._processes: list[subprocess.Popen[str]] = []
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate(timeout=20)
+        super().close()
         self.store.close()
 
     def link(self, name: str) -> Link:
@@ -64,41 +60,9 @@ class Net:
     @contextmanager
     def running(self, *names: str) -> Iterator[dict[str, Running]]:
         """Links on threads while the body runs (all, where none is named)."""
-        runs: dict[str, Running] = {}
-        for name in names or [str(each.link().id) for each in self.config.links]:
-            runs[name] = run = Running()
-            runtime = self._runtime(name)
-            run.thread = threading.Thread(target=_work, args=(runtime, run), name=f"test-{name}")
-            run.thread.start()
-        try:
+        chosen = names or [str(each.link().id) for each in self.config.links]
+        with on_threads(**{name: partial(self._runtime, name) for name in chosen}) as runs:
             yield runs
-        finally:
-            for run in runs.values():
-                run.stop.set()
-            for run in runs.values():
-                assert run.thread is not None
-                run.thread.join(60)
-
-    def process(self, *arguments: str) -> subprocess.Popen[str]:
-        """`drkit mirror` as a process of its own."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "drkit", "mirror", "--config", str(self.path), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._processes.append(process)
-        return process
-
-    @staticmethod
-    def kill(process: subprocess.Popen[str]) -> None:
-        """SIGKILL."""
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=20)
-
-    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any verb, to its end."""
-        return drkit(self.path, *arguments)
 
     def through(self, link: str, topic: str, partition: int = 0) -> int:
         """What the store says is mirrored; -1: nothing is known."""
@@ -139,17 +103,6 @@ class Net:
         return MirrorRuntime(self.config, self.link(name), self.store, topic_seconds=0.3)
 
 
-def drkit(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Any verb, to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "drkit", *arguments, "--config", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 def write(side: Side, topic: str, values: Sequence[str], *, partition: int = 0, **more: Any) -> None:
     """Records with these values, keys `k0`, `k1` …, one header."""
     producer = side.producer()
@@ -158,10 +111,3 @@ def write(side: Side, topic: str, values: Sequence[str], *, partition: int = 0, 
             topic, value=value.encode(), key=b"k%d" % number, headers=[("h", b"1")], partition=partition, **more
         )
     assert producer.flush(30) == 0
-
-
-def _work(runtime: MirrorRuntime, run: Running) -> None:
-    try:
-        run.report = runtime.run(stop=run.stop, on_progress=run.events.append)
-    except BaseException as error:  # noqa: BLE001 - handed to the test
-        run.error = error

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
@@ -28,8 +27,9 @@ from drkit.model.topology import TopicPartition
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
-from tests.support.estates import TIMEOUT, OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
+from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.failback_ports import reading_ports
+from tests.support.log_reader import read_partition
 from tests.support.sampling import sampled
 from tests.support.secured import killed_at
 from tests.support.wait import wait_until
@@ -416,20 +416,8 @@ def test_a_recovery_that_was_killed_is_run_again_and_nothing_is_said_to_be_exact
 
 def state_records(own: OwnLink) -> list[tuple[int, bytes, bytes | None]]:
     """Offset, key and value of each record of the link's state topic, as a plain consumer reads them."""
-    consumer = Consumer(
-        {**own.client("dr"), "group.id": own.name, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-    )
-    consumer.assign([KafkaPartition(state_topic(own.link), 0, OFFSET_BEGINNING)])
-    found: list[tuple[int, bytes, bytes | None]] = []
-    try:
-        while True:
-            message = consumer.poll(TIMEOUT)
-            assert message is not None, "the state topic can't be read to its end"
-            if message.error() is not None:
-                return found
-            found.append((message.offset(), message.key(), message.value()))
-    finally:
-        consumer.close()
+    records = read_partition(own.client("dr"), state_topic(own.link))
+    return [(each.offset, each.key or b"", each.value) for each in records]
 
 
 def backed_up(own: OwnLink) -> dict[Path, bytes]:

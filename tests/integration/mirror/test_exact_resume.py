@@ -21,7 +21,8 @@ from drkit.model.clock import now
 from drkit.model.topology import TopicPartition
 from tests.support import raw
 from tests.support.batches import batch_bytes
-from tests.support.mirroring import Mirrored, Record
+from tests.support.log_reader import Record
+from tests.support.mirroring import Mirrored
 from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 

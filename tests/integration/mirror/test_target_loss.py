@@ -11,7 +11,8 @@ from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from tests.support.mirroring import Mirrored, Record, Side
+from tests.support.log_reader import Record
+from tests.support.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab

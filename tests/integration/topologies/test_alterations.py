@@ -12,7 +12,7 @@ import pytest
 
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Place
-from tests.support.mirroring import Record
+from tests.support.log_reader import Record
 from tests.support.sampling import sampled
 from tests.support.topologies import Net, write
 from tests.support.wait import wait_until

@@ -19,9 +19,10 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store.shared_targets import judged_start, newest_own, put_newest_own
-from tests.support.mirroring import Record
+from tests.support.log_reader import Record
+from tests.support.running import Commands
 from tests.support.sampling import sampled
-from tests.support.topologies import Net, configuration, drkit, write
+from tests.support.topologies import Net, configuration, write
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -337,7 +338,7 @@ def test_refused_in_the_configuration(
 ) -> None:
     more = f'[clusters.b-again]\nbootstrap_servers = "{three.bootstrap("b")}"\n'
     path = configuration(three, tmp_path, "".join(link(*pair, unique_name) for pair in links), more)
-    told = drkit(path, "mirror", "--until-caught-up")
+    told = Commands(path).drkit("mirror", "--until-caught-up")
     assert told.returncode == 2, told.stderr
     plain = " ".join(told.stderr.split())
     assert says in plain

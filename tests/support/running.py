@@ -1,0 +1,111 @@
+"""What runs by a configuration of a test's own: mirrors on threads of this process, and drkit's commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drkit.mirror.runtime.events import MirrorEvent
+from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
+
+_SECONDS = 60
+
+
+@dataclass
+class Running:
+    """A runtime on a thread, with what it told."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    events: list[MirrorEvent] = field(default_factory=list)
+    report: MirrorReport | None = None
+    error: BaseException | None = None
+    thread: threading.Thread | None = None
+
+    def end(self) -> MirrorReport:
+        """Stop it, and take its report; raises what it raised."""
+        self.stop.set()
+        return self.result()
+
+    def result(self) -> MirrorReport:
+        """Wait for its own end."""
+        assert self.thread is not None
+        self.thread.join(_SECONDS)
+        assert not self.thread.is_alive(), "the runtime did not end"
+        if self.error is not None:
+            raise self.error
+        assert self.report is not None
+        return self.report
+
+
+@contextmanager
+def on_threads(**runtimes: Callable[[], MirrorRuntime]) -> Iterator[dict[str, Running]]:
+    """Runtimes, made and run on a thread each while the body runs; stopped at its end unless they ended by themselves.
+
+    What one raises stays with it (`Running.error`).
+    """
+    running = {name: Running() for name in runtimes}
+    for name, made in runtimes.items():
+        running[name].thread = threading.Thread(target=_work, args=(made, running[name]), name=f"test-{name}")
+        running[name].thread.start()
+    try:
+        yield running
+    finally:
+        for each in running.values():
+            each.stop.set()
+        for each in running.values():
+            assert each.thread is not None
+            each.thread.join(_SECONDS)
+
+
+def _work(made: Callable[[], MirrorRuntime], running: Running) -> None:
+    try:
+        running.report = made().run(stop=running.stop, on_progress=running.events.append)
+    except BaseException as error:  # noqa: BLE001 - handed to the test
+        running.error = error
+
+
+class Commands:
+    """drkit's commands by one configuration file."""
+
+    def __init__(self, config_path: Path) -> None:
+        self.config_path = config_path
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any verb, to its end."""
+        return subprocess.run(
+            self._command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def process(self, *arguments: str) -> subprocess.Popen[str]:
+        """`drkit mirror` as a process of its own."""
+        command = self._command("mirror", *arguments)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._processes.append(process)
+        return process
+
+    @staticmethod
+    def kill(process: subprocess.Popen[str]) -> None:
+        """SIGKILL."""
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=20)
+
+    def close(self) -> None:
+        """End the processes that run still."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=20)
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "drkit", *arguments, "--config", str(self.config_path)]
