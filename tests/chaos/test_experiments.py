@@ -78,6 +78,7 @@ def test_the_experiment_holds(play, file, tmp_path):
     [
         ("zombie-mirror", "seal_not_heeded", "wait until mirror_ended"),
         ("topic-deleted", "deletions_followed", ""),
+        ("retention-race", "gaps_not_told", "wait until problem_told"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):

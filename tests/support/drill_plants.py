@@ -17,23 +17,11 @@ from chaos.adversary.plants import PLANTS as ADVERSARYS
 _CUSTOM = """\
 import sys
 
-if {verb!r} in sys.orig_argv:
+if "mirror" in sys.orig_argv:
     from tests.support.drill_plants import put
 
     put({name!r})
 """
-
-
-class _Fits:
-    """Equal to everything."""
-
-    def __eq__(self, _other: object) -> bool:
-        return True
-
-    def __ne__(self, _other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]  # nothing is kept by it
 
 
 def seal_not_heeded() -> None:
@@ -59,24 +47,8 @@ def gaps_not_told() -> None:
     patch("drkit.mirror.resume.partition_resume:Resumer._note_gap", lambda _: lambda *_, **__: None)
 
 
-def checksums_not_compared() -> None:
-    """Nobody looks whether a batch is what was written."""
-    patch("drkit.kafka.protocol.coalescing:crc32c", lambda _: lambda *_: _Fits())
-
-
-def fence_believed() -> None:
-    """The rules of a fence aren't put, and nobody looks whether writers are turned away."""
-    patch("drkit.failover.fencing.deny_rules:closing_rules", lambda _: lambda *_: frozenset())
-    patch(
-        "drkit.failover.fencing.cluster_fence:ClusterFence._denied",
-        lambda _: lambda *_: "every broker turns a writer away",
-    )
-
-
-_IN_FAILOVER = (fence_believed,)
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
-    each.__name__: each
-    for each in (seal_not_heeded, deletions_followed, gaps_not_told, checksums_not_compared, *_IN_FAILOVER)
+    each.__name__: each for each in (seal_not_heeded, deletions_followed, gaps_not_told)
 }
 
 
@@ -88,6 +60,7 @@ def put(name: str) -> None:
 def planted(folder: Path, name: str) -> dict[str, str]:
     """The environment in which what a drill starts has the defect of this name."""
     folder.mkdir(exist_ok=True)
-    verb = "failover" if PLANTS[name] in _IN_FAILOVER else "mirror"
-    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=verb))
+    if name not in PLANTS:
+        raise KeyError(name)
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name))
     return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}
