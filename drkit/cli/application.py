@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
-from typer._click.exceptions import ClickException  # of the click that Typer carries: no public name exists
+from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the click in Typer: no public name exists
 
 from drkit import __version__
 from drkit.cli.examples import add_examples
-from drkit.cli.wiring.output import OutputMode, writer_for
+from drkit.cli.wiring.output import interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {
@@ -68,6 +69,7 @@ _FOLDERS = {
 _MODULES = {verb: f"{folder}.{verb}" for folder, verbs in _FOLDERS.items() for verb in verbs}
 """The module of each verb below drkit.cli.verbs; it has `register(app)`."""
 
+_MOST_OF_VALUE = 60
 _COLLECT_AFTER = (
     50_000,
     20,
@@ -141,16 +143,32 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run it; with `--output json` a usage error is a document on stdout, too."""
-    writer = writer_for(arguments)
+    """Run it. A usage error is told as any other error is: with `--output json` it is a document on stdout, too."""
     try:
-        code = app(arguments, standalone_mode=writer.mode is not OutputMode.JSON)
-    except SystemExit as ended:  # as Typer ends a command for people
+        code = app(arguments, prog_name="drkit", standalone_mode=False)
+    except SystemExit as ended:  # as Typer ends a shell's completion
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except ClickException as error:
-        remedy = f"drkit {arguments[0]} --help" if arguments[0] in VERBS else "drkit --help"
-        writer.error(ConfigError(error.format_message(), remedy=remedy))
+    except NoArgsIsHelpError:  # which shows the help
         return int(ExitCode.USAGE)
-    except typer.Abort:
+    except UsageError as error:
+        command = "drkit" if error.ctx is None else error.ctx.command_path
+        what = f"{error.format_message().rstrip('.')}{_given(error, arguments)}"
+        writer_for(arguments).error(ConfigError(what, remedy=f"{command} --help"))
+        return int(ExitCode.USAGE)
+    except typer.Abort:  # Ctrl-C or the end of stdin at a question
+        writer_for(arguments).error(interruption(signal.SIGINT, "The question was not answered: nothing was done"))
         return int(ExitCode.INTERRUPTED)
     return code if isinstance(code, int) else int(ExitCode.OK)
+
+
+def _given(error: UsageError, arguments: Sequence[str]) -> str:
+    """The value of the option that is refused, where the message doesn't repeat it."""
+    param = getattr(error, "param", None)
+    for name in getattr(param, "opts", ()):
+        for place, argument in enumerate(arguments):
+            value = argument.removeprefix(f"{name}=") if argument.startswith(f"{name}=") else None
+            if argument == name and place + 1 < len(arguments):
+                value = arguments[place + 1]
+            if value and value not in error.format_message():
+                return f" (it is {value[:_MOST_OF_VALUE]!r})"
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -13,6 +14,7 @@ def main() -> NoReturn:
     code, began = 1, False
     number: int | None = None
     try:
+        _open_standard_streams()
         interrupts.catch()
         from drkit.cli.application import run
 
@@ -32,6 +34,20 @@ def main() -> NoReturn:
         writer.error(error)
         code = int(error.exit_code)
     interrupts.leave(code)
+
+
+def _open_standard_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr an empty one: the next file that it opens would
+    get that number, and whatever a library writes to stderr.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ believes something that isn't so.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
@@ -65,10 +66,25 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         source = EnvSettingsSource(FromEnvironment)
         found: dict[str, Any] = source()
     except Exception as error:  # pydantic-settings wraps a JSON error in an exception class of its own
+        name, why = _unreadable(given) or (f"{PREFIX}…", str(error))
         raise ConfigError(
-            f"an environment variable {PREFIX}… can't be read: {error}", remedy="Mend or unset it"
+            f"the environment variable {name} can't be read: {why}",
+            remedy="Give a table or a list as JSON, or unset it; docs/configuration.md shows how",
         ) from error
     return found
+
+
+def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
+    """The first variable of a whole section that holds no JSON, and why it is none; never what it holds."""
+    for name in names:
+        if name.upper().removeprefix(PREFIX).lower() in Config.model_fields:
+            try:
+                json.loads(os.environ[name])
+            except RecursionError:
+                return name, "it is nested too deeply"
+            except ValueError as error:
+                return name, f"it is no JSON: {error}"
+    return None
 
 
 def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = None) -> Any:
@@ -93,6 +109,12 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
     while wanted not in by_name and "__" in wanted:  # given as JSON, further up
         wanted = wanted.rpartition("__")[0]
     return by_name.get(wanted)
+
+
+def variable_below(key: tuple[str, ...]) -> str | None:
+    """A variable that gives something in a table of the configuration; None: none does."""
+    begins = PREFIX + "__".join(key).upper()
+    return next((name for name in sorted(os.environ) if name.upper().startswith(f"{begins}__")), None)
 
 
 def nearest(name: str, file: Mapping[str, Any]) -> str:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from drkit.config.environment import CONFIG_VARIABLE, from_environment, nearest, variable_of
+from drkit.config.environment import CONFIG_VARIABLE, from_environment, nearest, value_at, variable_below, variable_of
 from drkit.config.schema.config import Config, StoreConfig
 from drkit.config.schema.directory import check_webhook
 from drkit.config.schema.secrets import Secret, reveal
+from drkit.config.toml_lines import key_lines
 from drkit.model.errors import ConfigError
+
+_MOST_BYTES = 16 * 1024 * 1024
+"""A larger file is no configuration: a device, or a log."""
 
 
 def find_config(path: Path | None) -> Path:
@@ -57,20 +63,52 @@ def read_sources(path: Path | None = None) -> ConfigSources:
         ConfigError: no such file, not TOML, a variable that names nothing.
     """
     file = find_config(path)
+    text = _text_of(file)
     try:
-        text = file.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(
+            f"{file} is not a configuration: its arrays or tables are nested too deeply", remedy="Correct the file"
+        ) from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is a number of thousands of digits
+        raise ConfigError(
+            f"{file} is not valid TOML: {error}{_key_at(text, str(error))}", remedy="Correct that line"
+        ) from error
+    return ConfigSources(file, text, data, from_environment(data))
+
+
+def _text_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"no configuration at {file}",
             remedy="Give --config PATH or set DRKIT_CONFIG; `drkit init` writes one, `drkit lab up` one for a lab",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} can't be read: {error}", remedy="Check the path and its permissions") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{file} can't be read: {error.strerror or error}",
+            remedy="Give --config (or DRKIT_CONFIG) the path of a file that you may read",
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{file} is no configuration: it is larger than 16 MiB", remedy="Correct --config")
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}", remedy="Mend that line") from error
-    return ConfigSources(file, text, data, from_environment(data))
+        return content.decode("utf-8-sig")  # editors of Windows begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{file}:{line} is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}",
+            remedy="Save the file as UTF-8",
+        ) from None
+
+
+def _key_at(text: str, error: str) -> str:
+    """The key or table on the line that a TOML error names; never a value, which may be a secret."""
+    place = re.search(r"at line (\d+)", error)
+    line = text.splitlines()[int(place[1]) - 1] if place else ""
+    found = re.match(r"\s*(\[+[^\]]+\]+|[A-Za-z0-9_.\"' -]+?)\s*(=|$)", line)
+    return "" if found is None else f": {found[1]}"
 
 
 def config_of(sources: ConfigSources) -> Config:
@@ -79,14 +117,16 @@ def config_of(sources: ConfigSources) -> Config:
     Raises:
         ConfigError: an unknown key, a bad value, a missing cluster, a secret that can't be read.
     """
-    file, data, environment = sources.file, sources.data, sources.environment
+    file = sources.file
     try:
         config = Config.model_validate(sources.merged)
     except ValidationError as error:
         raise ConfigError(
-            _explain(file, data, environment, error), remedy="Mend the keys named; docs/configuration.md has them all"
+            _explain(sources, error), remedy="Correct the keys named; docs/configuration.md has them all"
         ) from None
     config._file = file  # noqa: SLF001 - known only here
+    for alias, cluster in config.clusters.items():
+        cluster._place = f"{file}: clusters.{alias}"  # noqa: SLF001 - as above
     _check_secrets(config, file)
     return _anchor_store(config, file)
 
@@ -99,28 +139,59 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(file: Path, data: dict[str, Any], environment: dict[str, Any], error: ValidationError) -> str:
-    """What pydantic found, each with the key and where it was given: the file, or a variable."""
+def _explain(sources: ConfigSources, error: ValidationError) -> str:
+    """What pydantic found, each with the key and where it was given: a line of the file, or a variable."""
     lines = []
     for finding in error.errors(include_input=False, include_url=False):
         parts = tuple(str(part) for part in finding["loc"] if not _is_union_arm(part))
-        key = ".".join(parts)
         message = finding["msg"].removeprefix("Value error, ")
+        said = re.match(r"([a-z_]+(?:\.[\w-]+)+): ", message) if not parts else None
+        if said is not None:  # told of the whole configuration, by one of several keys that don't fit together
+            parts, message = tuple(said[1].split(".")), message[said.end() :]
+        key = ".".join(parts)
         unknown = finding["type"] == "extra_forbidden"
         if unknown:
             message = "unknown key"
-        variable = variable_of(parts, environment) if parts else None
+        variable = variable_of(parts, sources.environment) if parts else None
+        if variable is None and finding["type"] == "missing" and value_at(parts[:-1], sources.data) is None:
+            variable = variable_below(parts[:-1])
         if variable is not None:
-            hint = f". {nearest(variable, data)}" if unknown else ""
+            hint = f". {nearest(variable, sources.data)}" if unknown else ""
             lines.append(f"the environment variable {variable}: {key}: {message}{hint}")
         else:
-            lines.append(f"{file}: {key}: {message}" if key else f"{file}: {message}")
+            hint = _close_key(parts) if unknown else ""
+            lines.append(f"{sources.file}{_line_of(parts, sources.text)}: {f'{key}: ' if key else ''}{message}{hint}")
     return "; ".join(dict.fromkeys(lines))
+
+
+def _line_of(key: tuple[str, ...], text: str) -> str:
+    """`:12`, the line on which a key stands, or the nearest table above it; empty where there is none."""
+    found = key_lines(text)
+    while key and key not in found:
+        key = key[:-1]
+    return f":{found[key]}" if key else ""
+
+
+def _close_key(key: tuple[str, ...]) -> str:
+    """The key that was probably meant by an unknown one."""
+    model: type[BaseModel] | None = Config
+    for part in key[:-1]:
+        if model is not None and part in model.model_fields:  # else it is an alias, or a place in an array
+            model = _model_in(model.model_fields[part].annotation)
+    close = get_close_matches(key[-1], model.model_fields, n=1) if key and model is not None else []
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The table that a key holds, also where it holds several."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def _is_union_arm(part: object) -> bool:
     """Pydantic names the arm of a union in the location; a reader of the file has no such key."""
-    arms = {"SecretStr", "SecretFromEnv", "SecretFromFile", "function-after[_regex(), str]"}
+    arms = {"SecretStr", "SecretFromEnv", "SecretFromFile", "function-after[_regex(), str]", "[key]"}
     return isinstance(part, str) and part in arms
 
 
@@ -149,5 +220,10 @@ def _anchor_store(config: Config, file: Path) -> Config:
     url = config.store.plain_url
     if not url.startswith(prefix) or url.startswith("sqlite:////"):
         return config
-    path = (file.parent / url.removeprefix(prefix)).resolve()
+    try:
+        path = (file.parent / url.removeprefix(prefix)).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a folder that is gone, a NUL
+        raise ConfigError(
+            f"{file}: store.url: its path leads nowhere: {error}", remedy="Name the store's file in store.url"
+        ) from None
     return config.model_copy(update={"store": StoreConfig(url=SecretStr(f"{prefix}{path}"))})

@@ -104,12 +104,15 @@ def make_key(file: Path) -> Path:
     private_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    made: list[Path] = []
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         for path, content, mode in ((public, public_pem_of(key), 0o644), (file, private_pem, 0o600)):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            made.append(path)
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
+        made.clear()
     except FileExistsError as error:
         raise Refused(
             f"{error.filename} exists",
@@ -118,6 +121,9 @@ def make_key(file: Path) -> Path:
         ) from None
     except OSError as error:
         raise DrkitError(f"{file} can't be written: {error.strerror or error}", remedy="Give another --out") from error
+    finally:
+        for path in made:  # half a pair is none
+            path.unlink(missing_ok=True)
     return public
 
 

@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from drkit.evidence.unknown_values import Unknown, known
 from drkit.model.errors import ConfigError
@@ -61,7 +61,7 @@ def read_findings(file: Path | None) -> tuple[StatedFinding, ...]:
         return ()
     try:
         return _FindingsFile.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).finding
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValidationError is a ValueError
         raise ConfigError(
             f"--findings: {file}: {error}", remedy='Write [[finding]] with id, owner, due = 2026-12-01, retest = "RUN"'
         ) from None

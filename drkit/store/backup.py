@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,18 +133,22 @@ def read_backup(path: Path) -> Backup:
                 counts[block.kind] += len(block.rows)
                 links |= set() if block.link is None else {block.link}
             digest.update(line)
-    except (ValueError, KeyError, TypeError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not foot:
         raise _damaged(path, "it is cut off: its last line is missing")
     if foot["sha256"] != digest.hexdigest():
         raise _damaged(path, "its checksum doesn't match")
-    if {kind: count for kind, count in foot["rows"].items() if count} != dict(counts):
+    try:
+        counted = {kind: count for kind, count in foot["rows"].items() if count}
+        created_at, backend = datetime.fromisoformat(head["created_at"]), str(head["backend"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, str(error)) from error
+    if counted != dict(counts):
         raise _damaged(path, "its counts don't match")
-    created_at = datetime.fromisoformat(head["created_at"])
     rows = {kind: counts[kind] for kind in KINDS}
     size = path.stat().st_size
-    return Backup(path, created_at, head["backend"], tuple(sorted(links, key=str)), rows, foot["sha256"], size)
+    return Backup(path, created_at, backend, tuple(sorted(links, key=str)), rows, foot["sha256"], size)
 
 
 def blocks(path: Path) -> Iterator[Block]:
@@ -213,7 +218,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from file
     except FileNotFoundError:
         raise DrkitError(f"there is no file {path}", remedy="Name a file that `drkit store backup` wrote") from None
-    except gzip.BadGzipFile as error:
+    except (gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, str(error)) from error
     except OSError as error:
         raise DrkitError(f"{path} can't be read: {error.strerror or error}", remedy="Check the file") from error

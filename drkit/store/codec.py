@@ -11,17 +11,45 @@ order. Instants are whole microseconds since 1970: neither backend has a type th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from drkit.model.digests import RangeDigest
+from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.leases import KeptLease
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class UnreadableRow(DrkitError, ValueError):
+    """A row that no drkit wrote, or that was damaged since. (A ValueError to those who read copies row by row.)"""
+
+
+def _told(read: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Say of a row that can't be read what it is, and what to do."""
+
+    @wraps(read)
+    def told(*row: _P.args, **more: _P.kwargs) -> _R:
+        try:
+            return read(*row, **more)
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            what = read.__name__.removeprefix("read_").replace("_", " ")
+            raise UnreadableRow(
+                f"the store holds a {what} that can't be read: {error}",
+                meaning="The store is damaged, or something else than drkit wrote into it",
+                remedy="Restore it from a backup (drkit store restore); or move it away, then `drkit store recover "
+                "--from` the cluster mirrored to fills a new one from that cluster's own copy",
+            ) from error
+
+    return told
+
 
 WHOLE_TOPIC = -1
 """Stands for "no partition" where a problem concerns a topic: null can't be part of a primary key."""
@@ -76,6 +104,7 @@ def watermark_row(mark: Watermark) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_watermark(
     topic: str,
     partition: int,
@@ -120,6 +149,7 @@ def digest_row(each: RangeDigest) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_digest(
     tp: TopicPartition,
     epoch: int,
@@ -148,6 +178,7 @@ def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_group_position(
     group: str, topic: str, partition: int, offset: int, metadata: str, captured_at: int
 ) -> GroupPosition:
@@ -167,6 +198,7 @@ def link_control_row(control: LinkControl) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_link_control(
     link: LinkId, direction: str, version: int, changed_at: int, reason: str, run: str | None, paused_topics: str
 ) -> LinkControl:
@@ -190,6 +222,7 @@ def topic_state_row(state: TopicState) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_topic_state(
     topic: str,
     target_topic: str,
@@ -231,6 +264,7 @@ def problem_row(problem: Problem) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_problem(
     kind: str,
     topic: str,
@@ -256,6 +290,7 @@ def read_problem(
     )
 
 
+@_told
 def read_kept_lease(name: str, owner: str | None, epoch: int, expires_at: int) -> KeptLease:
     """A lease as the backends keep it."""
     return KeptLease(name, owner, epoch, from_micros(expires_at))
@@ -294,6 +329,7 @@ def run_row(summary: RunSummary) -> tuple[Any, ...]:
     )
 
 
+@_told
 def read_run(run: str, kind: str, state: str, started_at: int, updated_at: int, detail: str) -> RunSummary:
     """As `run_row` wrote it."""
     return RunSummary(run, kind, state, from_micros(started_at), from_micros(updated_at), detail)

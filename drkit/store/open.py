@@ -11,6 +11,7 @@ from drkit.store.cassandra.url import parse_cassandra_url
 from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteStore
 from drkit.store.sqlite.connection import MEMORY
 
+_LONGEST_SECONDS = 86_400.0
 _FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?dc=NAME&replication_factor=3"
 
 
@@ -91,6 +92,8 @@ def _timeout(query: str) -> float:
             seconds = float(value)
         except ValueError:
             seconds = -1.0
-        if not seconds > 0:
-            raise ConfigError(f"store.url: timeout={value!r} is not a number of seconds above 0", remedy="Mend it")
+        if not 0 < seconds <= _LONGEST_SECONDS:
+            raise ConfigError(
+                f"store.url: timeout={value!r} is not a number of seconds from 0 to 86,400", remedy="Correct it"
+            )
     return seconds

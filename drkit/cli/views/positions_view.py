@@ -12,9 +12,9 @@ from operator import attrgetter
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.model.offsets import Certainty
 
@@ -88,31 +88,30 @@ def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupSum:
 
 def _print_groups(console: Console, positions: Sequence[PlannedPosition]) -> None:
     groups = sums(positions)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("group", max_width=24, no_wrap=True, overflow="ellipsis")
-    table.add_column("positions", justify="right", no_wrap=True)
-    table.add_column("of", max_width=16, no_wrap=True, overflow="ellipsis")
-    table.add_column("by", max_width=24, no_wrap=True, overflow="ellipsis")
     skips = any(group.skipped for group in groups)
-    for name in ("again", *(["skipped"] if skips else []), "lost"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = FittingTable(
+        (
+            Column("group", name=True),
+            Column("positions", right=True, needed=2),
+            Column("of", name=True, least=9, needed=1),
+            Column("by", name=True),
+            *_counts(skips=skips),
+        )
+    )
     for group in groups[:_ROWS]:
         of = group.topics[0] if len(group.topics) == 1 else f"{len(group.topics)} topics"
         counts = [f"{count:,}" for count in (*([group.skipped] if skips else []), group.lost)]
         by = Text(group.by, style="red" if group.unplaced else "")
-        table.add_row(
-            escape(group.group),
-            f"{group.positions:,}",
-            escape(of),
-            by,
-            again(group.again, group.again_at_most),
-            *counts,
-        )
+        table.add(group.group, f"{group.positions:,}", of, by, again(group.again, group.again_at_most), *counts)
     console.print(table)
     if len(groups) > _ROWS:
         console.print(f"[dim]… and {len(groups) - _ROWS:,} more groups; all positions are in --output json[/]")
     for line in _kinds(positions):
         console.print(Padding(f"[dim]·[/] {escape(line)}", (0, 0, 0, 1)))
+
+
+def _counts(*, skips: bool) -> list[Column]:
+    return [Column(name, right=True) for name in ("again", *(["skipped"] if skips else []), "lost")]
 
 
 def again(known: int | None, at_most: int | None) -> str:
@@ -144,19 +143,21 @@ def _strategy(position: PlannedPosition) -> str:
 
 def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
     ranked = sorted(positions, key=_pain)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("group", max_width=40, overflow="fold")  # the end of a name tells partitions apart
-    table.add_column("partition", max_width=40, overflow="fold")
-    table.add_column("from", justify="right", no_wrap=True)
-    table.add_column("to", justify="right", no_wrap=True)
-    table.add_column("by", no_wrap=True)
     skips = any(position.skipped for position in positions)
-    for name in ("again", *(["skipped"] if skips else []), "lost"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = FittingTable(
+        (
+            Column("group", name=True),
+            Column("partition", name=True),
+            Column("from", right=True, needed=1),
+            Column("to", right=True),
+            Column("by", needed=2),
+            *_counts(skips=skips),
+        )
+    )
     for position in ranked[:_ROWS]:
-        table.add_row(
-            escape(position.group),
-            escape(f"{position.topic}:{position.partition}"),
+        table.add(
+            position.group,
+            f"{position.topic}:{position.partition}",
             number(position.source_offset),
             Text(number(position.target_offset), style=_CERTAINTY[position.translation]),
             "-" if position.strategy is None else position.strategy.value,

@@ -12,11 +12,13 @@ A verb is thin: it opens `command(…)`, calls the library, hands a result to th
 from __future__ import annotations
 
 import logging
+import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -24,6 +26,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from drkit.cli.wiring.interrupts import TermSignal, answered, insist, lost, over
+from drkit.cli.wiring.number_options import bounded
+from drkit.cli.wiring.os_errors import explained
 from drkit.cli.wiring.output import OutputMode, Writer, interruption
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
 from drkit.model.link_patterns import matching
@@ -54,6 +58,7 @@ TimeoutOption = Annotated[
     typer.Option(
         "--timeout",
         min=0.1,
+        callback=bounded,
         metavar="SECONDS",
         help="How long to wait for a cluster: connecting, handshakes and each answer (default: 5 s; a cluster that "
         "can't be connected to is given up after 1.5 s).",
@@ -97,7 +102,8 @@ class Invocation:
 
         if self._store is None:
             try:
-                self._store = open_store(self.config.store.plain_url, create=create)
+                with _naming_the_file(self.config):
+                    self._store = open_store(self.config.store.plain_url, create=create)
             except StoreMissing as error:
                 targets = dict.fromkeys(link.target for link in self.config.links)
                 raise StoreMissing(error.what, tuple(targets)) from None
@@ -116,7 +122,8 @@ class Invocation:
         """
         from drkit.store import open_whole_store
 
-        opened = open_whole_store(self.config.store.plain_url, create=False)
+        with _naming_the_file(self.config):
+            opened = open_whole_store(self.config.store.plain_url, create=False)
         self._stack.callback(opened.close)
         return opened
 
@@ -146,6 +153,14 @@ class Invocation:
         links = select_links(self.config, None)
         return matching(links, patterns) if patterns else links
 
+    def ask(self, question: str) -> str:
+        """What is typed at the terminal; nothing where the input ends instead (Ctrl-D)."""
+        try:
+            return self.writer.log.input(question).strip()
+        except EOFError:
+            self.writer.log.print()
+            return ""
+
     def exit(self, code: ExitCode) -> NoReturn:
         """End the verb with this exit code."""
         raise typer.Exit(int(code))
@@ -174,6 +189,19 @@ def select_links(config: Config, selected: str | None) -> list[Link]:
 
 def _names(links: Sequence[Link]) -> str:
     return ", ".join(str(link.id) for link in links)
+
+
+@contextmanager
+def _naming_the_file(config: Config) -> Iterator[None]:
+    """What is wrong with `store.url` is told with the file, or the variable, that gives it."""
+    try:
+        yield
+    except ConfigError as error:
+        if type(error) is not ConfigError:
+            raise
+        given = next((name for name in os.environ if name.upper() in {"DRKIT_STORE__URL", "DRKIT_STORE"}), None)
+        place = config.file if given is None else f"the environment variable {given}"
+        raise ConfigError(f"{place}: {error.what}", meaning=error.meaning, remedy=error.remedy) from error
 
 
 @contextmanager
@@ -223,9 +251,7 @@ def command(
             if not isinstance(error, PartlyDone | OutcomeUnknown):
                 raise typer.Exit(_interrupted(run, number)) from None
             answered()  # by these two: what was changed matters more than the signal
-        writer.error(error)
-        if verbose:
-            traceback.print_exc()
+        _tell(writer, error, verbose=verbose)
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:
         number = signal.SIGTERM if isinstance(interrupt, TermSignal) else signal.SIGINT
@@ -235,16 +261,23 @@ def command(
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
         if (number := lost()) is not None:
             raise typer.Exit(_interrupted(run, number)) from None
-        writer.error(
-            DrkitError(
-                f"internal error: {type(error).__name__}: {error}",
-                meaning="This is a defect of drkit, not of your set-up",
-                remedy="Run again with --verbose and report the trace",
-            )
+        found = explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
+        defect = DrkitError(
+            f"internal error: {type(error).__name__}: {error}",
+            meaning="This is a defect of drkit, not of your set-up",
+            remedy="Run again with --verbose and report the trace",
         )
-        if verbose:
+        told = found or defect
+        _tell(writer, told, verbose=verbose)
+        raise typer.Exit(int(told.exit_code)) from None
+
+
+def _tell(writer: Writer, error: DrkitError, *, verbose: bool) -> None:
+    """Write an error, with --verbose followed by the trace of the exception that is being handled."""
+    writer.error(error)
+    if verbose:
+        with suppress(OSError):
             traceback.print_exc()
-        raise typer.Exit(int(ExitCode.FAILED)) from None
 
 
 def _interrupted(run: Invocation, number: int) -> int:
@@ -264,8 +297,8 @@ def listen_address(listen: str, option: str) -> tuple[str, int]:
     Raises:
         ConfigError: it is something else; the message names the option.
     """
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004  # the highest port
+    host, _, port = listen.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004  # the highest port
         raise ConfigError(f"{option}: {listen!r} is not HOST:PORT", remedy=f"For example {option} 127.0.0.1:9404")
     return host.strip("[]"), int(port)
 

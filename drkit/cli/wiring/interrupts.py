@@ -268,12 +268,13 @@ def _end() -> None:
     if _signals.caught_by != os.getpid():
         return
     code = _signals.code
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError):  # there is none, or it is closed
-            try:
-                stream.flush()
-            except OSError:
-                code = code or 1
+    with suppress(AttributeError, ValueError, OSError):  # there is none, it is closed, or takes nothing
+        sys.stderr.flush()
+    with suppress(AttributeError, ValueError):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            code = code or 1
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)  # the last moment to be heard
     own = _signals.answered or (_signals.raised and not _signals.insisting)  # the command's code says it
     os._exit(code if own or _signals.number is None else _SHELL + _signals.number)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar, cast
 
 from rich.console import Console
+from rich.text import Text
 
 from drkit.cli.wiring.interrupts import held
+from drkit.cli.wiring.printable import PrintableOnly
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Interrupted, Terminated, error_body
 
@@ -62,40 +66,66 @@ class Writer:
     @classmethod
     def for_mode(cls, mode: OutputMode, *, lines: bool = False) -> Writer:
         """The writer on this process's stdout and stderr."""
-        return cls(mode, Console(highlight=False), Console(stderr=True, highlight=False), lines)
+        if mode is OutputMode.HUMAN and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that isn't UTF-8 lacks ▶
+        console = Console(highlight=False)
+        log = Console(file=cast("IO[str]", _Remarks()), highlight=False)
+        for each in (console, log):
+            each.push_render_hook(PrintableOnly())
+        return cls(mode, console, log, lines)
 
     def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile."""
         with held():
             if self.mode is OutputMode.JSON:
-                sys.stdout.write(to_json(document, indent=2) + "\n")
-                sys.stdout.flush()
+                _write_json(document, indent=2)
             else:
                 human(self.console)
             self.answered = Writer.wrote = True
 
     def line(self, document: JsonObject) -> None:
         """Write one JSON object as one line (`drkit mirror --output json`)."""
-        sys.stdout.write(to_json(document) + "\n")
-        sys.stdout.flush()
+        _write_json(document)
 
     def error(self, error: DrkitError) -> None:
         """Say what happened, what it means and what to do; in JSON mode the document on stdout too.
 
         Not after the result: stdout holds one document.
         """
-        self.log.print(f"[bold red]error:[/] {_escape(error.what)}", soft_wrap=True)
-        if error.meaning:
-            self.log.print(f"  [dim]means:[/] {_escape(error.meaning)}", soft_wrap=True)
-        if error.remedy:
-            self.log.print(f"  [bold]do:[/] {_escape(error.remedy)}", soft_wrap=True)
+        said = (("error:", "bold red", error.what), ("  means:", "dim", error.meaning), ("  do:", "bold", error.remedy))
+        for word, style, text in said:
+            if text:
+                self.log.print(Text.assemble((word, style), " ", text), soft_wrap=True)
         if self.mode is OutputMode.JSON and (self.lines or not self.answered):
-            sys.stdout.write(to_json({"error": error_body(error)}, indent=None if self.lines else 2) + "\n")
-            sys.stdout.flush()
+            with suppress(OSError):  # what is told may be that stdout takes nothing
+                _write_json({"error": error_body(error)}, indent=None if self.lines else 2)
 
 
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+class _Remarks:
+    """stderr. What it doesn't take (its disk is full, its reader is gone) is dropped: no command fails for remarks."""
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write out what can be written."""
+        with suppress(OSError):
+            sys.stderr.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
+def _write_json(document: JsonObject, *, indent: int | None = None) -> None:
+    text = to_json(document, indent=indent) + "\n"
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # another locale's encoding, or an argument that is no text: JSON has escapes
+        sys.stdout.write(json.dumps(json.loads(text), indent=indent) + "\n")
+    sys.stdout.flush()
 
 
 def writer_for(arguments: Sequence[str]) -> Writer:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
@@ -47,8 +49,8 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
             meaning="stdin is not a terminal",
             remedy="Look at --dry-run, then give --yes",
         )
-    typed = run.writer.log.input(f"[bold]{what}.[/] Type {ask} to continue: ")
-    if typed.strip() != word:
+    typed = run.ask(f"[bold]{escape(what)}.[/] Type {ask} to continue: ")
+    if typed != word:
         raise Refused("not confirmed", meaning="Nothing was changed", remedy="Run it again when you are sure")
     return True
 
@@ -83,7 +85,7 @@ def asking_before_fence(
             return
         printer.stop()
         words = f"[bold]Next {live} is closed to its clients: stop its producers now.[/] Type {live} to continue: "
-        if run.writer.log.input(words).strip() != live:
+        if run.ask(words) != live:
             raise told
 
     return ask

@@ -202,7 +202,7 @@ def asking_before_fences(
             return
         printer.stop()
         words = f"[bold]Next {live} is closed to its clients: stop its producers now.[/] Type {live} to continue: "
-        if run.writer.log.input(words).strip() != live:
+        if run.ask(words) != live:
             raise told
         answered.add(live)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,8 +52,15 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
     """Java for Spark's driver; `properties` as `--spark-conf` gives them.
 
     Raises:
-        ConfigError: a property isn't NAME=VALUE, or one that has an option of its own.
+        ConfigError: a master or a size that Spark doesn't know; a property isn't NAME=VALUE, or one that has an option
+            of its own.
     """
+    if not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"--master {master}: Spark knows no such master", remedy="For example local[*], spark://host:7077 or yarn"
+        )
+    if not _SIZE.fullmatch(driver_memory):
+        raise ConfigError(f"--driver-memory {driver_memory}: that is no size", remedy="For example 1g or 1500m")
     settings = spark_properties(properties or [])
     from drkit.audit.spark.session import SparkRuntime
     from drkit.lab.toolchain import ensure
@@ -83,6 +91,8 @@ def spark_properties(given: list[str]) -> dict[str, str]:
 
 
 _TASKS_WORTH_TELLING = 4
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s|mesos)://.+")
+_SIZE = re.compile(r"[0-9]{1,6}[kmgtKMGT][bB]?")
 _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 class Strict(BaseModel):
     """A table of the file: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _regex(pattern: str) -> str:

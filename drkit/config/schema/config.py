@@ -75,12 +75,29 @@ def _topic_name(name: str) -> str:
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 
 
+def _alias(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", name):
+        raise ValueError(f"{name!r} is no alias of a cluster: letters, digits, ., _ and -, at most 100")
+    return name
+
+
+Alias = Annotated[str, AfterValidator(_alias)]
+
+_HIGHEST_PORT = 65535
+_LONGEST_LABEL = 63
+
+
+def _labels(host: str) -> list[str]:
+    return host.removesuffix(".").split(".")
+
+
 class ClusterConfig(_Strict):
     """One Kafka cluster."""
 
     bootstrap_servers: str = Field(min_length=1)
     client: dict[str, Secret] = Field(default_factory=dict)
     fence: FenceConfig = FenceConfig()
+    _place: str = PrivateAttr(default="")
 
     @field_validator("client", mode="before")
     @classmethod
@@ -103,8 +120,13 @@ class ClusterConfig(_Strict):
     @classmethod
     def _host_port(cls, value: str) -> str:
         for server in value.split(","):
-            if not re.fullmatch(r"\s*(\[[0-9a-fA-F:.]+\]|[^\s:,]+):\d{1,5}\s*", server):
+            found = re.fullmatch(r"\s*(\[[0-9a-fA-F:.]+\]|[^\s:,]+):([0-9]+)\s*", server)
+            if found is None:
                 raise ValueError(f"{server.strip()!r} is not host:port")
+            if not found[1].startswith("[") and not all(0 < len(part) <= _LONGEST_LABEL for part in _labels(found[1])):
+                raise ValueError(f"{server.strip()!r}: a host's name is of parts of 1 to {_LONGEST_LABEL} characters")
+            if not 0 < int(found[2][:6]) <= _HIGHEST_PORT:
+                raise ValueError(f"{server.strip()!r}: ports are from 1 to {_HIGHEST_PORT}")
         return value
 
     @model_validator(mode="after")
@@ -118,7 +140,14 @@ class ClusterConfig(_Strict):
         if fence.client is None and fence.bootstrap_servers is None:
             return self
         client = self.client if fence.client is None else fence.client
-        return ClusterConfig(bootstrap_servers=fence.bootstrap_servers or self.bootstrap_servers, client=client)
+        writer = ClusterConfig(bootstrap_servers=fence.bootstrap_servers or self.bootstrap_servers, client=client)
+        writer._place = self._place if fence.client is None else f"{self._place}.fence"
+        return writer
+
+    @property
+    def place(self) -> str:
+        """File and key that give it, for errors; empty where it was made by a program."""
+        return self._place
 
     def properties(self) -> dict[str, str]:
         """Client properties by their librdkafka names, secrets revealed. Never log the result."""
@@ -139,9 +168,9 @@ class StoreConfig(_Strict):
 class TimelineConfig(_Strict):
     """How much of the groups' past a link keeps; `hours = 0` keeps none."""
 
-    recent_minutes: float = Field(default=10, gt=0)
-    hours: float = Field(default=24, ge=0)
-    max_rows: int = Field(default=1_000_000, ge=1_000)
+    recent_minutes: float = Field(default=10, gt=0, le=1e6)
+    hours: float = Field(default=24, ge=0, le=1e5)
+    max_rows: int = Field(default=1_000_000, ge=1_000, le=10**12)
 
     def policy(self) -> TimelinePolicy:
         """As the rest of drkit knows it."""
@@ -162,14 +191,14 @@ class LinkConfig(_Strict):
     policy: TopicPolicy = TopicPolicy.IDENTITY
     topic_settings: TopicSettingsConfig = Field(default_factory=TopicSettingsConfig)
     deletions: Deletions = Deletions.KEEP
-    deletion_limit: int = Field(default=5, ge=0)
+    deletion_limit: int = Field(default=5, ge=0, le=10**9)
     acls: AclMode = AclMode.OFF
     filter: CallableName | None = None
     transform: CallableName | None = None
     provenance: bool = False
     rename: dict[TopicName, TopicName] = Field(default_factory=dict)
-    max_bytes_per_second: int | None = Field(default=None, ge=1)
-    buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024)
+    max_bytes_per_second: int | None = Field(default=None, ge=1, le=10**15)
+    buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024, le=10**15)
     timeline: TimelineConfig = TimelineConfig()
     canary: bool = False
     range_digests: bool = True
@@ -290,7 +319,7 @@ class EvidenceConfig(_Strict):
 class Config(_Strict):
     """All of `drkit.toml`."""
 
-    clusters: dict[str, ClusterConfig]
+    clusters: dict[Alias, ClusterConfig]
     store: StoreConfig = StoreConfig()
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()

@@ -101,13 +101,15 @@ def read_marked(file: Path) -> MarkedDocument:
         raise ConfigError(f"{file} can't be read: {error}", remedy="Check the path and its permissions") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            raise ConfigError(f"{file} is empty", remedy="An experiment has at least a title and a method")
+        reader = _Reader(file)
+        return MarkedDocument(file, reader.value(root, (), ()), reader.lines)
+    except RecursionError:
+        raise ConfigError(f"{file}: not an experiment: it is nested too deeply", remedy="Correct the file") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = 1 if mark is None else mark.line + 1
         raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem}", remedy="Correct that line") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not valid YAML: {error}", remedy="Correct the file") from None
-    if root is None:
-        raise ConfigError(f"{file} is empty", remedy="An experiment has at least a title and a method")
-    reader = _Reader(file)
-    return MarkedDocument(file, reader.value(root, (), ()), reader.lines)

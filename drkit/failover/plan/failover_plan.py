@@ -185,7 +185,7 @@ def plan_file(path: Path) -> dict[str, Any]:
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no text, no JSON, or nested too deeply
         raise ConfigError(f"the plan {path} can't be read: {error}", remedy="Make one with --out FILE") from error
     return body if isinstance(body, dict) else {}
 

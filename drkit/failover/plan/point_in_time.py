@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from whenever import (
@@ -36,6 +36,9 @@ FORMS = "04:03, 04:03:20, 2026-11-20T04:03 (local), 2026-11-20T04:03:00Z, or -2m
 _RELATIVE = re.compile(r"-(?=\d)((?P<d>\d+)d)?((?P<h>\d+)h)?((?P<m>\d+)m)?((?P<s>\d+(\.\d+)?)s)?")
 _BARE_TIME = re.compile(r"(\d{1,2}:\d{2})(:\d{2}(\.\d{1,9})?)?")
 _WITH_OFFSET = re.compile(r".*[T ].*(Z|[+-]\d{2}(:?\d{2})?)", re.IGNORECASE)
+
+
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeBasis(StrEnum):
@@ -79,7 +82,9 @@ def parse_moment(text: str, *, now: datetime, timezone: str | None = None, optio
     present = _present(now, timezone)
     written = text.strip()
     if relative := _RELATIVE.fullmatch(written):
-        found = (present.to_instant() - _span(relative)).round("millisecond", mode="floor")  # as stamps are
+        found = _before(present.to_instant(), relative, written, option).round(
+            "millisecond", mode="floor"
+        )  # as stamps are
     elif _BARE_TIME.fullmatch(written):
         found = _most_recent(_time(written, option), present, timezone, written, option)
     else:
@@ -90,6 +95,8 @@ def parse_moment(text: str, *, now: datetime, timezone: str | None = None, optio
             meaning=f"It is {_both(present.to_instant(), present, timezone)} now",
             remedy="Give a time in the past; with --timezone where you mean another zone",
         )
+    if found.to_stdlib() < _FIRST:  # Kafka reads -1 and -2 ms as the ends of a log
+        raise _too_early(written, option)
     local = _in_zone(found, timezone)
     return Moment(written, found.to_stdlib(), local.tz_id or "local", _written(local))
 
@@ -105,6 +112,13 @@ def _present(now: datetime, timezone: str | None) -> ZonedDateTime:
 
 def _in_zone(instant: Instant, timezone: str | None) -> ZonedDateTime:
     return instant.to_tz(SYSTEM_TZ if timezone is None else timezone)
+
+
+def _before(instant: Instant, match: re.Match[str], written: str, option: str) -> Instant:
+    try:
+        return instant - _span(match)
+    except (ValueError, OverflowError):  # beyond the years that there are
+        raise _too_early(written, option) from None
 
 
 def _span(match: re.Match[str]) -> TimeDelta:
@@ -174,8 +188,18 @@ def _written(local: ZonedDateTime) -> str:
 
 def _both(instant: Instant, present: ZonedDateTime, timezone: str | None) -> str:
     zone = f" [{present.tz_id}]" if present.tz_id else ""
-    return f"{_written(_in_zone(instant.round('second'), timezone))}{zone}, {instant.round('second').format_iso()}"
+    plain = instant.round("second", mode="floor")
+    try:
+        return f"{_written(_in_zone(plain, timezone))}{zone}, {plain.format_iso()}"
+    except ValueError:  # in that zone it is the year 10,000
+        return plain.format_iso()
 
 
 def _not_a_time(written: str, option: str) -> ConfigError:
     return ConfigError(f"{option} {written!r} is not a time", remedy=f"Write it as {FORMS}")
+
+
+def _too_early(written: str, option: str) -> ConfigError:
+    return ConfigError(
+        f"{option} {written} is before 1970", meaning="Kafka's timestamps begin there", remedy="Give a later time"
+    )

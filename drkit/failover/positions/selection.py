@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +19,7 @@ class Edge(StrEnum):
 
 
 Where = Moment | Edge
+_PARTITIONS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,8 @@ def parse_topic_selector(text: str) -> TopicSelector:
         ConfigError: not of that form.
     """
     topic, colon, listed = text.partition(":")
-    try:
-        partitions = tuple(sorted({int(part) for part in listed.split(",")})) if colon else ()
-    except ValueError:
-        partitions = (-1,)
-    if not topic or any(partition < 0 for partition in partitions):
+    numbers = [part.strip() for part in listed.split(",")] if colon else []
+    partitions = tuple(sorted({int(each) if re.fullmatch("[0-9]{1,10}", each) else -1 for each in numbers}))
+    if not topic or any(not 0 <= partition < _PARTITIONS for partition in partitions):
         raise ConfigError(f"--topic {text!r} is not a topic", remedy="Write it as NAME or NAME:0,1")
     return TopicSelector(topic, partitions)

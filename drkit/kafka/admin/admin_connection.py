@@ -272,7 +272,8 @@ class AdminConnection:
         return Unreachable(
             f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
             meaning=f"The last thing seen was: {last}",
-            remedy="Check that its brokers run and that bootstrap_servers is right; trying again may work",
+            remedy="Check that its brokers run and that bootstrap_servers is right "
+            f"({','.join(self._config['bootstrap_servers'])}); trying again may work",
         )
 
     async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:

@@ -51,7 +51,9 @@ REFUSED_SECONDS = 0.25
 _REFUSED = "ECONNREFUSED"
 _GRACE_SECONDS = 1.0
 """Beyond its deadline a call waits so long for the I/O thread, which only a name server holds up."""
-_TLS_ALERT = re.compile(r"Invalid frame length: 3525(17|18|19|20)\d{3}\b")  # the bytes 21, 3, n: an alert of TLS
+_FRAME = re.compile(r"Invalid frame length: (\d+)\b")
+_TLS_ALERT = re.compile(rb"\x15\x03[\x00-\x04].", re.DOTALL)  # type 21, version 3.n
+_WORD = re.compile(rb"[\x20-\x7e]{4}")
 
 
 class PermanentConnectionError(kafka_errors.KafkaError):  # type: ignore[misc]  # untyped base
@@ -360,10 +362,9 @@ def _refusal(broker: str, error: Exception, mechanism: str | None) -> Exception 
     credentials = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.IllegalSaslStateError)
     if isinstance(error, credentials):
         return error
-    if _TLS_ALERT.search(str(error)):
-        return PermanentConnectionError(
-            f"broker {broker} speaks TLS, and security.protocol doesn't", "Set security.protocol to SSL or SASL_SSL"
-        )
+    frame = _FRAME.search(str(error))
+    if frame is not None and (foreign := _other_protocol(broker, int(frame[1]))) is not None:
+        return foreign
     causes = [each for each in (error.__context__, *error.args) if isinstance(each, ssl.SSLError)]
     return _tls_refusal(broker, causes[0]) if causes else None
 
@@ -386,3 +387,18 @@ def _tls_refusal(broker: str, error: ssl.SSLError) -> PermanentConnectionError |
             "Correct bootstrap_servers or security.protocol",
         )
     return None  # a broker that hangs up may be starting, or stopping
+
+
+def _other_protocol(broker: str, frame: int) -> PermanentConnectionError | None:
+    """What stands where Kafka has the length of an answer: the first bytes of another protocol; None: it may be one."""
+    first = (frame & 0xFFFFFFFF).to_bytes(4, "big")
+    if _TLS_ALERT.fullmatch(first):
+        return PermanentConnectionError(
+            f"broker {broker} speaks TLS, and security.protocol doesn't", "Set security.protocol to SSL or SASL_SSL"
+        )
+    if not _WORD.fullmatch(first):
+        return None
+    name = "HTTP" if first == b"HTTP" else f"something that begins with {first.decode()!r}"
+    return PermanentConnectionError(
+        f"{broker} doesn't speak Kafka's protocol, but {name}", "Name the address of a broker in bootstrap_servers"
+    )

@@ -12,9 +12,10 @@ import binascii
 import logging
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from drkit.config.schema.config import ClusterConfig
@@ -40,6 +41,30 @@ _NO_GSSAPI = (
 )
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LONGEST_MS = {"socket.timeout.ms": 300_000, "request.timeout.ms": 900_000}
+"""As librdkafka has them; it takes no more."""
+_LEAST_MS = 10
+
+
+def _naming_the_cluster(dialect: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Put the place of the cluster's properties in front of what is wrong with them."""
+
+    @wraps(dialect)
+    def named(*args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return dialect(*args, **options)
+        except ConfigError as error:
+            place = next((each.place for each in args if isinstance(each, ClusterConfig)), "")
+            if not place:
+                raise
+            raise ConfigError(f"{place}.client: {error.what}", remedy=error.remedy) from error
+
+    return named
+
+
+@_naming_the_cluster
 def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[str, Any]:
     """Configuration for a confluent-kafka client: the properties as they stand.
 
@@ -55,6 +80,7 @@ def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[
     return config
 
 
+@_naming_the_cluster
 def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     """Keyword arguments for a kafka-python client.
 
@@ -77,6 +103,7 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     return config
 
 
+@_naming_the_cluster
 def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
     """Keyword arguments for aiokafka's client, but for time-outs.
 
@@ -97,6 +124,7 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
     return config
 
 
+@_naming_the_cluster
 def java_properties(cluster: ClusterConfig) -> dict[str, str]:
     """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
 
@@ -154,9 +182,10 @@ def _checked(cluster: ClusterConfig) -> dict[str, str]:
         raise _bad("sasl.mechanism", "differs from sasl.mechanisms; give one of them")
     _check_sasl(properties, needed=(protocol or "").startswith("SASL"))
     _check_ssl(properties, used=(protocol or "").endswith("SSL"))
-    for name in ("socket.timeout.ms", "request.timeout.ms"):
-        if name in properties and not (properties[name].isdecimal() and int(properties[name]) > 0):
-            raise _bad(name, "must be a positive number of milliseconds")
+    for name, longest in _LONGEST_MS.items():
+        value = properties.get(name, str(longest))
+        if not re.fullmatch("[0-9]{1,9}", value) or not _LEAST_MS <= int(value) <= longest:
+            raise _bad(name, f"must be a number of milliseconds from {_LEAST_MS} to {longest:,}")
     return properties
 
 
@@ -258,21 +287,46 @@ def _checks_hostname(properties: Mapping[str, str]) -> bool:
 
 
 def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    authority = properties.get("ssl.ca.location")
     try:
-        context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"))
-        if "ssl.certificate.location" in properties:
-            context.load_cert_chain(
-                properties["ssl.certificate.location"],
-                properties["ssl.key.location"],
-                properties.get("ssl.key.password", ""),  # "" rather than None: None would ask on the terminal
-            )
-    except (OSError, ssl.SSLError) as error:
-        raise _bad("ssl.*", f"can't be used: {error}") from error
+        context = ssl.create_default_context(cafile=authority)
+    except (OSError, ValueError) as error:
+        raise _bad("ssl.ca.location", f"can't be used: {authority} holds no certificate: {_reason(error)}") from error
+    if "ssl.certificate.location" in properties:
+        _load_own_certificate(context, properties)
     context.check_hostname = _checks_hostname(properties)
     if properties.get("enable.ssl.certificate.verification") == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _load_own_certificate(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    certificate, key = properties["ssl.certificate.location"], properties["ssl.key.location"]
+    for name, path in (("ssl.certificate.location", certificate), ("ssl.key.location", key)):
+        try:
+            Path(path).open("rb").close()
+        except (OSError, ValueError) as error:
+            raise _bad(name, f"can't be read: {error}") from error
+    try:
+        # "" rather than None: None would ask on the terminal
+        context.load_cert_chain(certificate, key, properties.get("ssl.key.password", ""))
+    except (OSError, ValueError) as error:
+        why = _reason(error)
+        if "mismatch" in why:
+            raise _bad("ssl.key.location", f"can't be used: {key} is not the key of {certificate}") from error
+        if "ENCRYPTED" in Path(key).read_text(errors="replace"):
+            raise _bad("ssl.key.password", f"can't be used: it doesn't open {key}") from error
+        raise _bad(
+            "ssl.certificate.location",
+            f"and ssl.key.location can't be used: {certificate} or {key} is no PEM file of its kind: {why}",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why OpenSSL refuses a file, without the place in its own source."""
+    given = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+    return re.sub(r"\s*\(_ssl\.c:\d+\)", "", given).replace("_", " ").lower()
 
 
 def _java_oauth(oidc: Oidc) -> dict[str, str]:

@@ -142,13 +142,9 @@ class TopicChoice:
             raise ValueError(f"{text!r} names no topic; write t or t:0,1")
         if not colon:
             return cls(topic)
-        try:
-            partitions = frozenset(int(number) for number in numbers.split(","))
-        except ValueError:
-            raise ValueError(f"{text!r}: {numbers!r} is not a list of partitions; write t or t:0,1") from None
-        if min(partitions) < 0:
-            raise ValueError(f"{text!r}: a partition is not below 0")
-        return cls(topic, partitions)
+        if not re.fullmatch(r"\s*[0-9]{1,10}\s*(,\s*[0-9]{1,10}\s*)*", numbers):
+            raise ValueError(f"{text!r}: {numbers!r} is not a list of partitions; write t or t:0,1")
+        return cls(topic, frozenset(map(int, numbers.split(","))))
 
     @property
     def text(self) -> str:

@@ -21,6 +21,8 @@ from drkit.model.errors import ConfigError
 
 DEFAULT_PORT = 9042
 DEFAULT_TIMEOUT_SECONDS = 10.0
+_LONGEST_SECONDS = 86_400.0
+_HIGHEST_PORT = 65535
 CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "ALL")
 """What a reader needs to see what was written; anything weaker could translate with missing rows."""
 SERIAL_CONSISTENCIES = ("LOCAL_SERIAL", "SERIAL")
@@ -28,7 +30,7 @@ SERIAL_CONSISTENCIES = ("LOCAL_SERIAL", "SERIAL")
 _PARAMETERS = ("dc", "replication_factor", "replication", "consistency", "serial_consistency", "timeout")
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _DATA_CENTRE = re.compile(r"[A-Za-z0-9_.-]+")
-_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ def _contact_points(text: str) -> tuple[tuple[str, int], ...]:
                 "Write hosts as h1,h2:9042; special characters of a password must be percent-encoded",
             )
         host, port = match.groups()
+        if port is not None and not 0 < int(port) <= _HIGHEST_PORT:
+            _wrong(f"port {port} is not from 1 to {_HIGHEST_PORT}", "Write hosts as h1,h2:9042")
         found.append((host.strip("[]"), int(port) if port else None))
     ports = {port for _, port in found if port is not None}
     if len(ports) > 1 and any(port is None for _, port in found):
@@ -148,7 +152,7 @@ def _replication(parameters: dict[str, str], dc: str) -> tuple[tuple[str, int], 
 
 
 def _replicas(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
         _wrong(f"{name}: {text!r} is no number of replicas", "Give a whole number from 1 on")
     return int(text)
 
@@ -168,6 +172,6 @@ def _timeout(parameters: dict[str, str]) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        _wrong(f"timeout={text!r} is not a number of seconds above 0", "Mend it")
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        _wrong(f"timeout={text!r} is not a number of seconds from 0 to 86,400", "Correct it")
     return seconds

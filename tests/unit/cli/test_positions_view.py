@@ -54,7 +54,8 @@ def test_a_long_name_keeps_its_partition():
     found = choose_positions(world(views, stands), Selection(), None)
     lines = printed(tuple(replace(each, topic="shop.europe.billing.invoices.v2") for each in found))
     assert all(len(line) <= 80 for line in lines)
-    assert "…" not in "".join(lines)
+    assert [line.split()[0] for line in lines[1:3]] == ["shop.europe…es.nightly"] * 2
+    assert [line.split()[1] for line in lines[1:3]] == ["shop.europe…oices.v2:0", "shop.europe…oices.v2:1"]
 
 
 def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one():

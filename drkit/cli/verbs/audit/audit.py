@@ -258,11 +258,13 @@ def overdue_since(option: str | None, began: datetime) -> datetime | None:
 
 def _seconds(age: str) -> float | None:
     found = _AGE.fullmatch(age)
-    return None if found is None else float(found[1]) * _UNITS[found[2]]
+    seconds = None if found is None else float(found[1]) * _UNITS[found[2]]
+    return seconds if seconds is None or seconds <= _LONGEST_AGE else None
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_LONGEST_AGE = 36_500 * 86_400.0
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)")
 
 
 def _check_table(table: str | None, runtime: SparkRuntime) -> None:

@@ -23,6 +23,7 @@ from drkit.cli.wiring.context import (
     listen_address,
 )
 from drkit.cli.wiring.interrupts import stop_on_signals
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.spark_options import (
     MasterOption,
@@ -62,7 +63,7 @@ def register_watch(app: typer.Typer) -> None:
 def watch(
     topic: TopicsOption = None,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="How often to look.")
+        float, typer.Option("--interval", min=0.1, callback=bounded, metavar="SECONDS", help="How often to look.")
     ] = 10.0,
     checkpoint: Annotated[
         Path | None,

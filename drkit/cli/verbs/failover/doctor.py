@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.views.checks_view import check_mark, print_checks
+from drkit.cli.views.checks_view import check_mark, counted_marks, print_checks
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -162,5 +162,6 @@ def _document(found: list[Readiness]) -> dict[str, Any]:
 
 def _print(console: Console, found: list[Readiness]) -> None:
     for each in found:
-        console.print(Text.assemble((str(each.link.id), "bold"), "  ", check_mark(each.outcome)))
+        head = (str(each.link.id), "bold"), "  ", check_mark(each.outcome), "  ", counted_marks(each.checks)
+        console.print(Text.assemble(*head))
         print_checks(console, [("", check) for check in each.checks])

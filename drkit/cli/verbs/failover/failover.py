@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -293,7 +294,7 @@ def accepted_loss(given: str | None) -> AcceptedLoss:
         return None
     if given == "unknown":
         return "unknown"
-    if not given.isdecimal():
+    if not re.fullmatch("[0-9]{1,18}", given):
         raise ConfigError(
             f"{ACCEPT_LOSS} {given!r} is neither a number of records nor the word unknown", remedy="Give one of these"
         )

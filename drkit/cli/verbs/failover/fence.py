@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
@@ -35,7 +36,13 @@ def register(app: typer.Typer) -> None:
 def fence(
     wait: Annotated[
         float,
-        typer.Option("--wait", metavar="SECONDS", min=0, help="Try again until it is fenced, at most so long."),
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            callback=bounded,
+            help="Try again until it is fenced, at most so long.",
+        ),
     ] = 0.0,
     lift: Annotated[
         bool, typer.Option("--lift", help="Open the cluster that clients are to use, whatever run closed it.")

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import DrkitError, ExitCode
 
@@ -55,7 +56,9 @@ def demo(
     ] = None,
     store: Annotated[StoreChoice, typer.Option("--store", help="Where offsets are kept.")] = StoreChoice.CASSANDRA,
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=9, help="Brokers of each cluster.")] = 1,
-    rate: Annotated[float, typer.Option("--rate", min=100, help="Records a second to produce.")] = 12_000,
+    rate: Annotated[
+        float, typer.Option("--rate", min=100, callback=bounded, help="Records a second to produce.")
+    ] = 12_000,
     kill_after: Annotated[
         int, typer.Option("--kill-after", min=1000, max=900_000, help="Records acknowledged when the primary dies.")
     ] = 240_000,

@@ -14,6 +14,7 @@ import typer
 from drkit.cli.views.drill_coverage_view import show_coverage
 from drkit.cli.views.drill_view import show_history, show_random, show_result, show_schedule, show_series
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.drill.missed_policy import MissedPolicy
 from drkit.model.errors import ConfigError, ExitCode
@@ -108,7 +109,9 @@ def random(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, metavar="M", help="No further drill begins after so many minutes."),
+        typer.Option(
+            "--minutes", min=0, callback=bounded, metavar="M", help="No further drill begins after so many minutes."
+        ),
     ] = None,
     runs: Annotated[
         int | None,

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import DrkitError
 
@@ -31,7 +32,8 @@ NodeArgument = Annotated[
     list[str], typer.Argument(metavar="NODE…", help="primary-1, dr-1, cassandra-1 …; an alias means all its nodes.")
 ]
 TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", min=1.0, help="Seconds the nodes have to answer (default: 120).")
+    float | None,
+    typer.Option("--timeout", min=1.0, callback=bounded, help="Seconds the nodes have to answer (default: 120)."),
 ]
 
 _STYLE = {"up": "green", "down": "red", "paused": "yellow", "starting": "yellow"}

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from drkit.cli.verbs.lab.lab import DirOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
 
@@ -57,7 +58,10 @@ def load_command(
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", help="Records a second, all topics together (default: as fast as it goes).", metavar="N"
+            "--rate",
+            callback=bounded,
+            help="Records a second, all topics together (default: as fast as it goes).",
+            metavar="N",
         ),
     ] = None,
     transactional: Annotated[
@@ -91,7 +95,10 @@ def load_command(
         bool, typer.Option("--groups/--no-groups", help="Three consumer groups read and commit meanwhile.")
     ] = True,
     delivery_timeout: Annotated[
-        float, typer.Option("--delivery-timeout", help="Seconds within which the cluster acknowledges a record.")
+        float,
+        typer.Option(
+            "--delivery-timeout", callback=bounded, help="Seconds within which the cluster acknowledges a record."
+        ),
     ] = 30.0,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,

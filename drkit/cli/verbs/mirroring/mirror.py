@@ -26,6 +26,7 @@ from drkit.cli.wiring.context import (
     command,
     set_client_logs,
 )
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
@@ -80,6 +81,7 @@ def mirror(
         float | None,
         typer.Option(
             "--watchdog",
+            callback=bounded,
             min=0,
             metavar="SECONDS",
             help="End with exit code 1 when a partition that could continue has not moved for so long; 0: never "

@@ -59,10 +59,14 @@ def translate(
         typer.Option("--topic", metavar="T", help="The source's topic, as t or t:0,1 (repeatable)."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="P", min=0, help="The partition, where --topic names none.")
+        int | None,
+        typer.Option("--partition", metavar="P", min=0, max=2**31 - 1, help="The partition, where --topic names none."),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="The source offset (the next record to read).")
+        int | None,
+        typer.Option(
+            "--offset", metavar="N", min=0, max=2**63 - 1, help="The source offset (the next record to read)."
+        ),
     ] = None,
     link: LinkOption = None,
     config: ConfigOption = None,

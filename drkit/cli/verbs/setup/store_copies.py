@@ -44,12 +44,11 @@ def migrate(
     Example: `drkit store migrate --dry-run`
     """
     from drkit.config.effective import without_credentials
-    from drkit.store import open_whole_store
     from drkit.store.version import SCHEMA_VERSION
 
     with command(config, output, verbose) as run:
         url = run.config.store.plain_url
-        open_whole_store(url, create=False).close()  # refuses another version
+        run.plain_store()  # refuses another version
         document = {
             "store": without_credentials(url),
             "version": SCHEMA_VERSION,

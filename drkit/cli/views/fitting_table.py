@@ -1,0 +1,106 @@
+"""Tables that fit the terminal: names are shortened in the middle, columns that are least needed are left out.
+
+Rich alone would fold names to one character a line, or cut their ends off, which tell partitions apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+_LEAST_NAME = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. `name`: its texts may be shortened, to no less than `least`; else they are numbers or single words.
+    `needed`: columns with the lowest number are left out first where there is no room; None: never.
+    """
+
+    title: str
+    name: bool = False
+    right: bool = False
+    needed: int | None = None
+    least: int = _LEAST_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTable:
+    """Rows of as many cells as there are columns, each one line."""
+
+    columns: Sequence[Column]
+    rows: list[Sequence[str | Text]] = field(default_factory=list)
+
+    def add(self, *cells: str | Text) -> None:
+        """Add a row."""
+        self.rows.append(cells)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's protocol."""
+        widths = [
+            max(map(cell_len, (column.title, *(_plain(row[place]) for row in self.rows))))
+            for place, column in enumerate(self.columns)
+        ]
+        shown, widths = _fit(self.columns, widths, options.max_width)
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
+        for place in shown:
+            column = self.columns[place]
+            table.add_column(
+                column.title, justify="right" if column.right else "left", no_wrap=True, min_width=widths[place]
+            )
+        for row in self.rows:
+            table.add_row(*(_cell(row[place], widths[place]) for place in shown))
+        yield table
+
+    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
+        """Rich's protocol: as wide as there is room."""
+        return Measurement(1, options.max_width)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many cells: its beginning and its end, which tell names apart."""
+    if cell_len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    head = most - 1 - tail
+    return f"{text[:head]}…{text[len(text) - tail :]}"
+
+
+def _fit(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[list[int], list[int]]:
+    """Which columns are shown, and how wide each is."""
+    least = [min(width, column.least) if column.name else width for column, width in zip(columns, natural, strict=True)]
+    shown = list(range(len(columns)))
+
+    def taken(widths: Sequence[int]) -> int:
+        return sum(widths[place] + _GAP for place in shown) - _GAP
+
+    while taken(least) > room:
+        spare = [(needed, -place) for place in shown if (needed := columns[place].needed) is not None]
+        if not spare:
+            break
+        shown.remove(-min(spare)[1])
+    widths = list(least)
+    names = [place for place in shown if columns[place].name]
+    while (left := room - taken(widths)) > 0 and (short := [p for p in names if widths[p] < natural[p]]):
+        for place in short:  # shared evenly: each round gives all that are short the same
+            widths[place] = min(natural[place], widths[place] + max(1, left // len(short)))
+            if taken(widths) >= room:
+                break
+    return shown, widths
+
+
+def _cell(cell: str | Text, width: int) -> Text:
+    text = _plain(cell)
+    style = cell.style if isinstance(cell, Text) else ""
+    return Text(shortened(text, width), style)
+
+
+def _plain(cell: str | Text) -> str:
+    return cell.plain if isinstance(cell, Text) else cell

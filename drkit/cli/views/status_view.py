@@ -1,0 +1,369 @@
+"""The status as a person reads it: what matters first, the worst first, and no more rows than one looks at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from drkit.cli.views.fitting_table import Column, FittingTable
+from drkit.model.clock import now
+from drkit.model.offsets import Certainty
+from drkit.model.wording import counted
+from drkit.observe import formatting
+
+if TYPE_CHECKING:
+    from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
+
+_STATE_STYLE = {
+    "mirroring": "bold green",
+    "stopped": "bold yellow",
+    "paused": "bold yellow",
+    "degraded": "bold red",
+    "sealed": "bold magenta",
+    "reversed": "bold magenta",
+}
+_FEW = 12
+"""So many rows are shown whatever they say; of more, only those that are not as they should be, so many at most."""
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSum:
+    """All positions of a group together. `captured_at`: of the one that is least fresh."""
+
+    group: str
+    positions: int
+    topics: tuple[str, ...]
+    exact: int
+    conservative: int
+    unavailable: int
+    captured_at: datetime
+
+    @property
+    def pain(self) -> tuple[int, int, str]:
+        """Those with positions that can't be placed first, then those that would read again."""
+        return (-self.unavailable, -self.conservative, self.group)
+
+
+@dataclass(slots=True)
+class _Counts:
+    caught_up: int = 0
+    behind: int = 0
+    records: int = 0
+    unknown: int = 0
+    bad: list[PartitionStatus] = field(default_factory=list)
+
+
+def render_statuses(statuses: Sequence[LinkStatus], *, every: bool = False) -> RenderableType:
+    """Several links: a line for each, then each with its partitions and groups (`every`: all of these)."""
+    parts: list[RenderableType] = []
+    if len(statuses) > 1:
+        parts += [_links(statuses), Text()]
+    parts += [render_link(each, every=every) for each in statuses]
+    return Group(*parts)
+
+
+def render_link(status: LinkStatus, *, every: bool = False) -> RenderableType:
+    """One link: a headline, partitions, groups, problems; `every`: each row of them."""
+    parts: list[RenderableType] = [_headline(status)]
+    if status.partitions:
+        parts += _partitions(status.partitions, every=every)
+    if status.groups:
+        parts += _groups(status.groups, every=every)
+    parts += _problems(status, every=every)
+    return Group(*parts, Text())
+
+
+def group_sums(groups: Sequence[GroupStatus]) -> list[GroupSum]:
+    """The groups, those that hurt most first."""
+    ordered = sorted(groups, key=attrgetter("group"))
+    return sorted((_sum(name, list(found)) for name, found in groupby(ordered, attrgetter("group"))), key=_pain)
+
+
+def _pain(group: GroupSum) -> tuple[int, int, str]:
+    return group.pain
+
+
+def _sum(name: str, found: Sequence[GroupStatus]) -> GroupSum:
+    certain = [each.translation for each in found]
+    return GroupSum(
+        group=name,
+        positions=len(found),
+        topics=tuple(sorted({each.topic for each in found})),
+        exact=certain.count(Certainty.EXACT),
+        conservative=certain.count(Certainty.CONSERVATIVE),
+        unavailable=certain.count(Certainty.UNAVAILABLE),
+        captured_at=min(each.captured_at for each in found),
+    )
+
+
+def _links(statuses: Sequence[LinkStatus]) -> FittingTable:
+    """A line for each link; one whose loss isn't known first, then by what would be lost."""
+    table = FittingTable(
+        (
+            Column("link", name=True),
+            Column("state"),
+            Column("at stake", right=True),
+            Column("oldest", right=True),
+            Column("groups not exact", right=True),
+            Column("problems", right=True),
+        )
+    )
+
+    def stake(status: LinkStatus) -> tuple[bool, int, str]:
+        point = status.recovery_point
+        return (point.records is not None, -(point.records or 0), str(status.link.id))
+
+    for each in sorted(statuses, key=stake):
+        point = each.recovery_point
+        sums = group_sums(each.groups)
+        inexact = sum(1 for group in sums if group.exact < group.positions)
+        table.add(
+            str(each.link.id),
+            Text(each.state, _STATE_STYLE.get(each.state, "bold")),
+            formatting.loss(point.records, lower_bound=point.lower_bound),
+            _seconds(point.seconds),
+            f"{inexact:,} of {len(sums):,}",
+            f"{len(each.problems):,}" if each.problems else "-",
+        )
+    return table
+
+
+def _headline(status: LinkStatus) -> Text:
+    point = status.recovery_point
+    line = Text.assemble(
+        (str(status.link.id), "bold"), "  ", (status.state, _STATE_STYLE.get(status.state, "bold")), "  "
+    )
+    if point.records is None:
+        line.append(f"recovery point unknown: {point.reason}", "dim")
+    else:
+        lost = formatting.loss(point.records, lower_bound=point.lower_bound)
+        line.append(f"{status.loss_means}: {lost}, {_seconds(point.seconds)}")
+    for alias, reachable in (
+        (status.link.id.source, status.source_reachable),
+        (status.link.id.target, status.target_reachable),
+    ):
+        if not reachable:
+            line.append(f"\n  {alias} does not answer: its offsets are as last seen", "red")
+    if status.reason:
+        line.append(f"\n  {status.reason}", "yellow")
+    if len(status.workers) > 1:
+        for each in status.workers:
+            line.append(
+                f"\n  worker {each.owner}: {counted(each.partitions, 'partition')}{', leads' if each.leads else ''}",
+                "dim",
+            )
+    for worker in status.statistics:
+        line.append(
+            f"\n  {formatting.short(worker.worker)}: {formatting.throughput(worker)}, "
+            f"{formatting.in_flight(worker.statistics)} in flight, {formatting.treatment(worker.statistics)}",
+            "dim",
+        )
+        if worker.latency is not None:
+            line.append(f"\n  end to end: {formatting.latency(worker.latency)}", "dim")
+    return line
+
+
+def _partitions(partitions: Sequence[PartitionStatus], *, every: bool) -> list[RenderableType]:
+    """How many lag; then those that lag most, or all."""
+    counts = _Counts()
+    for each in partitions:
+        if each.lag_records is None:
+            counts.unknown += 1
+        elif each.lag_records:
+            counts.behind += 1
+            counts.records += each.lag_records
+        else:
+            counts.caught_up += 1
+            continue
+        counts.bad.append(each)
+    parts: list[RenderableType] = [_partition_counts(len(partitions), counts)]
+    all_rows = every or len(partitions) <= _FEW
+    worst = sorted(counts.bad, key=lambda p: (p.lag_records is not None, -(p.lag_records or 0), p.topic, p.partition))
+    shown = sorted(partitions, key=attrgetter("topic", "partition")) if all_rows else worst[:_FEW]
+    if shown:
+        parts.append(_partition_table(shown))
+    if not all_rows:
+        parts += _left_out(len(worst) - len(shown), "more of them")
+        parts += [Padding(Text(line, "dim"), (0, 0, 0, 1)) for line in _lag_reasons(worst)]
+    return parts
+
+
+def _partition_counts(total: int, counts: _Counts) -> Text:
+    line = Text(f"{counted(total, 'partition')}: ")
+    if counts.caught_up == total:
+        return line.append("all caught up", "green")
+    said = [(f"{counts.unknown:,} with a lag that isn't known", "bold yellow")] if counts.unknown else []
+    said += [(f"{counts.behind:,} behind by {counted(counts.records, 'record')}", "yellow")] if counts.behind else []
+    said += [(f"{counts.caught_up:,} caught up", "green")] if counts.caught_up else []
+    return line.append_text(Text(", ").join(Text(*each) for each in said))
+
+
+def _partition_table(shown: Sequence[PartitionStatus]) -> FittingTable:
+    table = FittingTable(
+        (
+            Column("partition", name=True),
+            Column("source end", right=True, needed=3),
+            Column("mirrored", right=True, needed=4),
+            Column("target end", right=True, needed=1),
+            Column("delta", right=True, needed=2),
+            Column("lag", right=True),
+            Column("seconds", right=True),
+        )
+    )
+    for each in shown:
+        style = "yellow" if each.lag_records else "green" if each.lag_seconds == 0 else ""
+        table.add(
+            f"{each.topic}:{each.partition}",
+            _count(each.source_end),
+            _count(each.mirrored_through),
+            _count(each.target_end),
+            _count(each.delta),
+            Text(_count(each.lag_records), style),
+            _seconds(each.lag_seconds),
+        )
+    return table
+
+
+def _groups(groups: Sequence[GroupStatus], *, every: bool) -> list[RenderableType]:
+    """How many would read again or have no place; then a line for each of those, or for each position."""
+    sums = group_sums(groups)
+    parts: list[RenderableType] = [_group_counts(sums)]
+    if every or len(groups) <= _FEW:
+        parts.append(_position_table(groups))
+    else:
+        worst = [each for each in sums if each.exact < each.positions]
+        if worst:
+            parts.append(_group_table(worst[:_FEW]))
+        parts += _left_out(len(worst) - _FEW, "more of them")
+    parts.extend(Padding(Text(f"· {line}", "dim"), (0, 0, 0, 1)) for line in _reasons(groups))
+    return parts
+
+
+def _group_counts(sums: Sequence[GroupSum]) -> Text:
+    positions = sum(each.positions for each in sums)
+    line = Text(f"{counted(len(sums), 'group')}, {counted(positions, 'position')}: ")
+    lost = sum(1 for each in sums if each.unavailable)
+    again = sum(1 for each in sums if each.conservative and not each.unavailable)
+    exact = len(sums) - lost - again
+    if exact == len(sums):
+        return line.append("all exact", "green")
+    said = [(f"{lost:,} with a position that has no place on the target", "bold red")] if lost else []
+    said += [(f"{again:,} would read records again", "yellow")] if again else []
+    said += [(f"{exact:,} exact", "green")] if exact else []
+    return line.append_text(Text(", ").join(Text(*each) for each in said))
+
+
+def _group_table(shown: Sequence[GroupSum]) -> FittingTable:
+    table = FittingTable(
+        (
+            Column("group", name=True),
+            Column("of", name=True, needed=1, least=9),
+            Column("exact", right=True, needed=2),
+            Column("conservative", right=True),
+            Column("unavailable", right=True),
+            Column("captured", right=True, needed=3),
+        )
+    )
+    at = now()
+    for each in shown:
+        table.add(
+            each.group,
+            each.topics[0] if len(each.topics) == 1 else f"{len(each.topics)} topics",
+            f"{each.exact:,}",
+            Text(f"{each.conservative:,}" if each.conservative else "-", "yellow"),
+            Text(f"{each.unavailable:,}" if each.unavailable else "-", "red"),
+            _age(each.captured_at, at),
+        )
+    return table
+
+
+def _position_table(groups: Sequence[GroupStatus]) -> FittingTable:
+    table = FittingTable(
+        (
+            Column("group", name=True),
+            Column("partition", name=True),
+            Column("source", right=True, needed=2),
+            Column("target", right=True),
+            Column("translation"),
+            Column("captured", right=True, needed=1),
+        )
+    )
+    at = now()
+    order = list(Certainty)
+    for each in sorted(groups, key=lambda g: (-order.index(g.translation), g.group, g.topic, g.partition)):
+        exact = each.translation is Certainty.EXACT
+        table.add(
+            each.group,
+            f"{each.topic}:{each.partition}",
+            _count(each.source_offset),
+            _count(each.target_offset),
+            Text(each.translation.value, "" if exact else "yellow"),
+            _age(each.captured_at, at),
+        )
+    return table
+
+
+def _problems(status: LinkStatus, *, every: bool) -> list[RenderableType]:
+    """Each problem with its remedy: those that halt first; no more than one reads, unless all are wanted."""
+    ordered = sorted(status.problems, key=lambda problem: not problem.halted)
+    parts: list[RenderableType] = []
+    for problem in ordered if every else ordered[:_FEW]:
+        where = " ".join(filter(None, ("!", formatting.place(problem))))
+        halted = (" (halted)", "bold red") if problem.halted else ""
+        parts.append(Text.assemble((where, "red"), halted, f" {problem.reason}. {problem.remedy}"))
+    if not every:
+        parts += _left_out(len(ordered) - _FEW, "more problems")
+    return parts
+
+
+def _left_out(count: int, what: str) -> list[RenderableType]:
+    return [Text(f"… {count:,} {what}: --all shows every row, --topic and --group choose", "dim")] if count > 0 else []
+
+
+def _lag_reasons(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
+    """Why lags are not known; those that differ in numbers only as one of them."""
+    alike: dict[str, list[PartitionStatus]] = {}
+    for each in partitions:
+        if each.lag_reason:
+            alike.setdefault(_NUMBER.sub("#", each.lag_reason), []).append(each)
+    for found in sorted(alike.values(), key=len, reverse=True)[:_FEW]:
+        first = found[0]
+        more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'partition')} alike)"
+        yield f"· {first.topic}:{first.partition}{more}: {first.lag_reason}"
+
+
+def _reasons(groups: Sequence[GroupStatus]) -> Iterator[str]:
+    """Why positions are not exact, the commonest first; those that differ in numbers only as one of them."""
+    alike: dict[str, list[GroupStatus]] = {}
+    for each in groups:
+        if each.reason:
+            alike.setdefault(_NUMBER.sub("#", each.reason), []).append(each)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    for found in ordered[:_FEW]:
+        first = found[0]
+        more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'position')} alike)"
+        yield f"{first.group} {first.topic}:{first.partition}{more}: {first.reason}"
+    if len(ordered) > _FEW:
+        yield f"and {counted(len(ordered) - _FEW, 'other reason')}: --output json has all"
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _seconds(value: float | None) -> str:
+    return "? s" if value is None else f"{value:,.1f} s"
+
+
+def _age(then: datetime, at: datetime) -> str:
+    return f"{max(0.0, (at - then).total_seconds()):,.1f} s ago"
