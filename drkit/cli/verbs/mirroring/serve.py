@@ -59,7 +59,7 @@ def serve(
 
     with command(config, output, verbose) as run:
         settings = run.config.serve
-        host, port = listen_address(listen or settings.listen, "--listen")
+        host, port = listen_address(settings.listen if listen is None else listen, "--listen")
         certificates, token = _certificates(settings), _token(settings)
         asked = certificates is not None and certificates.client_ca is not None
         access = checked(host, token, encrypted=certificates is not None, certificates=asked)
