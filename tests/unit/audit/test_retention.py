@@ -21,6 +21,8 @@ GAP = Beside(BEFORE, AFTER)
 """Offsets 10 to 19 on either side, between two lines that stand at their places."""
 SHORTER = Beside(BEFORE, Line(20, 29, 19, 28, -1, 10, moved=False))
 """The same, a place narrower on the target."""
+FURTHER = Beside(Line(0, 9, 2, 11, 2, 10, moved=False), Line(20, 29, 22, 31, 2, 10, moved=False))
+"""The same, two places further on the target."""
 K, OTHER = b"k", b"other"
 
 
@@ -118,6 +120,21 @@ def test_each_empty_place_explains_one_record_the_first_ones():
     assert on_target(*rows, beside=SHORTER, occupied={17, 18}) == set()
 
 
+def test_where_the_records_around_it_are_displaced_its_place_is_there():
+    assert on_target(of_source(15, None), beside=FURTHER, occupied={13, 15}) == {15}
+    assert on_target(of_source(15, None), beside=FURTHER, occupied={17}) == set()
+    assert on_target(of_source(15), beside=FURTHER, strangers={K: 18}) == {15}
+    assert on_target(of_source(15), beside=FURTHER, strangers={K: 17}) == set()
+    assert on_target(of_source(18), beside=SHORTER, strangers={K: 18}) == set(), "18 or 17 is its place"
+    beyond = [of_source(16, null=True)]
+    assert explained_on_target(of_source(15), beside=FURTHER, unrecorded=beyond, occupied={14}).perhaps == {15}
+    assert explained_on_target(of_source(15), beside=FURTHER, unrecorded=beyond, occupied={18}).perhaps == set()
+
+
+def test_one_that_never_had_a_place_hides_no_other():
+    assert on_target(of_source(14, None, placed=False), of_source(15, None)) == {15}
+
+
 def on_source(*rows: TargetLeft, newest=None, delta: int = 0, beside=GAP, **more):
     zones = [Zone(0, 100, delta, 0, 100)]
     given = {"occupied": (), "log": LOG} | more
@@ -147,6 +164,12 @@ def test_what_explains_a_record_that_only_the_target_has(row, more, explained):
 def test_a_tombstone_that_only_the_target_has_explains_what_is_older_of_its_key():
     rows = [of_target(14), of_target(15, null=True), of_target(16), of_target(13, OTHER)]
     assert on_source(*rows) == {14, 15}
+
+
+def test_only_tombstones_explain_what_is_older_and_displaced_ones_stand_for_earlier_offsets():
+    assert on_source(of_target(14), of_target(16)) == set()
+    assert on_source(of_target(17), newest={K: 16}, beside=FURTHER) == {17}
+    assert on_source(of_target(17), newest={K: 15}, beside=FURTHER) == set()
 
 
 def test_whose_place_a_target_offset_is():
