@@ -228,12 +228,17 @@ def _with(draft: ConfigDraft, found: Proposal) -> ConfigDraft:
 
 def _write(file: Path, text: str) -> None:
     """A new file that only its owner can read."""
+    made = False
     try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        made = True
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise Refused(f"{file} exists already", remedy="Name another with --config") from None
     except OSError as error:
+        if made:  # a part of a configuration is none, and would stand in the next one's way
+            file.unlink(missing_ok=True)
         raise DrkitError(f"{file} can't be written: {error.strerror or error}", remedy="Name another file") from error
 
 
