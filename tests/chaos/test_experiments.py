@@ -77,6 +77,7 @@ def test_the_experiment_holds(play, file, tmp_path):
     ("name", "plant", "said"),
     [
         ("zombie-mirror", "seal_not_heeded", "wait until mirror_ended"),
+        ("split-brain", "seal_not_heeded", "failover to dr"),
         ("topic-deleted", "deletions_followed", ""),
         ("retention-race", "gaps_not_told", "wait until problem_told"),
     ],

@@ -26,19 +26,42 @@ class _Sender:
     def __init__(self, spec: ClientSpec, ledger: ClientLedger) -> None:
         self.spec = spec
         self.ledger = ledger
-        self.producer = Producer(
+        self.dead = False
+        self.producer = self.another()
+        self.next_seq = dict(spec.next_seqs)
+        self.keys = itertools.cycle(range(spec.keys))
+
+    def another(self) -> Producer:
+        return Producer(
             {
-                **spec.properties,
+                **self.spec.properties,
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "delivery.timeout.ms": 30_000,
             }
         )
-        self.next_seq = dict(spec.next_seqs)
-        self.keys = itertools.cycle(range(spec.keys))
+
+    def serve(self, seconds: float) -> None:
+        """Take what is acknowledged. A fatal error (the broker lost what this producer had sent) is raised once: an
+        application makes another producer then."""
+        try:
+            self.producer.poll(seconds)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            self.dead = True
+
+    def renew(self) -> None:
+        """Whether what the old one still held is in the log is not known."""
+        self.producer.purge()
+        self.serve(0)
+        self.producer = self.another()
+        self.dead = False
 
     def send(self) -> None:
+        if self.dead:
+            self.renew()
         number = next(self.keys)
         key = f"{self.spec.key_prefix}{number}"
         record = RecordId(key, self.next_seq.get(key, 0))
@@ -61,10 +84,10 @@ class _Sender:
                 )
                 break
             except BufferError:  # the queue is full: the cluster doesn't take records now
-                self.producer.poll(0.1)
+                self.serve(0.1)
                 self.ledger.keep()
-            except KafkaException:  # the topic isn't there (any more): nothing was sent
-                self.producer.poll(0.1)
+            except KafkaException:  # the topic is gone, or this producer has just died: nothing was sent
+                self.serve(0.1)
                 return
         self.next_seq[key] = record.seq + 1
         self.ledger.add("attempts", (key, record.seq, partition, sent_at, digest))
@@ -74,9 +97,12 @@ class _Sender:
             self.ledger.add("acks", (record.key, record.seq, message.offset(), time.monotonic()))
 
     def finish(self) -> None:
-        self.producer.flush(self.spec.flush_seconds)
-        self.producer.purge()
-        self.producer.flush(1)
+        for seconds in (self.spec.flush_seconds, 1.0):
+            try:
+                self.producer.flush(seconds)
+            except KafkaException:  # a fatal error that is told only now: what has no answer is unknown
+                self.dead = True
+            self.producer.purge()
 
 
 def run(spec: ClientSpec) -> None:
@@ -93,7 +119,7 @@ def run(spec: ClientSpec) -> None:
                 break
             sender.send()
             sent += 1
-        sender.producer.poll(IDLE_SECONDS)
+        sender.serve(IDLE_SECONDS)
         ledger.keep()
     sender.finish()
     ledger.close()

@@ -2,11 +2,13 @@
 
 import signal
 import time
+from contextlib import closing
 
 import pytest
 
 from drkit.config import load_config
 from drkit.drill.environment.clients import Clients
+from drkit.drill.environment.lab_cluster import LabCluster
 from drkit.drill.experiment.experiment import Workload
 from drkit.drill.judge.history import AttemptOutcome, HistoryPart
 from drkit.drill.workload import reading
@@ -91,6 +93,21 @@ def test_two_producers_at_once_have_keys_of_their_own(lab, workload, clients):
     assert {a.record.key.rstrip("0123456789") for a in attempts} == {"k", "primary-k"}
     sent = {a.record: a.digest for a in attempts if a.outcome is AttemptOutcome.ACKED}
     assert {one.record: one.digest for one in read(lab, workload)}.items() >= sent.items()
+
+
+def test_a_producer_is_replaced_when_the_broker_lost_what_it_had_sent(lab, workload, clients):
+    """Sequence numbers no longer fit, which is fatal to an idempotent producer: the application makes another."""
+    clients.start("producer", "primary")
+    wait_until(lambda: clients.count("acks", "primary") >= 200, what="200 acks")
+    with closing(LabCluster(lab, "primary")) as cluster:
+        ends = cluster.cut_many(workload.topic, range(workload.partitions), 20, cleanly=True)
+    assert all(after < before for before, after in ends.values())
+    acked = clients.count("acks", "primary")
+    wait_until(lambda: clients.count("acks", "primary") >= acked + 200, 90, "further acks")
+    clients.stop(clients.running())
+    assert clients.incomplete() == {}
+    numbers = [a.record for a in clients.attempts()]
+    assert len(set(numbers)) == len(numbers), "no record is sent twice under one name"
 
 
 @pytest.mark.parametrize(("kind", "part"), [("producer", HistoryPart.ATTEMPTS), ("consumer", HistoryPart.POLLS)])
