@@ -20,6 +20,7 @@ from typing import Literal
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.secured import new_users
 from drkit.drill.experiment.experiment import Rollback, Step
 from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.reader import ExperimentFile
@@ -316,7 +317,8 @@ def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]
         return
     folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
     (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
-    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, say=course.told)
+    users = new_users() if spec.secured else None
+    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, say=course.told)
     try:
         yield lab
     finally:

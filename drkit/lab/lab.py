@@ -166,6 +166,11 @@ class Lab:
         """Aliases of the Kafka clusters."""
         return self._layout.clusters
 
+    @property
+    def users(self) -> dict[str, str]:
+        """Passwords by name, of a lab with an authorizer; empty otherwise."""
+        return dict(self._layout.users)
+
     def bootstrap(self, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
         """`host:port,…` of a cluster's brokers; `sasl`: of the listener for users; `listener`: of that one."""
         if alias not in self._layout.clusters:

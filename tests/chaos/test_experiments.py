@@ -76,6 +76,7 @@ def test_the_experiment_holds(play, file, tmp_path):
 @pytest.mark.parametrize(
     ("name", "plant", "said"),
     [
+        ("planned-switch", "fence_believed", "failover to dr"),
         ("zombie-mirror", "seal_not_heeded", "wait until mirror_ended"),
         ("split-brain", "seal_not_heeded", "failover to dr"),
         ("topic-deleted", "deletions_followed", ""),

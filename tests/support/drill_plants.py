@@ -17,7 +17,7 @@ from chaos.adversary.plants import PLANTS as ADVERSARYS
 _CUSTOM = """\
 import sys
 
-if "mirror" in sys.orig_argv:
+if {verb!r} in sys.orig_argv:
     from tests.support.drill_plants import put
 
     put({name!r})
@@ -47,8 +47,18 @@ def gaps_not_told() -> None:
     patch("drkit.mirror.resume.partition_resume:Resumer._note_gap", lambda _: lambda *_, **__: None)
 
 
+def fence_believed() -> None:
+    """The rules of a fence aren't put, and nobody looks whether writers are turned away."""
+    patch("drkit.failover.fencing.deny_rules:closing_rules", lambda _: lambda *_: frozenset())
+    patch(
+        "drkit.failover.fencing.cluster_fence:ClusterFence._denied",
+        lambda _: lambda *_: "every broker turns a writer away",
+    )
+
+
+_IN_FAILOVER = (fence_believed,)
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
-    each.__name__: each for each in (seal_not_heeded, deletions_followed, gaps_not_told)
+    each.__name__: each for each in (seal_not_heeded, deletions_followed, gaps_not_told, *_IN_FAILOVER)
 }
 
 
@@ -60,7 +70,6 @@ def put(name: str) -> None:
 def planted(folder: Path, name: str) -> dict[str, str]:
     """The environment in which what a drill starts has the defect of this name."""
     folder.mkdir(exist_ok=True)
-    if name not in PLANTS:
-        raise KeyError(name)
-    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name))
+    verb = "failover" if PLANTS[name] in _IN_FAILOVER else "mirror"
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=verb))
     return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}

@@ -14,6 +14,7 @@ from typing import Any
 from drkit.config import load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
+from drkit.drill.environment.secured import let_in
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move
 from drkit.drill.judge.history import ConfirmedPosition
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
@@ -66,7 +67,8 @@ class DrillEnvironment:
             alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
             for alias, cluster in config.clusters.items()
         }
-        clients = Clients(run, folder, experiment.workload, properties)
+        applications = let_in(lab) if experiment.lab.secured else properties
+        clients = Clients(run, folder, experiment.workload, applications)
         return cls(run, experiment, lab, folder, say, clients, properties)
 
     def note_disaster(self) -> None:

@@ -40,10 +40,11 @@ CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotoni
 
 
 class LabSpec(Strict):
-    """The lab that the experiment needs. `brokers` is per cluster."""
+    """The lab that the experiment needs. `brokers` is per cluster; `secured`: with an authorizer, to be fenced by."""
 
     brokers: int = Field(default=1, ge=1, le=9)
     store: Literal["sqlite", "cassandra"] = "sqlite"
+    secured: bool = False
 
 
 # --- conditions ---------------------------------------------------------------------------------
