@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession, SQLContext
 
@@ -304,6 +304,9 @@ def _start(runtime: SparkRuntime, folder: Path, launch: Launch | None, *, brief:
             starting = pool.submit(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway)))
             try:
                 return starting.result(), jvm
+            except Py4JJavaError as error:
+                said = str(error.java_exception.getMessage() or error)  # now: the JVM that tells it is ended below
+                raise RuntimeError(said) from None
             except BaseException:
                 jvm.kill()  # or the thread would keep waiting for it
                 raise

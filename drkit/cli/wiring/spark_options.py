@@ -91,7 +91,9 @@ def spark_properties(given: list[str]) -> dict[str, str]:
 
 
 _TASKS_WORTH_TELLING = 4
-_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s|mesos)://.+")
+_MASTER = re.compile(
+    r"local(\[(\*|[0-9]+)(, *[0-9]+)?\])?|local-cluster\[[0-9]+, *[0-9]+, *[0-9]+\]|yarn|(spark|k8s|mesos)://.+"
+)
 _SIZE = re.compile(r"[0-9]{1,6}[kmgtKMGT][bB]?")
 _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 

@@ -169,7 +169,9 @@ def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, u
 def test_a_failure_of_spark_is_named_in_words(lab, bench, unique_name, tmp_path):
     topic = bench.create(unique_name)
 
-    done = drkit("audit", "--topic", topic, "--master", "local[nonsense]", config=lab.config_path, folder=tmp_path)
+    done = drkit(
+        "audit", "--topic", topic, "--spark-conf", "spark.task.cpus=nonsense", config=lab.config_path, folder=tmp_path
+    )
 
     assert done.returncode == 1
     no_trace(done)
