@@ -287,6 +287,7 @@ def log_tail(folder: Path | None = None) -> str:
     for name in (LOG, _SPARK_LOG):
         with suppress(OSError):
             lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line for line in lines if not line.startswith("\tat ")]  # frames of Java's traces
     return "\n".join(lines[-_LOG_LINES:])
 
 
