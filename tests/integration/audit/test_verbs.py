@@ -166,17 +166,15 @@ def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, u
     assert listed == {("primary->dr", "clean"), ("gone->dr", "failed")}
 
 
-def test_a_failure_of_spark_is_named_in_words(lab, bench, unique_name, tmp_path):
+def test_a_spark_that_does_not_start_says_why(lab, bench, unique_name, tmp_path):
     topic = bench.create(unique_name)
 
-    done = drkit(
-        "audit", "--topic", topic, "--spark-conf", "spark.task.cpus=nonsense", config=lab.config_path, folder=tmp_path
-    )
-
-    assert done.returncode == 1
-    no_trace(done)
-    found = document(done, "error")
-    assert "nonsense" in found["error"]["what"]
+    for option, value, code in (("--master", "nonsense", 2), ("--spark-conf", "spark.task.cpus=nonsense", 1)):
+        done = drkit("audit", "--topic", topic, option, value, config=lab.config_path, folder=tmp_path)
+        assert done.returncode == code
+        assert "\tat " not in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "nonsense" in document(done, "error")["error"]["what"]
 
 
 def test_a_cluster_that_does_not_answer_is_named(lab, tmp_path):
