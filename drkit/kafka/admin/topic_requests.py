@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
@@ -49,6 +49,9 @@ class NewTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+Topic = TypeVar("Topic", TopicInfo, NewTopic)
+
+
 def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
     """A step that reads metadata of these topics (None: of all; empty: of the cluster only)."""
 
@@ -75,11 +78,16 @@ def topic_info(topic: Any) -> TopicInfo:
 
 def first_to_create(topics: Iterable[NewTopic]) -> list[NewTopic]:
     """As many of these topics, in order, as one request may create; at least one if there is any."""
-    chosen: list[NewTopic] = []
+    return first_within(topics, _PARTITIONS_A_REQUEST)[:TOPICS_A_REQUEST]
+
+
+def first_within(topics: Iterable[Topic], most: int) -> list[Topic]:
+    """The first of these topics that have so many partitions together; at least one if there is any."""
+    chosen: list[Topic] = []
     partitions = 0
     for topic in topics:
         partitions += topic.partitions
-        if chosen and (len(chosen) == TOPICS_A_REQUEST or partitions > _PARTITIONS_A_REQUEST):
+        if chosen and partitions > most:
             break
         chosen.append(topic)
     return chosen

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.source_divergence import topic_recreated
+from drkit.kafka.admin.topic_requests import first_within
 from drkit.lag.problems_now import target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
@@ -124,7 +125,7 @@ class TopicSync:
         there = look.target.keys() | look.target_denied
         due = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
         left = [t for t in due if t not in self._tried] or due
-        absent = _first_of(look, left)
+        absent = [info.name for info in first_within((look.source[t] for t in left), _PARTITIONS_A_LOOK)]
         if self._preserves:
             self._aligning.begin(look, absent)
         else:
@@ -146,9 +147,8 @@ class TopicSync:
         if self._acls is not None:
             self._acls.sync(list(look.source))
         self.in_step = len(absent) == len(left)
-        self._tried = (
-            set() if self.in_step else {*self._tried, *absent}
-        )  # one that is refused keeps no other one waiting
+        # one that is refused keeps no other one waiting
+        self._tried = set() if self.in_step else {*self._tried, *absent}
         return dict(look.ready)
 
     def follow(self) -> dict[str, ReadyTopic]:
@@ -330,15 +330,3 @@ class TopicSync:
         if briefly and topic in self._last:
             look.ready[topic] = self._last[topic]
         return briefly
-
-
-def _first_of(look: TopicSnapshot, topics: Sequence[str]) -> list[str]:
-    """As many of these topics, in order, as one look creates."""
-    chosen: list[str] = []
-    partitions = 0
-    for topic in topics:
-        partitions += look.source[topic].partitions
-        if chosen and partitions > _PARTITIONS_A_LOOK:
-            break
-        chosen.append(topic)
-    return chosen
