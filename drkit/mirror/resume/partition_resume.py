@@ -12,7 +12,8 @@ it, in the order that makes a crash at any moment repeatable:
     where
        there is none, the last record below the end (`drkit.mirror.resume.misplaced_records`)
     4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
-       first row where one is due
+       first row where one is due; each of the last three for all partitions of a call before the next, so that
+       thousands that begin cost a few writes
     5  only then may the engine produce
 
 What is out of the ordinary:
@@ -85,6 +86,16 @@ class Halt:
     unsure_from: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """What the store is to say of a partition before it continues. `row`: in force there; None: one is due."""
+
+    seen: Observed
+    point: ResumePoint
+    row: OffsetMapping | None
+    watermark: Watermark
+
+
 class Resumer:
     """Finds where partitions continue, and repairs what the store says. Used by one thread.
 
@@ -141,7 +152,8 @@ class Resumer:
         Raises:
             Unreachable: a cluster or the store doesn't answer.
         """
-        resumed = []
+        resumed: list[Resumed] = []
+        repairs: list[_Repair] = []
         self.denied.clear()
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
         observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
@@ -167,9 +179,13 @@ class Resumer:
                     halted=True,
                     unsure=None if outcome.unsure_from is None else (outcome.unsure_from, None),
                 )
+            elif isinstance(outcome, _Repair):
+                repairs.append(outcome)
             else:
-                self._problems.settle(observed.tp.topic, kinds=RESUME_KINDS, partition=observed.tp.partition)
                 resumed.append(outcome)
+        resumed += self._repaired(repairs)
+        for each in resumed:
+            self._problems.settle(each.start.tp.topic, kinds=RESUME_KINDS, partition=each.start.tp.partition)
         return resumed
 
     # -- observing ---------------------------------------------------------------------------------
@@ -272,7 +288,7 @@ class Resumer:
     def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
         return self._misplaced.doubted(observations)
 
-    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:
+    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt | _Repair:
         watermark = seen.watermark
         try:
             rows = self._rows(seen)
@@ -353,7 +369,7 @@ class Resumer:
         self._store.put_watermarks(self._link, [kept])
         return Resumed(self._start(kept, seen, last, None), kept)
 
-    def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt:
+    def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt | _Repair:
         """Where both sides part, whose records stand there? The mirror's own are told, and copied again behind."""
         found = self._misplaced.difference(seen)
         if found is None:
@@ -412,9 +428,8 @@ class Resumer:
 
     # -- repairing ---------------------------------------------------------------------------------
 
-    def _repair(self, seen: Observed, point: ResumePoint) -> Resumed:
-        """Make the store agree with the answer, in the order that the module docstring states."""
-        epoch = seen.topic.state.epoch
+    def _repair(self, seen: Observed, point: ResumePoint) -> _Repair:
+        """What makes the store agree with the answer; the problems that it shows are kept now."""
         if point.kind is ResumeKind.REWIND:
             self._problems.put(
                 "target_lost_data",
@@ -431,16 +446,29 @@ class Resumer:
         if source_offset < seen.source_start:
             self._note_gap(seen, source_offset)
             source_offset, row = seen.source_start, None
-        watermark = self._watermark(seen, source_offset, point.target_offset)
-        self._store.put_watermarks(self._link, [watermark])
-        if point.superseded:
-            self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
-        fill = self._decision.alignment(seen, source_offset, point, row)
-        if row is None:
-            target_offset = point.target_offset if fill is None else fill.end
-            row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
-            self._store.append_mappings(self._link, [row])
-        return Resumed(self._start(watermark, seen, row, fill), watermark)
+        return _Repair(seen, point, row, self._watermark(seen, source_offset, point.target_offset))
+
+    def _repaired(self, repairs: Sequence[_Repair]) -> list[Resumed]:
+        """Make the store agree, in the order that the module docstring states."""
+        if not repairs:
+            return []
+        self._store.put_watermarks(self._link, [each.watermark for each in repairs])
+        resumed: list[Resumed] = []
+        due: list[OffsetMapping] = []
+        for each in repairs:
+            seen, point, row, watermark = each.seen, each.point, each.row, each.watermark
+            epoch, source_offset = seen.topic.state.epoch, watermark.source_through
+            if point.superseded:
+                self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
+            fill = self._decision.alignment(seen, source_offset, point, row)
+            if row is None:
+                target_offset = point.target_offset if fill is None else fill.end
+                row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
+                due.append(row)
+            resumed.append(Resumed(self._start(watermark, seen, row, fill), watermark))
+        if due:
+            self._store.append_mappings(self._link, due)
+        return resumed
 
     def _start(
         self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill: Alignment | None

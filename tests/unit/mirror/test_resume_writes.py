@@ -1,0 +1,107 @@
+"""What a start of many partitions writes: a few writes for all of them, each partition's in the order that a crash
+between any two of them needs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.resume.partition_resume import Resumer
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import open_store
+from drkit.store.api import Store
+
+LINK = LinkId("a", "b")
+TPS = [TopicPartition("t", number) for number in range(300)]
+STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d")
+READY: Any = SimpleNamespace(
+    state=STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
+)
+
+
+class Counted:
+    """A store that notes its writes: the name of each, and of which partitions it is."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.writes: list[tuple[str, list[TopicPartition]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put_watermarks(self, link: LinkId, marks: Iterable[Watermark], *rest: Any) -> None:
+        self.writes.append(("watermarks", [mark.tp for mark in marks]))
+        self._store.put_watermarks(link, list(marks), *rest)
+
+    def append_mappings(self, link: LinkId, rows: Iterable[OffsetMapping], *rest: Any) -> None:
+        self.writes.append(("rows", [row.tp for row in rows]))
+        self._store.append_mappings(link, list(rows), *rest)
+
+    def supersede_mappings(self, link: LinkId, tp: TopicPartition, *rest: Any) -> int:
+        self.writes.append(("superseded", [tp]))
+        return self._store.supersede_mappings(link, tp, *rest)
+
+
+@pytest.fixture
+def store() -> Iterator[Counted]:
+    """An empty store."""
+    opened = open_store("sqlite:///:memory:")
+    yield Counted(opened)
+    opened.close()
+
+
+def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
+    """Of a source whose partitions hold a hundred records, and a target whose logs end there."""
+
+    def start_offsets(tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    source = SimpleNamespace(
+        start_offsets=start_offsets,
+        end_offsets=lambda tps, **_: dict.fromkeys(tps, 100),
+        topics=lambda _, **__: {"t": SimpleNamespace(topic_id="s")},
+        leader_epochs=lambda tps: dict.fromkeys(tps, 3),
+        epoch_ends=lambda _: {},
+        epochs_below=lambda offsets: dict.fromkeys(offsets, 3),
+    )
+    target = SimpleNamespace(
+        start_offsets=start_offsets,
+        log_ends=lambda tps, **_: {tp: ends.get(tp, 0) for tp in tps},
+        topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
+    )
+    problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, stands=lambda *_, **__: False)
+    verifier = SimpleNamespace(difference=lambda _: None, compares_bytes=False)
+    producer = SimpleNamespace(
+        id=lambda: 7,
+        next_sequence=LinkProducer.next_sequence,
+        last_sequences=lambda tps: dict.fromkeys(tps, None),
+    )
+    whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None)
+    parts: Any = (source, target, store, problems, verifier, producer, whole)
+    return Resumer(LINK, *parts, committed=True)
+
+
+def test_many_partitions_that_begin_are_two_writes(store: Counted) -> None:
+    resumed = resumer(store, {}).resume(dict.fromkeys(TPS, READY), threading.Event())
+    assert [each.start.tp for each in resumed] == TPS
+    assert store.writes == [("watermarks", TPS), ("rows", TPS)]
+    assert {tp: mark.source_through for tp, mark in store.watermarks(LINK).items()} == dict.fromkeys(TPS, 0)
+    assert all(store.mappings(LINK, tp, 1) == [OffsetMapping("t", tp.partition, 1, 0, 0)] for tp in TPS)
+
+
+def test_a_row_that_is_ahead_of_the_log_is_removed_after_the_watermark_and_only_there(store: Counted) -> None:
+    begun, ahead = TPS[:10], TPS[3]
+    store.append_mappings(LINK, [OffsetMapping("t", tp.partition, 1, 0, 0) for tp in begun])
+    store.append_mappings(LINK, [OffsetMapping("t", ahead.partition, 1, 60, 58)])
+    store.writes.clear()
+    ends = dict.fromkeys(begun, 50)
+    resumed = resumer(store, ends).resume(dict.fromkeys(begun, READY), threading.Event())
+    assert [(each.start.source_offset, each.start.target_offset) for each in resumed] == [(50, 50)] * len(begun)
+    assert store.writes == [("watermarks", begun), ("superseded", [ahead])]
+    assert all(len(store.mappings(LINK, tp, 1)) == 1 for tp in begun)
