@@ -16,7 +16,7 @@ from datetime import datetime
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.clusters import PATIENCE_SECONDS, Clusters
+from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.lag.settled_watermark import settled_watermark
@@ -46,7 +46,6 @@ from drkit.store.unmovable_groups import unmovable_groups
 from drkit.store.worker_statistics import fresh, worker_statistics
 from drkit.store.workers import WorkerNote, live_workers
 
-OBSERVE_SECONDS = 5.0
 _FRESH_SECONDS = 5.0
 """A running mirror looks at each partition about once a second; one that hasn't for so long has stopped looking."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
@@ -177,7 +176,7 @@ def link_statuses(
         Unreachable: the store doesn't answer; without it nothing is known.
     """
     if clusters is None:
-        with observing(config, timeout_seconds) as own:
+        with observing(config.clusters, timeout_seconds) as own:
             return link_statuses(config, store, links, clusters=own)
     clusters.connect_soon({alias for link in links for alias in (link.id.source, link.id.target)})
     statuses = []
@@ -209,20 +208,6 @@ def _recovered_in_part(status: LinkStatus) -> LinkStatus:
         ),
         recovery_point=RecoveryPoint(None, None, reason=why.what),
     )
-
-
-def observing(config: Config, timeout_seconds: float | None) -> Clusters:
-    """Connections for a command that only looks: each call ends within so many seconds, connecting included.
-
-    None: 5 s, and a cluster to which nothing can be connected for 1.5 s is held to be gone.
-    """
-    timeout, patience = observing_bounds(timeout_seconds)
-    return Clusters(config.clusters, timeout_seconds=timeout, patience_seconds=patience)
-
-
-def observing_bounds(timeout_seconds: float | None) -> tuple[float, float]:
-    """`timeout_seconds` and `patience_seconds` (`Clusters`) of a command that only looks."""
-    return (OBSERVE_SECONDS, PATIENCE_SECONDS) if timeout_seconds is None else (timeout_seconds, timeout_seconds)
 
 
 @dataclass(frozen=True, slots=True)

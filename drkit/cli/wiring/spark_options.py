@@ -17,7 +17,6 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.interrupts import check
-from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
@@ -36,14 +35,6 @@ SparkConfOption = Annotated[
     list[str] | None,
     typer.Option(
         "--spark-conf", metavar="NAME=VALUE", help="A further property of Spark, e.g. of executors; repeat it."
-    ),
-]
-TopicsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic",
-        metavar="T",
-        help="A topic of the source (t), some partitions (t:0,1), or a pattern of whole names (orders.*); repeat it.",
     ),
 ]
 
@@ -100,18 +91,6 @@ _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 NOTHING_KEPT = "Nothing is kept of what it had done"
 """What an interrupt means for an audit or a salvage: their results are written at their end."""
-
-
-def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
-    """The topics that `--topic` names.
-
-    Raises:
-        ConfigError: one is neither t nor t:0,1, nor a pattern.
-    """
-    try:
-        return tuple(TopicChoice.parse(name) for name in names or ())
-    except ValueError as error:
-        raise ConfigError(f"--topic: {error}", remedy="For example --topic flights or --topic flights:0,1") from None
 
 
 def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[Link]:

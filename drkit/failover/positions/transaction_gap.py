@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.kafka.client.log_reader import LogReader
 from drkit.mapping.mapping_rows import floor
 from drkit.model.errors import DrkitError
 from drkit.model.groups.transactions import TransactionHistory
@@ -39,6 +38,8 @@ def _has_records(estate: ClusterContext, target: str, view: PartitionView, sourc
     row = floor(view.rows, source_offset)
     if row is None or view.target_end is None:
         return True
+    from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - loads aiokafka
+
     begin = max(source_offset + row.delta, view.target_start or 0)
     try:
         with LogReader(target, estate.config.clusters[target], timeout_seconds=_SECONDS) as reader:

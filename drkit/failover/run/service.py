@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
-from drkit.failover.failback.planner import failback_stages
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.fencing.fence_context import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
@@ -170,6 +169,8 @@ def run_failback(
             link; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
+    from drkit.failover.failback.planner import failback_stages  # noqa: PLC0415 - a failover needs none of it
+
     confirm_cluster(plan, cluster_id)
     facts = Facts(
         mode=plan.mode,
@@ -376,6 +377,8 @@ def _runner(
     plan = record.plan
     stages: tuple[Stage, ...]
     if isinstance(plan, FailbackPlan):
+        from drkit.failover.failback.planner import failback_stages  # noqa: PLC0415 - as above
+
         stages, moving = failback_stages(plan), link.reversed()
     else:
         stages, moving = failover_stages(plan), link

@@ -13,8 +13,23 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 
 TIMEOUT_SECONDS = 10.0
+OBSERVE_SECONDS = 5.0
 PATIENCE_SECONDS = 1.5
 _ANSWER_SECONDS = 5.0
+
+
+def observing(configs: Mapping[str, ClusterConfig], timeout_seconds: float | None) -> Clusters:
+    """Connections for a command that only looks: each call ends within so many seconds, connecting included.
+
+    None: 5 s, and a cluster to which nothing can be connected for 1.5 s is held to be gone.
+    """
+    timeout, patience = observing_bounds(timeout_seconds)
+    return Clusters(configs, timeout_seconds=timeout, patience_seconds=patience)
+
+
+def observing_bounds(timeout_seconds: float | None) -> tuple[float, float]:
+    """`timeout_seconds` and `patience_seconds` (`Clusters`) of a command that only looks."""
+    return (OBSERVE_SECONDS, PATIENCE_SECONDS) if timeout_seconds is None else (timeout_seconds, timeout_seconds)
 
 
 class Clusters:

@@ -8,10 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
-
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as ClientPartition
+from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -19,6 +16,9 @@ from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused, Unreachable
+
+if TYPE_CHECKING:  # it loads asyncio, and most commands read and write no such topic
+    from confluent_kafka import KafkaError, Message
 
 APPEND_ONLY = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of a topic from which nothing ever goes."""
@@ -30,8 +30,8 @@ _EXISTS = "TOPIC_ALREADY_EXISTS"
 _LOG = logging.getLogger("drkit.librdkafka.small_topic")
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False  # what matters of it is in the errors
-_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own event names begin with an underscore
-_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_EOF = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
+_DENIED = frozenset({29, 31})  # Kafka's TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED
 
 
 class Written(NamedTuple):
@@ -58,6 +58,13 @@ def read_topic(
         Unreachable: it isn't read to its end in that time.
         Refused: it may not be read.
     """
+    from confluent_kafka import (  # noqa: PLC0415 - see above
+        OFFSET_BEGINNING,
+        Consumer,
+        KafkaException,
+    )
+    from confluent_kafka import TopicPartition as ClientPartition  # noqa: PLC0415 - see above
+
     consumer = Consumer(
         confluent_config(
             cluster,
@@ -140,6 +147,8 @@ class TopicWriter:
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float) -> None:
+        from confluent_kafka import Producer  # noqa: PLC0415 - see above
+
         self._alias = alias
         self._topic = topic
         self._timeout_seconds = timeout_seconds
@@ -170,6 +179,8 @@ class TopicWriter:
             raise self._failed(failures)
 
     def _produce(self, key: bytes, value: bytes | None, failures: list[KafkaError]) -> None:
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - see above
+
         while True:
             try:
                 self._producer.produce(

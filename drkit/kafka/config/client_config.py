@@ -15,12 +15,14 @@ import ssl
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.config.oauth_tokens import AiokafkaTokens, KafkaPythonTokens, Oidc
 from drkit.model.errors import ConfigError
+
+if TYPE_CHECKING:  # it loads aiokafka and urllib: a tenth of a short command, and few clusters use OAuth
+    from drkit.kafka.config.oauth_tokens import Oidc
 
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 MECHANISMS = {
@@ -96,7 +98,7 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     if timeout is not None:
         config["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
-        config |= _sasl(properties, KafkaPythonTokens)
+        config |= _sasl(properties, aiokafka=False)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
         config["ssl_check_hostname"] = _checks_hostname(properties)
@@ -118,7 +120,7 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
         "client_id": properties.get("client.id", "drkit"),
     }
     if protocol.startswith("SASL"):
-        config |= _sasl(properties, AiokafkaTokens)
+        config |= _sasl(properties, aiokafka=True)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
     return config
@@ -232,6 +234,8 @@ def _check_oauth(properties: dict[str, str]) -> None:
 
 
 def _oidc(properties: Mapping[str, str]) -> Oidc:
+    from drkit.kafka.config.oauth_tokens import Oidc  # noqa: PLC0415 - see above
+
     extensions: dict[str, str] = {}
     text = properties.get(_OAUTH + "extensions", "")
     for pair in filter(None, (each.strip() for each in text.split(","))):
@@ -249,11 +253,18 @@ def _oidc(properties: Mapping[str, str]) -> Oidc:
     )
 
 
-def _sasl(properties: Mapping[str, str], tokens: type[KafkaPythonTokens | AiokafkaTokens]) -> dict[str, Any]:
+def _sasl(properties: Mapping[str, str], *, aiokafka: bool) -> dict[str, Any]:
     """kafka-python and aiokafka name these alike."""
     mechanism = properties["sasl.mechanisms"]
     if mechanism == OAUTHBEARER:
-        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": tokens(_oidc(properties))}
+        from drkit.kafka.config.oauth_tokens import (  # noqa: PLC0415 - see above
+            AiokafkaTokens,
+            KafkaPythonTokens,
+        )
+
+        oidc = _oidc(properties)
+        provider = AiokafkaTokens(oidc) if aiokafka else KafkaPythonTokens(oidc)
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": provider}
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": properties["sasl.username"],

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 from aiokafka.protocol.api import Request
 
 from drkit.kafka.protocol import encoding as form
+from drkit.kafka.protocol import record_batch
 
 _FETCH_HEAD = struct.Struct(">iiiibii")
 _FETCH_PARTITION = struct.Struct(">iiqiqix")  # the last byte: no tagged fields
@@ -39,7 +40,7 @@ FIRST_EPOCH, FINAL_EPOCH = 0, -1
 """Fetch session epochs (KIP-227): a request that opens a session, and one outside any session."""
 
 
-UNKNOWN_EPOCH = -1
+UNKNOWN_EPOCH = record_batch.UNKNOWN_EPOCH
 """Also said of the leader's own epoch: a broker refuses a reader that knows another one. Here it compares the logs,
 which tells as much, and a leader that moved without a loss is followed without a refusal."""
 

@@ -28,6 +28,8 @@ _MAGIC_AT = 16
 CRC_FROM = 21
 _SHORTEST_OLD = 14
 MAGIC = 2
+UNKNOWN_EPOCH = -1
+"""Where a leader epoch isn't known, or isn't said."""
 
 FIELDS = struct.Struct(">qiibIhiqqqhii")
 """All of the header, in the order of the module docstring."""

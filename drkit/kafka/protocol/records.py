@@ -10,29 +10,15 @@ arrives as it was. Only batches of the old formats (magic 0 and 1) are decoded a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import NamedTuple
-
-from aiokafka import codec as codecs
-from aiokafka.record.memory_records import MemoryRecords
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from drkit.kafka.compiled.limits import MOST
 from drkit.kafka.protocol.record_batch import LOG_APPEND_TIME, Batch
 
-_DECODE = {
-    1: codecs.gzip_decode,
-    2: codecs.snappy_decode,
-    3: codecs.lz4_decode,
-    4: codecs.zstd_decode,
-}
-_ENCODE = {
-    1: codecs.gzip_encode,
-    2: codecs.snappy_encode,
-    3: partial(codecs.lz4_encode, level=1),  # as Kafka's clients do; aiokafka's default takes fifteen times as long
-    4: codecs.zstd_encode,
-}
-_TIGHT = {**_ENCODE, 3: codecs.lz4_encode}
+_LZ4 = 3
+_CODECS = {1: "gzip", 2: "snappy", _LZ4: "lz4", 4: "zstd"}
 _ONE_BYTE = 0x80
 _LOW = 0x7F
 
@@ -49,11 +35,23 @@ class Damaged(Exception):
     """A batch whose records can't be read although its checksum fits, or whose codec isn't known."""
 
 
+@cache
+def _coder(codec: int, *, encodes: bool) -> Callable[..., Any] | None:
+    """What compresses or decompresses with a codec; None: it isn't known.
+
+    aiokafka is imported where a compressed batch is: a tenth of a short command, which mostly reads none.
+    """
+    from aiokafka import codec as codecs  # noqa: PLC0415 - see the docstring
+
+    name = _CODECS.get(codec)
+    return None if name is None else getattr(codecs, f"{name}_{'encode' if encodes else 'decode'}")
+
+
 def decompress(codec: int, data: bytes | memoryview) -> bytes | memoryview:
     """The plain records of a batch."""
     if codec == 0:
         return data
-    decode = _DECODE.get(codec)
+    decode = _coder(codec, encodes=False)
     if decode is None:
         raise Damaged(f"compression codec {codec} is not known")
     try:
@@ -67,7 +65,12 @@ def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:
     """Records as they are written with a codec; `tight`: as small as it can, however long that takes."""
     if codec == 0:
         return data
-    packed: bytes = (_TIGHT if tight else _ENCODE)[codec](data)
+    encode = _coder(codec, encodes=True)
+    if encode is None:
+        raise KeyError(codec)
+    if codec == _LZ4 and not tight:
+        encode = partial(encode, level=1)  # as Kafka's clients do; aiokafka's default takes fifteen times as long
+    packed: bytes = encode(data)
     return packed
 
 
@@ -162,6 +165,8 @@ def read_old(data: memoryview) -> list[RawRecord]:
     """
     found = []
     damaged = False
+    from aiokafka.record.memory_records import MemoryRecords  # noqa: PLC0415 - as for `_coder`
+
     try:
         memory = MemoryRecords(bytes(data))
         while memory.has_next():

@@ -11,11 +11,11 @@ from confluent_kafka import ShareConsumer
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.run_document import plan_document
+from drkit.kafka.admin.clusters import observing
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import readiness
-from drkit.observe.status import observing
 from tests.support.estates import mirror, texts, without_primary
 from tests.support.wait import wait_until
 
@@ -62,7 +62,7 @@ def test_a_share_group_is_in_plan_json_status_and_doctor(own):
         assert [position.group for position in alone.positions] == [group], "it can be named"
         (json_row,) = [each for each in plan_document(plan)["groups"] if each["group"] == group]
         assert (json_row["translation"], json_row["target_offset"]) == ("unavailable", None)
-    with observing(own.config, None) as clusters:
+    with observing(own.config.clusters, None) as clusters:
         checks = {check.name: check for check in readiness(own.config, own.store, own.link, clusters).checks}
     assert checks[f"share group {group}"].outcome is CheckOutcome.WARN
     assert "--reset-offsets" in checks[f"share group {group}"].remedy

@@ -12,13 +12,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import observing
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.model.offsets import Certainty
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import readiness
-from drkit.observe.status import LinkStatus, link_statuses, observing
+from drkit.observe.status import LinkStatus, link_statuses
 from tests.support.mirroring import Mirrored
 from tests.support.wait import wait_until
 
@@ -31,7 +32,7 @@ def status(mirrored: Mirrored) -> LinkStatus:
 
 
 def checks(mirrored: Mirrored) -> dict[str, Check]:
-    with observing(mirrored.config, None) as clusters:
+    with observing(mirrored.config.clusters, None) as clusters:
         found = readiness(mirrored.config, mirrored.store, mirrored.link, clusters)
     return {check.name: check for check in found.checks}
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from drkit.cli.verbs.lab.load import Timestamps
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
 from drkit.lab.datasets.events import Stamps
 from drkit.lab.lab import START_SECONDS
+from drkit.store import open_store
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONTRACT = (
@@ -222,3 +224,28 @@ def test_the_list_of_verbs_is_what_they_say_themselves(tmp_path):
     listed = get_command(listing()).commands
     assert {verb: each.get_short_help_str(200) for verb, each in listed.items()} == VERBS
     assert "No such command 'failver'" in drkit("failver", cwd=tmp_path).stderr
+
+
+def test_a_status_loads_no_client_of_the_data_path(tmp_path):
+    """Seconds count while a primary is dead, and loading them takes as long as all that a status does."""
+    with socket.socket() as east, socket.socket() as west:
+        for taken in (east, west):
+            taken.bind(("127.0.0.1", 0))  # nobody listens there
+        (tmp_path / "drkit.toml").write_text(
+            f'[clusters.east]\nbootstrap_servers = "127.0.0.1:{east.getsockname()[1]}"\n'
+            f'[clusters.west]\nbootstrap_servers = "127.0.0.1:{west.getsockname()[1]}"\n'
+            '[store]\nurl = "sqlite:///drkit.db"\n[[links]]\nsource = "east"\ntarget = "west"\ntopics = [".*"]\n',
+            encoding="utf-8",
+        )
+        open_store(f"sqlite:///{tmp_path / 'drkit.db'}").close()
+        looked = (
+            "import sys\n"
+            "from drkit.cli.application import run\n"
+            "assert run(['status', '--output', 'json']) == 0\n"
+            "heavy = {'aiokafka', 'asyncio', 'confluent_kafka', 'psutil', 'urllib.request'} & set(sys.modules)\n"
+            "assert not heavy, heavy\n"
+        )
+        done = subprocess.run([sys.executable, "-c", looked], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (link,) = json.loads(done.stdout)["links"]
+    assert link["recovery_point"]["records"] is None

@@ -30,14 +30,13 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
-    TopicsOption,
     flowing_links,
     results_folder,
     spark_runtime,
     told,
-    topic_choices,
 )
 from drkit.cli.wiring.time_options import TimezoneOption, moment
+from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode

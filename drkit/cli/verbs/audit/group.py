@@ -25,12 +25,11 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
-    TopicsOption,
     results_folder,
     spark_runtime,
     told,
-    topic_choices,
 )
+from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now

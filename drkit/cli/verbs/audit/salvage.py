@@ -20,11 +20,10 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
-    TopicsOption,
     spark_runtime,
     told,
-    topic_choices,
 )
+from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link

@@ -29,11 +29,10 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
-    TopicsOption,
     flowing_links,
     spark_runtime,
-    topic_choices,
 )
+from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import KINDS, AuditProgress
 from drkit.model.errors import ConfigError, ExitCode

@@ -53,7 +53,7 @@ def doctor(
     8 where a check could not be made.
     """
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.observe.status import observing_bounds
+    from drkit.kafka.admin.clusters import observing_bounds
 
     with command(config, output, verbose) as run:
         store = run.store()

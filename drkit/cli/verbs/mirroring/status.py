@@ -26,13 +26,13 @@ from drkit.cli.wiring.context import (
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.printable import Printable
-from drkit.cli.wiring.spark_options import TopicsOption, topic_choices
-from drkit.model.audit.audit_result import TopicChoice
+from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, Unreachable, error_body
 from drkit.model.wording import and_more
 
 if TYPE_CHECKING:
+    from drkit.model.audit.audit_result import TopicChoice
     from drkit.observe.status import LinkStatus
 
 
@@ -65,21 +65,17 @@ def status(
     The worst partitions and groups first, and only these where there are many; --output json has all. With --topic or
     --group only what they name, but the state and the recovery point of whole links.
     """
-    from drkit.observe.status_document import status_document
-
     with command(config, output, verbose, lines=watch) as run:
         chosen = _Chosen(topic_choices(topic), tuple(group or ()))
-
-        def look() -> list[LinkStatus]:
-            return chosen.of(_look(run, link, timeout))
-
         if watch:
-            _watch(run, look, interval, every=every)
-        else:
-            statuses = look()
-            run.writer.emit(
-                status_document(statuses), lambda console: console.print(render_statuses(statuses, every=every))
-            )
+            _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
+            return
+        statuses = chosen.of(_look(run, link, timeout))
+        from drkit.observe.status_document import status_document
+
+        run.writer.emit(
+            status_document(statuses), lambda console: console.print(render_statuses(statuses, every=every))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +142,15 @@ def _nothing(option: str, given: str, what: str, known: Sequence[str]) -> Config
 
 
 def _look(run: Invocation, link: str | None, timeout: float | None) -> list[LinkStatus]:
-    from drkit.observe.status import link_statuses
+    from drkit.kafka.admin.clusters import observing
 
-    return link_statuses(run.config, run.store(), run.links(link), timeout_seconds=timeout)
+    links = run.links(link)
+    with observing(run.config.clusters, timeout) as clusters:
+        # while the store is opened and the rest is loaded: a dead one is waited for meanwhile
+        clusters.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+        from drkit.observe.status import link_statuses
+
+        return link_statuses(run.config, run.store(), links, clusters=clusters)
 
 
 def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: float, *, every: bool) -> None:

@@ -146,8 +146,9 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     Raises:
         Refused: a recovery of the store was interrupted.
     """
+    from drkit.kafka.admin.clusters import observing
     from drkit.lag.problems_now import LinkRecord, LogsSeen, made_anew, problems_now
-    from drkit.observe.status import ClusterLogEnds, logs_by_source, observing
+    from drkit.observe.status import ClusterLogEnds, logs_by_source
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -161,7 +162,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     problems = store.problems(link.id)
     translator = Translator(store, link.id)
     there = {TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in tps}
-    with observing(run.config, None) as clusters:
+    with observing(run.config.clusters, None) as clusters:
         target = ClusterLogEnds(reason="it was not asked")
 
         def look() -> dict[TopicPartition, tuple[int, int]]:

@@ -73,15 +73,15 @@ def check(
     Exits 0 where nothing fails (warnings name their cost), 2 where something does. Changes nothing.
     """
     from drkit.config.load import config_of, read_sources
+    from drkit.kafka.admin.clusters import observing
     from drkit.observe.readiness.configuration_check import checks_with_clusters, checks_without_clusters
-    from drkit.observe.status import observing
 
     with command(config, output, verbose) as run:
         sources = read_sources(config)
         read = config_of(sources)
         found = checks_without_clusters(read, sources)
         if connect:
-            with observing(read, timeout) as clusters:
+            with observing(read.clusters, timeout) as clusters:
                 found += checks_with_clusters(read, clusters)
         worst = worst_outcome(each.check for each in found)
         run.writer.emit(
