@@ -19,6 +19,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -558,7 +559,7 @@ def _connect(
         built[-1][1].refuse_old()
     except BaseException as error:
         for client, manager in built:
-            _in_background(partial(_stop, client))
+            _in_background(partial(_stop, client), manager)
             if isinstance(error, kafka_errors.KafkaTimeoutError) and manager.trouble is not None:
                 raise kafka_errors.KafkaConnectionError(manager.trouble) from None  # says more than "no broker"
         raise
@@ -572,17 +573,20 @@ def _stop(net: KafkaNetClient) -> None:
 
 
 def _discard(client: KafkaAdminClient) -> None:
-    _in_background(client.close)
+    _in_background(client.close, client._manager)  # noqa: SLF001 - see the module docstring
 
 
-def _in_background(close: Callable[[], object]) -> None:
+def _in_background(close: Callable[[], object], manager: ConnectionManager) -> None:
     """Close without waiting for long: kafka-python joins its I/O thread, which a dead broker may hold."""
+    loop = manager._net  # noqa: SLF001 - see the module docstring
+    io_thread: threading.Thread | None = loop._io_thread  # noqa: SLF001 - as above; the loop forgets it as it ends
 
     def quietly() -> None:
-        try:
-            close()
-        except (kafka_errors.KafkaError, RuntimeError, OSError, ValueError, KeyError):
-            return  # given up anyway: its sockets are closed with the process at the latest
+        for each in (close, loop.close):  # the loop ends also where closing failed half way
+            with suppress(kafka_errors.KafkaError, RuntimeError, OSError, ValueError, KeyError):
+                each()
+        if io_thread is None or not io_thread.is_alive():
+            manager.close_sockets()
 
     closer = threading.Thread(target=quietly, name="drkit-close-kafka", daemon=True)
     closer.start()

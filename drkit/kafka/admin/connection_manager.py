@@ -1,18 +1,20 @@
 """kafka-python's connection manager with bounded connects and the reason of a failure.
 
-`ConnectionManager` is kafka-python's connection manager with three differences:
+`ConnectionManager` is kafka-python's connection manager with four differences:
 
 - a TLS handshake ends by the connection's deadline: the library's waits for ever for a broker that was frozen
   after its kernel had accepted the connection;
 - the first brokers are tried side by side, those that were silent a moment ago last: the library spends all its time
   on the first that it picks; where each of them refuses connections, that is told;
-- what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again.
+- what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again;
+- the sockets that it built are known, so that those which the library leaves open can be closed at the end.
 """
 
 from __future__ import annotations
 
 import random
 import re
+import socket
 import ssl
 import threading
 import time
@@ -123,6 +125,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self.too_old: UnsupportedBroker | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
         self._refused: dict[Any, Exception] = {}
+        self._sockets: list[socket.socket] = []  # those that may be open
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
         """As the library's, but the caller waits no longer than it says."""
@@ -137,6 +140,16 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         with suppress(Exception):  # the loop has ended, by itself or just now: so has what was asked
             self.call_soon(self.close)
         self._net._fail_pending_waiters(kafka_errors.KafkaConnectionError("given up"))  # noqa: SLF001 - as `run_within`
+
+    def close_sockets(self) -> None:
+        """Close what the library has left open. Only for when the I/O thread has ended: nothing else uses them then.
+
+        It leaves the socket of a connection that is closed with bytes still to send, and of one that two threads close
+        while it takes its transport over.
+        """
+        for left in self._sockets:
+            left.close()
+        self._sockets.clear()
 
     def run_within(self, seconds: float, step: Callable[..., Any], *given: object) -> Any:
         """Run `step` on the I/O thread and give its result.
@@ -323,11 +336,17 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             proxy_url=self.config["proxy_url"],
             timeout_at=timeout_at,
         )
-        if self.ssl_enabled:
-            options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-            transport = _BoundedTls(self._net, sock, host=node.host, timeout_at=timeout_at, **options)
-        else:
-            transport = KafkaTCPTransport(self._net, sock, host=node.host)
+        try:
+            if self.ssl_enabled:
+                options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+                transport = _BoundedTls(self._net, sock, host=node.host, timeout_at=timeout_at, **options)
+            else:
+                transport = KafkaTCPTransport(self._net, sock, host=node.host)
+        except BaseException:
+            sock.close()
+            raise
+        self._sockets = [each for each in self._sockets if each.fileno() >= 0]
+        self._sockets.append(transport._sock)  # noqa: SLF001 - no public name; with TLS it isn't the one that connected
         try:
             await transport.handshake()
         except BaseException as error:  # a step that is cancelled, too: the library leaves its socket to the collector
