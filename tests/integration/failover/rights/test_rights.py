@@ -22,26 +22,11 @@ from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceMethod
-from tests.support.estates import OwnLink, mirror, own_link, texts
+from tests.support.estates import OwnLink, mirror, texts
 from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.rights import Grants, as_exact, printed, run
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
-    """A link on clusters with an authorizer, as a super user: for what others do, and to look."""
-    mine = own_link(secure_lab, tmp_path, unique_name)
-    yield mine
-    mine.store.close()
-
-
-@pytest.fixture
-def grants(secure_lab: Lab) -> Iterator[Grants]:
-    given = Grants(secure_lab)
-    yield given
-    given.clear()
 
 
 @pytest.fixture

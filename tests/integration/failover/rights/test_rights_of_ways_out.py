@@ -29,21 +29,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
-    """A link on clusters with an authorizer, as a super user: for what others do, and to look."""
-    mine = own_link(secure_lab, tmp_path, unique_name)
-    yield mine
-    mine.store.close()
-
-
-@pytest.fixture
-def grants(secure_lab: Lab) -> Iterator[Grants]:
-    given = Grants(secure_lab)
-    yield given
-    given.clear()
-
-
-@pytest.fixture
 def exact(own: OwnLink, secure_lab: Lab) -> Iterator[OwnLink]:
     """The same link as the user `exact`, who may do nothing yet."""
     mine = as_exact(own, secure_lab)
