@@ -24,10 +24,10 @@ from drkit.lab.layout import LabDir
 from drkit.lab.process import kill
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from tests.support.guard import Guard
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("lives of a lab", 9)]
 
 _ROOT = Path(__file__).parents[2]
 _SCHEMAS = _ROOT / "docs" / "schemas"

@@ -2,6 +2,7 @@
 
     @pytest.mark.parametrize("boundary", sampled("killed failover", boundaries(Kind.FAILOVER), 6), ids="-".join)
     @pytest.mark.parametrize("places", swept("killed again and again", boundaries(Kind.FAILBACK), 5))
+    pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 7)]
 
 Every member of a group must pass alone, in any order, on the shared lab: another commit draws others. docs/testing.md
 lists the groups, and `tests/unit/support/test_sampling.py` compares that list with the calls.
@@ -15,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -85,11 +87,32 @@ def among(group: str, names: Sequence[str], count: int) -> Callable[[str], pytes
     return lambda name: pytest.mark.sample if names.index(name) in drawn else pytest.mark.long
 
 
+def some_of(group: str, count: int) -> pytest.MarkDecorator:
+    """For the `pytestmark` of a module whose tests are scenarios that share no state: `make test` runs `count` of its
+    test functions, which the seed draws; the others are `long`. What those drawn sample themselves stays sampled.
+
+    Args:
+        group: as for `sampled`.
+        count: how many are drawn; at least 1.
+    """
+    return pytest.mark.some_of(group, count)
+
+
 def _drawn(group: str, many: int, count: int) -> set[int]:
     """The numbers of those that the seed draws."""
     if not 0 < count < many:
         raise ValueError(f"{group}: {count} of {many} cases is no sample")
     return set(random.Random(f"{seed()} {group}").sample(range(many), count))  # noqa: S311 - a choice of tests
+
+
+def _drawn_tests(module: ModuleType, group: str, count: int) -> set[str]:
+    """The names of the test functions of a module that the seed draws; all of its functions count, whichever run."""
+    names = [name for name, value in vars(module).items() if name.startswith("test_") and callable(value)]
+    try:
+        drawn = _drawn(group, len(names), count)
+    except ValueError as error:
+        raise pytest.UsageError(f"{module.__file__}: {error}") from None
+    return {names[number] for number in drawn}
 
 
 _Parameters = type(pytest.param())
@@ -123,7 +146,14 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-m long` the drawn ones run, too: a group is run whole, whatever the seed."""
+    """With `-m long` the drawn ones run, too: a group is run whole, whatever the seed.
+
+    Raises:
+        UsageError: `some_of` in a module leaves none of its tests out, or draws none.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("some_of")) is not None:
+            item.add_marker("sample" if item.originalname in _drawn_tests(item.module, *mark.args) else "long")
     if config.option.markexpr.strip() == "long":
         for item in items:
             if item.get_closest_marker("sample") is not None:

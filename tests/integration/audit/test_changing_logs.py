@@ -18,9 +18,10 @@ from drkit.model.topology import TopicPartition
 from tests.integration.audit.test_altered import altering, as_altered
 from tests.integration.audit.test_compaction import COMPACT, LATER, Cleaning, is_tail
 from tests.support.damage import RETAINED, STAMP, Bench, Expected, Record, Stored, dense, records, seeded
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of changing logs", 4)]
 
 BOTH = {"cleanup.policy": "compact,delete"}
 

@@ -16,9 +16,10 @@ from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, To
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, Stored, damaged, dense, records, seeded
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of compacted topics", 3)]
 
 COMPACT = {
     "cleanup.policy": "compact",

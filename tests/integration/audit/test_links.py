@@ -16,9 +16,9 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audited links", 4)]
 
 
 def found(result, topic=None):

@@ -14,9 +14,10 @@ from drkit.audit.spark.session import session_starting, spark_session, stop_sess
 from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.damage import records, seeded
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("sessions of Spark", 3)]
 
 
 def test_one_session_serves_all_and_leaves_nothing(spark, monkeypatch, tmp_path: Path):

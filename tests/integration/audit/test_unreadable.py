@@ -18,10 +18,10 @@ from drkit.model.errors import Refused
 from tests.support import raw
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Record, dense, forwarded, records, seeded
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("unreadable batches", 4)]
 
 LENGTH_AT, CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 17, CRC_FROM, 43
 

@@ -30,9 +30,9 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 5)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

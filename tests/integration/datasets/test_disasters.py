@@ -20,10 +20,10 @@ from drkit.lab.datasets import (
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.log_reader import read_log
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("loads and disasters", 4)]
 
 IMPATIENT = 3.0
 ENOUGH = 3000

@@ -14,9 +14,10 @@ from drkit.drill.judge.history import AttemptOutcome, HistoryPart
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
 from drkit.lab import Lab
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("clients of drills", 3)]
 
 
 def properties(lab):

@@ -27,9 +27,10 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.protocol.record_batch import parse
 from drkit.model.errors import DrkitError, Refused
 from tests.support import raw
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("faults of topics", 4)]
 
 PARTITIONS = 2
 WRITTEN = 100

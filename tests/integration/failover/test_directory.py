@@ -20,8 +20,9 @@ from drkit.model.errors import PartlyDone, Refused, StalePlan
 from tests.support.directories import consul_like, free_ports
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
+from tests.support.sampling import some_of
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("moves of a directory", 2)]
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "endpoint.schema.json"
 

@@ -25,10 +25,10 @@ from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("failbacks", 7)]
 
 UNFENCED = frozenset({"--accept-unfenced"})
 """What the lab's clusters, which keep no access rules, can't be moved away from without."""

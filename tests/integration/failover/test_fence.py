@@ -46,11 +46,11 @@ from drkit.model.runs.journal import verify_chain
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
 from tests.support.failback_ports import reading_ports
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("fences", 5)]
 
 PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 

@@ -16,9 +16,10 @@ from drkit.model.runs.journal import ChainState, JournalEntry, judge_chain, miss
 from drkit.store import codec
 from drkit.store.identity import store_identity
 from tests.support.estates import OwnLink, mirror, texts
+from tests.support.sampling import some_of
 from tests.support.secured import killed_at, verb
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("anchors of journals", 2)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "journal.md"
 

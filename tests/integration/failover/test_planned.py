@@ -10,9 +10,10 @@ from drkit.failover.run.state_machine import Mode, State
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
 from tests.support.estates import mirror, mirroring, texts, without_primary
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("planned moves", 3)]
 
 PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 

@@ -19,9 +19,10 @@ from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.topics.acls import Acl
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.lab import USERS
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("releases of topics", 2)]
 
 
 def settings(own: OwnLink, alias: str, topic: str) -> dict[str, str]:

@@ -26,10 +26,11 @@ from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.failback_ports import reading_ports
+from tests.support.sampling import some_of
 from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("second disasters", 4)]
 
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 

@@ -30,11 +30,11 @@ from drkit.store.sqlite.backend import SqliteStore
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.failback_ports import reading_ports
 from tests.support.log_reader import read_partition
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.secured import killed_at
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 7)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")

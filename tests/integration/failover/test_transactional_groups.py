@@ -29,9 +29,10 @@ from drkit.store.transactions import transaction_history
 from tests.support import transactional_app
 from tests.support.estates import TIMEOUT, mirroring, texts, without_primary
 from tests.support.guard import Guard
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("transactional groups", 2)]
 
 
 @pytest.fixture(scope="module")

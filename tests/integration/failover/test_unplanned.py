@@ -31,9 +31,10 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("unplanned failovers", 9)]
 
 
 def away(own, config=None, **asked):

@@ -14,8 +14,9 @@ from drkit.drill.environment.log_surgery import flip
 from drkit.failover.run.lease import RunLease
 from drkit.model.link_state import Direction
 from tests.support.estates import mirror, own_link, texts
+from tests.support.sampling import some_of
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("failover verbs", 5)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

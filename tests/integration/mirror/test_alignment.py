@@ -26,9 +26,10 @@ from drkit.model.topology import TopicPartition
 from drkit.store.alignments import alignments
 from tests.support.mirroring import Mirrored, Side
 from tests.support.raw import advance
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("alignments", 5)]
 
 
 def _administer(side: Side) -> ClusterAdmin:

@@ -23,10 +23,10 @@ from tests.support import raw
 from tests.support.batches import batch_bytes
 from tests.support.log_reader import Record
 from tests.support.mirroring import Mirrored
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("exact resumes", 4)]
 
 NOW, OLD = 0, 1_370_000_000_000
 """Stamps of a test's records: the producer's clock; or 2013, of which the broker forgets the producer."""

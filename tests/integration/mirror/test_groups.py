@@ -18,9 +18,10 @@ from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
 from drkit.store.unmovable_groups import unmovable_groups
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("captured groups", 3)]
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("lives of a mirror", 4)]
 
 
 def write(side: Side, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:

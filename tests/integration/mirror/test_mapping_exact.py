@@ -13,10 +13,10 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("exact mappings", 3)]
 
 
 def transactions(producer: Producer, topic: str, pattern: str) -> None:

@@ -10,9 +10,10 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topics.standby import ALIGNING
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("preserved offsets", 3)]
 
 
 def _offsets_are_equal(mirrored: Mirrored, topic: str, partition: int = 0) -> None:

@@ -8,9 +8,10 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("problems of a partition", 3)]
 
 
 def write(side: Side, topic: str, values: list[bytes], partition: int = 0) -> None:

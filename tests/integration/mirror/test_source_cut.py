@@ -25,9 +25,10 @@ from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.batches import batch_bytes
 from tests.support.mirroring import Mirrored
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("cut sources", 3)]
 
 KIND = "source_truncated"
 KEPT, THROUGH, GROWN = 900, 1_000, 1_050

@@ -26,9 +26,10 @@ from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition as Place
 from tests.support.guard import Guard
 from tests.support.mirroring import Mirrored, Pair, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("mirrors of three brokers", 2)]
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,11 @@ from drkit.model.topics.acls import Acl
 from tests.support.lab import USERS
 from tests.support.mirroring import Mirrored
 from tests.support.oauth import CLIENT, SECRET, Issuer, token_endpoint
+from tests.support.sampling import some_of
 from tests.support.tls import KEY_PASSWORD, Pem
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("secured mirrors", 2)]
 
 SECRETS = (USERS["mirror"], KEY_PASSWORD)
 

@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.support.mirroring import Mirrored, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("policies of topics", 3)]
 
 
 def settings(side: Side, topic: str) -> dict[str, str]:

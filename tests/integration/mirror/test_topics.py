@@ -12,9 +12,10 @@ from drkit.mirror.topics import topic_sync
 from drkit.model.link_state import Problem
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
+from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("topics that a mirror keeps alike", 6)]
 
 
 def settings(side: Side, topic: str) -> dict[str, str]:

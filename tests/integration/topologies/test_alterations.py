@@ -13,11 +13,11 @@ import pytest
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Place
 from tests.support.log_reader import Record
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.topologies import Net, write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("altering links", 4)]
 
 MakeNet = Callable[..., Net]
 CALLABLES = "tests.support.callables"

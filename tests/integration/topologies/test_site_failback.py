@@ -24,11 +24,12 @@ from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import Link
+from tests.support.sampling import some_of
 from tests.support.sites import LINKS, TIMEOUT, A, B, Site, configure, without
 from tests.support.topologies import write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("failbacks of a site", 3)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

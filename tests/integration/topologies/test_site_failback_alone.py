@@ -23,10 +23,11 @@ from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import resume_site
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
+from tests.support.sampling import some_of
 from tests.support.sites import LINKS, TIMEOUT, A, B, Site
 from tests.support.topologies import Net, write
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("failbacks of links of a site", 2)]
 
 
 @pytest.fixture

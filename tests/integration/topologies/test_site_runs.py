@@ -25,12 +25,12 @@ from drkit.failover.site.site_run import run_site
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
 from tests.support.killing import Boundary, boundaries
-from tests.support.sampling import sampled, swept
+from tests.support.sampling import sampled, some_of, swept
 from tests.support.sites import LINKS, TIMEOUT, A, Site, configure, without
 from tests.support.topologies import write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("runs of a site", 9)]
 
 
 def test_the_command_moves_all_links_in_one_run(site: Site) -> None:

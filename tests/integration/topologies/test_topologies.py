@@ -21,11 +21,11 @@ from drkit.observe.status import link_statuses
 from drkit.store.shared_targets import judged_start, newest_own, put_newest_own
 from tests.support.log_reader import Record
 from tests.support.running import Commands
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.topologies import Net, configuration, write
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("topologies", 7)]
 
 MakeNet = Callable[..., Net]
 

@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.support.sampling import SEED, among, sampled, seed, swept
+from tests.support.sampling import SEED, _drawn_tests, among, sampled, seed, some_of, swept
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLING = {"among", "sampled", "swept"}
+SAMPLING = {"among", "sampled", "some_of", "swept"}
 SUITE = """\
 import pytest
 from tests.support.sampling import sampled
@@ -36,14 +37,40 @@ def test_another():
 """
 
 
+SCENARIOS = """\
+import pytest
+from tests.support.sampling import sampled, some_of
+
+pytestmark = [pytest.mark.filterwarnings("error"), some_of("scenarios", 2)]
+
+
+def test_one():
+    pass
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_two(number):
+    assert number
+
+
+@pytest.mark.parametrize("number", sampled("numbers", range(4), 1))
+def test_three(number):
+    assert number < 4
+
+
+def test_four():
+    pass
+"""
+
+
 def drawn(cases):
     return [case.values[0] for case in cases if any(mark.name == "sample" for mark in case.marks)]
 
 
-def suite(tmp_path, *options, chosen="a seed"):
+def suite(tmp_path, *options, chosen="a seed", tests=SUITE, code=0):
     """What pytest says of a suite of its own, in a process of its own; its plugins are the sampling alone."""
-    (tmp_path / "test_suite.py").write_text(SUITE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  long: x\n  sample: x\n")
+    (tmp_path / "test_suite.py").write_text(tests)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  long: x\n  sample: x\n  some_of: x\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(SEED, None)
     if chosen is not None:
@@ -52,8 +79,8 @@ def suite(tmp_path, *options, chosen="a seed"):
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_one_seed_draws_the_same_and_each_group_by_itself(monkeypatch):
@@ -124,6 +151,33 @@ def test_a_run_leaves_out_what_is_not_drawn_and_the_long_one_runs_all_of_a_group
     assert "17 passed, 1 deselected" in suite(tmp_path, "-q", "-m", "long", chosen="another seed")
 
 
+def test_of_a_module_of_scenarios_each_is_drawn_by_some_seed(monkeypatch):
+    module, seen = ModuleType("scenarios"), set()
+    for name in ("test_one", "test_two", "test_three"):
+        setattr(module, name, lambda: None)
+    module.helper = lambda: None
+    for number in range(100):
+        monkeypatch.setenv(SEED, str(number))
+        drawn_now = _drawn_tests(module, "a", 2)
+        assert len(drawn_now) == 2
+        seen |= drawn_now
+    assert seen == {"test_one", "test_two", "test_three"}
+
+
+def test_of_a_module_of_scenarios_some_run_and_the_long_run_has_all(tmp_path):
+    told = suite(tmp_path, "-v", "-m", "not long", tests=SCENARIOS)
+    ran = re.findall(r"test_suite.py::(\w+)\S* PASSED", told)
+    assert len({*ran}) == 2
+    assert len(ran) == sum({"test_two": 2}.get(name, 1) for name in {*ran}), "what one samples itself stays sampled"
+    assert "8 passed" in suite(tmp_path, "-q", "-m", "long", tests=SCENARIOS)
+
+
+def test_a_module_that_leaves_nothing_out_is_a_mistake(tmp_path):
+    every = SCENARIOS.replace('"scenarios", 2', '"scenarios", 4')
+    told = suite(tmp_path, "-q", tests=every, code=pytest.ExitCode.USAGE_ERROR)
+    assert "scenarios: 4 of 4 cases is no sample" in told
+
+
 def test_the_workers_of_a_run_collect_the_same_tests_as_the_header_says(tmp_path):
     told = suite(tmp_path, "-n", "2", "-m", "not long", "-v", chosen=None)
     assert "5 passed" in told
@@ -134,20 +188,27 @@ def test_the_workers_of_a_run_collect_the_same_tests_as_the_header_says(tmp_path
 
 
 def calls():
-    """Each call of `among`, `sampled` and `swept` in the tests: its file, group and count."""
+    """Each call of `among`, `sampled`, `some_of` and `swept` in the tests: its file, group and count, and of `some_of`
+    how many tests the file has; else None.
+    """
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path == Path(__file__):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        tests = sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in tree.body)
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAMPLING:
-                group, _, count = node.args
-                yield path.relative_to(ROOT / "tests").as_posix(), ast.literal_eval(group), ast.literal_eval(count)
+                group, count = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[-1])
+                of = tests if node.func.id == some_of.__name__ else None
+                yield path.relative_to(ROOT / "tests").as_posix(), group, count, of
 
 
 def test_the_page_lists_every_group_that_is_sampled():
     text = (ROOT / "docs" / "testing.md").read_text()
     rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+) of (\d+)(?: places| tests)? \|", text, re.MULTILINE)
-    listed = {(file, group, int(count)) for group, file, count, _ in rows}
+    listed = {(file, group): (int(count), int(of)) for group, file, count, of in rows}
     found = list(calls())
-    assert listed == {*found}
-    assert len({group for _, group, _ in found}) == len(found), "two groups of one name would be drawn alike"
+    assert {(file, group, count) for (file, group), (count, _) in listed.items()} == {each[:3] for each in found}
+    assert len({group for _, group, _, _ in found}) == len(found), "two groups of one name would be drawn alike"
+    for file, group, _, of in found:
+        assert of is None or listed[file, group][1] == of, f"{file} has {of} tests"

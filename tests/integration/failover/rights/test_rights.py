@@ -25,8 +25,9 @@ from drkit.model.runs.fence import FenceMethod
 from tests.support.estates import OwnLink, mirror, texts
 from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.rights import Grants, as_exact, printed, run
+from tests.support.sampling import some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of commands", 3)]
 
 
 @pytest.fixture
