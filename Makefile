@@ -15,11 +15,11 @@ help: ## list the targets
 
 setup: ## the environment with everything that the tests need
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
-	@$(PYTHON) tools/bootstrap.py --extra dev
+	@$(PYTHON) tools/bootstrap.py --extra all --extra dev
 
 demo: ## set up, then play the main job on real clusters with real data (ARGS="--keep" leaves the lab up)
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
-	@$(PYTHON) tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py --extra all
 	@$(BIN)/drkit demo $(ARGS)
 
 bench: setup ## the mirror side by side with MirrorMaker 2 (ARGS="--full"; see bench/README.md)

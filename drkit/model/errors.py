@@ -2,7 +2,8 @@
 
     DrkitError                    1  failed
      ├─ ConfigError               2  a configuration file, variable or flag is wrong
-     │   └─ AuthenticationError   2  a cluster answers, and it or drkit refuses the other: certificates, credentials
+     │   ├─ AuthenticationError   2  a cluster answers, and it or drkit refuses the other: certificates, credentials
+     │   └─ ExtraMissing          2  what the command needs comes with an extra that is not installed
      ├─ Refused                   3  a precondition does not hold; nothing was changed
      │   └─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
      ├─ StalePlan                 4  the clusters changed since the plan was made
@@ -88,6 +89,10 @@ class AuthenticationError(ConfigError):
 
 class BrokerTooOld(AuthenticationError):
     """A broker lacks a version of a request without which drkit can't keep its promises."""
+
+
+class ExtraMissing(ConfigError):
+    """What a command needs comes with an extra of drkit that is not installed: see `drkit.config.extras`."""
 
 
 class FolderUnusable(DrkitError):

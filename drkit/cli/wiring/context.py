@@ -261,7 +261,7 @@ def command(
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
         if (number := lost()) is not None:
             raise typer.Exit(_interrupted(run, number)) from None
-        found = explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
+        found = _known(error)
         defect = DrkitError(
             f"internal error: {type(error).__name__}: {error}",
             meaning="This is a defect of drkit, not of your set-up",
@@ -270,6 +270,15 @@ def command(
         told = found or defect
         _tell(writer, told, verbose=verbose)
         raise typer.Exit(int(told.exit_code)) from None
+
+
+def _known(error: Exception) -> DrkitError | None:
+    """An error that no part of drkit explained, where it is the operating system's, or an extra isn't installed."""
+    if isinstance(error, ModuleNotFoundError):
+        from drkit.config.extras import extra_of_import
+
+        return extra_of_import(error)
+    return explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
 
 
 def _tell(writer: Writer, error: DrkitError, *, verbose: bool) -> None:

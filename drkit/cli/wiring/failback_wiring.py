@@ -14,7 +14,7 @@ import platformdirs
 import typer
 
 from drkit.cli.wiring.context import Invocation, set_client_logs
-from drkit.cli.wiring.spark_options import results_folder, spark_properties, spark_runtime
+from drkit.cli.wiring.spark_options import require_spark, results_folder, spark_properties, spark_runtime
 from drkit.failover.run.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
@@ -174,11 +174,12 @@ class _Seeder:
         self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> CaughtUp:
         """Seed by Spark, then mirror until caught up."""
+        runtime = self.spark.runtime()
         from drkit.seed.run import bulk_seed
 
         run = self.spark.run
         say(f"{link.id}: starting Spark on {self.spark.master}")
-        seed = partial(bulk_seed, run.config, link, run.store(), self.spark.runtime())
+        seed = partial(bulk_seed, run.config, link, run.store(), runtime)
         seeded = self.mirror.carry_out(link, say, seed)
         rest = self.mirror.catch_up(link, say, patience_seconds=patience_seconds)
         return CaughtUp(
@@ -195,11 +196,11 @@ class _Auditor:
 
     def audit(self, link: Link, say: Callable[[str], None], /) -> AuditVerdict:
         """Audit every topic of the link."""
+        runtime = self.spark.runtime()
         from drkit.audit.run import run_audit
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(results_folder("audits", now())))
-        runtime = self.spark.runtime()
         telling = self.spark.telling(say)
         result = run_audit(request, run.store(), run.config, runtime, progress=telling.step, tasks=telling.tasks)
         return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
@@ -221,11 +222,11 @@ class _Salvager:
         /,
     ) -> Salvaged:
         """Keep what of these topics only the source holds, and these committed offsets."""
+        runtime = self.spark.runtime()
         from drkit.audit.salvage.salvage import salvage
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
-        runtime = self.spark.runtime()
         telling = self.spark.telling(say)
         kept = salvage(
             request,
@@ -240,6 +241,7 @@ class _Salvager:
 
     def check(self, path: str, /) -> None:
         """Read it back."""
+        require_spark("reading a salvage back")
         from drkit.audit.salvage.salvage_folder import checked_manifest
 
         checked_manifest(Path(path))

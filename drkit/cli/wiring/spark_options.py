@@ -39,12 +39,27 @@ SparkConfOption = Annotated[
 ]
 
 
+def require_spark(user: str) -> None:
+    """Raise where Spark isn't installed; `user` is the command that needs it. Before anything is asked, or begun.
+
+    Raises:
+        ExtraMissing: it names what is missing, and the extra that brings it.
+        ConfigError: `$DRKIT_JAVA_HOME` holds no Java that Spark runs on.
+    """
+    from drkit.config.extras import Extra, require
+    from drkit.lab.toolchain.java import find_java_home
+
+    require(Extra.SPARK, user)
+    find_java_home()
+
+
 def spark_runtime(master: str, driver_memory: str, properties: list[str] | None = None) -> SparkRuntime:
     """Java for Spark's driver; `properties` as `--spark-conf` gives them.
 
     Raises:
         ConfigError: a master or a size that Spark doesn't know; a property isn't NAME=VALUE, or one that has an option
             of its own.
+        ExtraMissing: Spark, or a Java that it runs on, is not installed.
     """
     if not _MASTER.fullmatch(master):
         raise ConfigError(
@@ -53,6 +68,7 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
     if not _SIZE.fullmatch(driver_memory):
         raise ConfigError(f"--driver-memory {driver_memory}: that is no size", remedy="For example 1g or 1500m")
     settings = spark_properties(properties or [])
+    require_spark("this step")
     from drkit.audit.spark.session import SparkRuntime
     from drkit.lab.toolchain import ensure
 

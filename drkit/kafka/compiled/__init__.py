@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drkit.config.cache import cache_dir
+from drkit.config.extras import Extra, require
 from drkit.kafka.compiled.limits import BACKLOG, ENOUGH
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def load() -> Kernel:
     """The compiled loops, from Numba's cache or compiled now (seconds).
 
     Raises:
+        ExtraMissing: Numba is not installed.
         Exception: of whatever kind, where this machine can't have them.
     """
+    require(Extra.NATIVE, "compiled code")
     os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
     kernel: Kernel = importlib.import_module("drkit.kafka.compiled.native").Kernel()
     return kernel

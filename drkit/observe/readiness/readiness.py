@@ -24,6 +24,7 @@ from drkit.model.wording import and_more, counted
 from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.installation import installation
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
@@ -93,6 +94,7 @@ def _answered(
     checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
     checks.append(placement(config, link, clusters))
     checks.append(copied)
+    checks.append(installation())
     point = status.recovery_point
     return Readiness(link, tuple(checks), point.records, point.seconds)
 
@@ -106,7 +108,8 @@ def _of_failed_over(
     """
     placed = placement(config, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))
-    checks = (_mirror(status), _left_behind(status), *_problems(status), _serving(status), rights, placed, copied)
+    seen = (_mirror(status), _left_behind(status), *_problems(status), _serving(status))
+    checks = (*seen, rights, placed, copied, installation())
     return Readiness(link, checks, None, None)
 
 

@@ -31,6 +31,7 @@ from drkit.cli.wiring.spark_options import (
     MemoryOption,
     SparkConfOption,
     flowing_links,
+    require_spark,
     results_folder,
     spark_runtime,
     told,
@@ -120,6 +121,7 @@ def audit(
         _refuse_before(ctx)
         return
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
+        require_spark("`drkit audit`")
         began, choices = now(), topic_choices(topic)
         unseen_since = overdue_since(fail_on, began)
         if from_digests:

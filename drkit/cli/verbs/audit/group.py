@@ -25,6 +25,7 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
+    require_spark,
     results_folder,
     spark_runtime,
     told,
@@ -87,6 +88,7 @@ def group_view(
     [dim]drkit audit group billing --report billing.html[/]
     """
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
+        require_spark("`drkit audit group`")
         run_group_view(
             run,
             group,

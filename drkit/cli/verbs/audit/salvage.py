@@ -20,6 +20,7 @@ from drkit.cli.wiring.spark_options import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
+    require_spark,
     spark_runtime,
     told,
 )
@@ -82,6 +83,7 @@ def salvage_verb(
     salvages whole, and the command exits 7.
     """
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
+        require_spark("`drkit salvage`")
         links = run.links_like(link)
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")

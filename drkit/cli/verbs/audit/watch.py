@@ -30,6 +30,7 @@ from drkit.cli.wiring.spark_options import (
     MemoryOption,
     SparkConfOption,
     flowing_links,
+    require_spark,
     spark_runtime,
 )
 from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
@@ -85,6 +86,7 @@ def watch(
     [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
     """
     with command(config, output, verbose) as run:
+        require_spark("`drkit audit watch`")
         links = flowing_links(run, link, run.store())
         how = ContinuousOptions(interval, checkpoint, metrics, from_now)
         run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))

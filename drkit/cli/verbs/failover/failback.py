@@ -16,7 +16,7 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, Outp
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
-from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, spark_properties
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, require_spark, spark_properties
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
@@ -131,6 +131,7 @@ def bring_back(
     from drkit.failover.run.service import standing_obstacles
     from drkit.failover.site.failback.links_away import links_away
 
+    require_spark(f"`drkit {Kind.REPROTECT if for_good else Kind.FAILBACK}`")  # for its audit, whatever it deletes
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     with ClusterContext(run.config, run.store()) as estate:

