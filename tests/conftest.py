@@ -7,7 +7,12 @@ import tempfile
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.lab", "tests.support.joining", "tests.support.sampling"]
+pytest_plugins = [
+    "tests.support.lab",
+    "tests.support.joining",
+    "tests.support.sampling",
+    "tests.support.scheduling",
+]
 
 settings.register_profile("drkit", deadline=None)  # a busy machine is no failure
 settings.load_profile("drkit")
