@@ -58,7 +58,9 @@ NODE_FAULTS = ("kill", "pause", "resume", "restart", "disconnect")
 DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "corrupt_batch")
 """Faults of the workload's topic that take data away; the others add to it, or write beside it."""
 TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
-DISTURBANCES = (*NODE_FAULTS, *TOPIC_FAULTS, "failover", "failback")
+NETWORK_FAULTS = ("degrade_network", "partition_network", "reset_network", "heal_network")
+CLUSTER_FAULTS = (*TOPIC_FAULTS, *NETWORK_FAULTS)
+DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
 """Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
 differ on the monotonic and on the wall clock before it is said that the latter was set."""
@@ -1376,7 +1378,7 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
             return f"wait until {step['until']['condition']}"
         case "load":
             return f"load {step['dataset']}"
-    if what in TOPIC_FAULTS:
+    if what in CLUSTER_FAULTS:
         return f"{what.replace('_', ' ')} on {step['cluster']}"
     return what
 
@@ -1388,7 +1390,7 @@ def _fault_of(step: str) -> tuple[str, str] | None:
         return what, node
     what, _, cluster = step.partition(" on ")
     what = what.replace(" ", "_")
-    return (what, cluster) if what in TOPIC_FAULTS else None
+    return (what, cluster) if what in CLUSTER_FAULTS else None
 
 
 def _is_disaster(step: str) -> bool:

@@ -17,19 +17,24 @@ from drkit.drill.experiment.experiment import (
     Drained,
     Mirrored,
     MirrorEnded,
+    MirrorTold,
     NoMembers,
     PositionsCaptured,
     ProblemTold,
+    SameRecords,
     Silent,
     Workload,
 )
-from drkit.drill.workload.reading import NotRead, answers, log_ends
+from drkit.drill.experiment.keys import SOURCE, TARGET
+from drkit.drill.judge.history import Landed, RecordId
+from drkit.drill.workload.reading import NotRead, answers, log_ends, read_all
 from drkit.model.wording import counted
 
 INTERVAL_SECONDS = 0.1
 STATUS_INTERVAL_SECONDS = 1.0
 """Asking `drkit status` starts a process: not more often than this."""
 ANSWER_SECONDS = 3.0
+READ_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Round:
         return self._rig.status()
 
 
-def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911, C901  # one arm a condition
+def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911, PLR0912, C901  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
@@ -81,6 +86,12 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
             return ConditionResult(members == 0, f"{env.experiment.workload.group} on {condition.cluster}: {seen}")
         case ProblemTold():
             return _problem_told(view.status, env.experiment.workload, condition)
+        case MirrorTold():
+            told = env.told_by_mirror()
+            seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(sorted(told)) or 'no problem'}"
+            return ConditionResult(condition.kind in told, seen)
+        case SameRecords():
+            return _same_records(env)
         case MirrorEnded():
             code = None if env.mirror is None else env.mirror.exit_code()
             seen = "the mirror is running" if code is None else f"the mirror ended with exit code {code}"
@@ -135,14 +146,35 @@ def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirr
     if status is None:
         return ConditionResult(False, "drkit status gave no answer")
     rows = [row for row in _rows(status, "partitions") if row["topic"] == workload.topic]
-    if len(rows) < workload.partitions:
+    if len({row["partition"] for row in rows}) < workload.partitions:
         return ConditionResult(
             False, f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}"
         )
-    lags = [row["lag_records"] for row in rows]
+    lags = [row["lag_records"] for row in rows if row["partition"] not in condition.leaving_out]
     if any(lag is None for lag in lags):
         return ConditionResult(False, f"the lag of {workload.topic} is not known")
     return ConditionResult(sum(lags) <= condition.at_most_behind, f"{workload.topic} is {sum(lags)} records behind")
+
+
+def _same_records(env: DrillEnvironment) -> ConditionResult:
+    """Partition by partition, by content and order; offsets may differ."""
+    workload = env.experiment.workload
+    try:
+        ours, theirs = (
+            read_all(env.properties[cluster], env.run, workload.topic, workload.partitions, READ_SECONDS)
+            for cluster in (SOURCE, TARGET)
+        )
+    except NotRead as error:
+        return ConditionResult(False, str(error))
+    differing = [n for n in range(workload.partitions) if _contents(ours, n) != _contents(theirs, n)]
+    held = f"{SOURCE} holds {len(ours)} records, {TARGET} {len(theirs)}"
+    where = f"partitions {', '.join(map(str, differing))} differ" if differing else "each partition is the same"
+    return ConditionResult(not differing, f"{held}; {where}")
+
+
+def _contents(landed: list[Landed], partition: int) -> list[tuple[RecordId | None, int]]:
+    rows = sorted((one for one in landed if one.partition == partition), key=lambda one: one.offset)
+    return [(one.record, one.digest) for one in rows]
 
 
 def _captured(status: dict[str, Any] | None, workload: Workload) -> ConditionResult:

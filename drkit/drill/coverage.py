@@ -6,7 +6,7 @@
 
 Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
 fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
-a fault (`resume`, `restart` in the same state) and rollbacks strike nothing.
+a fault (`resume`, `heal_network`, `restart` in the same state) and rollbacks strike nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from drkit.drill.experiment.experiment import (
     Move,
 )
 from drkit.drill.experiment.faults import (
+    ENDS,
+    NETWORK_FAULTS,
     NODE_FAULTS,
     TOPIC_FAULTS,
     Disconnect,
     Fault,
+    HealNetwork,
     Kill,
+    NetworkFault,
     Pause,
     Restart,
     Resume,
@@ -59,7 +63,9 @@ TOPIC_ON: Final = "topic on "
 TARGETS: Final = ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr", "cassandra", "mirror", "run")
 """The nodes that faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
 TOPICS: Final = (f"{TOPIC_ON}primary", f"{TOPIC_ON}dr")
-ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind is not Resume)
+NETWORK: Final = "network of primary"
+"""The line between drkit and primary."""
+ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind not in get_args(ENDS))
 _AT_NODES: Final = tuple(
     (do, on)
     for on in TARGETS
@@ -67,6 +73,7 @@ _AT_NODES: Final = tuple(
     if do != word_of(Resume) and (do != word_of(Disconnect) or on == "mirror")
 )
 _AT_TOPICS: Final = tuple((do, on) for on in TOPICS for do in TOPIC_FAULTS)
+_AT_NETWORK: Final = tuple((do, NETWORK) for do in NETWORK_FAULTS if do != word_of(HealNetwork))
 NO_RUN: Final = "no run is under way then"
 ONLY_KILLED: Final = "a run can be killed only; one that hangs is one that somebody pauses in its terminal"
 
@@ -83,6 +90,8 @@ class Cell(NamedTuple):
         """Row of the table."""
         if self.on in TOPICS:
             return f"{self.do.replace('_', ' ')} on {self.on.removeprefix(TOPIC_ON)}"
+        if self.on == NETWORK:
+            return self.do.replace("_", " ")
         return f"{self.do} {self.on}"
 
     @property
@@ -95,7 +104,7 @@ class Cell(NamedTuple):
         return NO_RUN if self.state in (STEADY, *_AFTER.values()) else None
 
 
-CELLS: Final = tuple(Cell(do, on, state) for state in STATES for do, on in (*_AT_NODES, *_AT_TOPICS))
+CELLS: Final = tuple(Cell(do, on, state) for state in STATES for do, on in (*_AT_NODES, *_AT_NETWORK, *_AT_TOPICS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,8 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
     """The faults of an experiment, in order. A restart that ends a kill or pause in the same state is none itself."""
     down: dict[str, str] = {}
     for state, fault, line, words in _faults(file):
+        if isinstance(fault, HealNetwork):
+            continue
         if isinstance(fault, Resume):
             down.pop(fault.node, None)
         elif isinstance(fault, Restart) and down.pop(fault.node, None) == state:
@@ -136,6 +147,8 @@ def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
 
 
 def _target(fault: Fault, lab: LabSpec) -> str:
+    if isinstance(fault, NetworkFault):
+        return NETWORK
     if isinstance(fault, TopicFault):
         return f"{TOPIC_ON}{fault.cluster}"
     cluster, dash, _ = fault.node.partition("-")

@@ -21,7 +21,9 @@ from typing import Literal
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.secured import new_users
+from drkit.drill.environment.wan import LISTENERS
 from drkit.drill.experiment.experiment import Rollback, Step
+from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.wording import describe
@@ -33,7 +35,7 @@ from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
 from drkit.drill.results.origin import add_lab, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
-from drkit.drill.safety import broken_rule
+from drkit.drill.safety import broken_rule, strikes_both_sides
 from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all
 from drkit.lab import Lab
@@ -46,6 +48,14 @@ READ_SECONDS = 20.0
 NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was asked", seconds=0.0)
 
 
+Guard = Callable[[], str | None]
+
+
+def nothing_stands_against() -> str | None:
+    """The guard of a drill that nobody else has a say in."""
+    return None
+
+
 @dataclass
 class _Course:
     """What happened so far."""
@@ -55,6 +65,7 @@ class _Course:
     started_at: datetime
     folder: Path
     say: Say
+    guard: Guard = nothing_stands_against
     began: float = field(default_factory=time.monotonic)
     steady: SteadyStateResult = NOT_ASKED
     steps: list[StepResult] = field(default_factory=list)
@@ -78,6 +89,7 @@ def run_drill(
     keep_lab: bool,
     say: Say,
     witness: str | None = None,
+    guard: Guard = nothing_stands_against,
 ) -> DrillResult:
     """Play an experiment and keep its result.
 
@@ -89,13 +101,14 @@ def run_drill(
         keep_lab: leave a lab up that this drill made.
         say: gets a line for people about each step.
         witness: who watches; it is kept as evidence.
+        guard: why no further step may be played; asked before each step from the disturbance on. None: it may.
 
     Raises:
         DrkitError: the run's folder can't be written.
     """
     at = now()
     run = new_run(at)
-    course = _Course(file, run, at, drills.begin(run, file.path), say)
+    course = _Course(file, run, at, drills.begin(run, file.path), say, guard)
     course.told(f"{file.experiment.title} ({run})")
     write_experiment(course.folder, file)
     write_origin(course.folder, run, witness=witness, began=course.began)
@@ -104,6 +117,7 @@ def run_drill(
         try:
             with _lab(course, lab_dir, keep_lab) as lab:
                 env = DrillEnvironment.on(lab, run, file.experiment, course.folder, course.told)
+                env.may_not_strike = _strike_guard(env, course)
                 _play_on(env, course)
         except (KeyboardInterrupt, SystemExit):
             course.signal("interrupted by a signal")
@@ -157,12 +171,18 @@ def _method(env: DrillEnvironment, course: _Course) -> None:
 
 def _aborted(env: DrillEnvironment, course: _Course, step: Step, number: int) -> bool:
     """Whether a safety rule ends the method before this step."""
-    broken = broken_rule(env, course.file.experiment.safety, step, course.began)
+    broken = course.guard() or broken_rule(env, course.file.experiment.safety, step, course.began)
     if broken is not None:
         line = course.file.line("method", number)
         course.interrupted = f"aborted before {describe(step)} (line {line}) by a safety rule: {broken}"
         course.told(f"{course.interrupted}: rolling back")
     return broken is not None
+
+
+def _strike_guard(env: DrillEnvironment, course: _Course) -> Callable[[Fault], str | None]:
+    """What is asked before each fault at a stage: its step was asked about when it began, a while ago."""
+    safety = course.file.experiment.safety
+    return lambda fault: course.guard() or broken_rule(env, safety, fault, course.began)
 
 
 def _play_one(
@@ -178,7 +198,11 @@ def _play_one(
     began = time.monotonic()
     played = Played("unknown", "interrupted by a signal")
     try:
-        played = play(env, step)
+        if section == "rollbacks" and isinstance(step, Kill | Pause):
+            broken = strikes_both_sides(env, course.file.experiment.safety, step)
+        else:
+            broken = None
+        played = play(env, step) if broken is None else Played("unknown", f"not played, by a safety rule: {broken}")
     finally:
         seconds = time.monotonic() - began
         course.steps.append(
@@ -299,6 +323,7 @@ def _result(course: _Course, env: DrillEnvironment | None) -> DrillResult:
         measured=Measurements(**asdict(measured)),
         failover=None if env is None else env.failover,
         failback=None if env is None else env.failback,
+        reprotect=None if env is None else env.reprotect,
         interrupted=course.signalled,
         folder=str(course.folder),
     )
@@ -318,7 +343,8 @@ def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]
     folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
     (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
     users = new_users() if spec.secured else None
-    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, say=course.told)
+    listeners = LISTENERS if spec.wan else None
+    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, listeners=listeners, say=course.told)
     try:
         yield lab
     finally:

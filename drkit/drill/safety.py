@@ -1,7 +1,8 @@
-"""Safety rules: checked before every step from the disturbance on; where one doesn't hold, the method ends there.
+"""Safety rules: checked before every step from the disturbance on, and before every fault at a stage.
 
-Rollbacks run all the same. Nothing is injected to find out: a rule looks, and a look that fails counts as a rule that
-doesn't hold.
+Where one doesn't hold, the method ends there, and a fault at a stage is not injected. Rollbacks run all the same, but
+for a kill or pause that would strike at the other side. Nothing is injected to find out: a rule looks, and a look that
+fails counts as a rule that doesn't hold.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from drkit.drill.conditions import ANSWER_SECONDS, Round, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.experiment import Move, Rollback, Safety, Step
-from drkit.drill.experiment.faults import Fault, NodeFault, Resume
+from drkit.drill.experiment.faults import ENDS, Fault, NodeFault
 from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
@@ -27,13 +28,22 @@ def broken_rule(env: DrillEnvironment, safety: Safety, step: Step | Rollback, be
     limit = safety.time_limit_seconds
     if limit is not None and time.monotonic() - began > limit:
         return f"the drill takes longer than {limit:g} s"
-    broken = _both_sides(env, step) if safety.never_both_sides else None
+    broken = strikes_both_sides(env, safety, step)
     return broken or _unhealthy(env, safety) or _abort(env, safety)
+
+
+def strikes_both_sides(env: DrillEnvironment, safety: Safety, step: Step | Rollback) -> str | None:
+    """Why a step may not be played by `never_both_sides` alone, as a rollback is, whatever else does not hold."""
+    return _both_sides(env, step) if safety.never_both_sides else None
 
 
 def _both_sides(env: DrillEnvironment, step: Step | Rollback) -> str | None:
     for cluster in struck_clusters(step):
         other = _OTHER[cluster]
+        if other in env.took_data_from:
+            return f"it would strike at {cluster} after a fault took data from {other}: both sides would be hurt"
+        if other == SOURCE and env.wan is not None and env.wan.state.blocked:
+            return f"it would strike at {cluster} while nothing passes to {other}: both sides would be away"
         if not answers(env.properties[other], ANSWER_SECONDS):
             return f"it would strike at {cluster} while {other} does not answer: both sides would be away"
     return None
@@ -75,7 +85,7 @@ def _faults(step: Step | Rollback) -> Iterator[Fault]:
 
 
 def _cluster(fault: Fault) -> str | None:
-    if isinstance(fault, Resume):
+    if isinstance(fault, ENDS):
         return None
     cluster = fault.node.partition("-")[0] if isinstance(fault, NodeFault) else fault.cluster
     return cluster if cluster in _OTHER else None

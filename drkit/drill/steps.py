@@ -21,6 +21,7 @@ from drkit.drill.experiment.experiment import (
     Mirror,
     Move,
     MoveClients,
+    Reprotect,
     Step,
     StopClients,
     Wait,
@@ -87,6 +88,8 @@ def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  
             return _failover(env, step)
         case Failback():
             return _failback(env, step)
+        case Reprotect():
+            return _reprotect(env, step)
         case Hold():
             time.sleep(step.seconds)
             return Played("ok")
@@ -137,6 +140,15 @@ def _failback(env: DrillEnvironment, step: Failback) -> Played:
     return _with_strikes(judge_failover(finished, step.timeout_seconds), strikes)
 
 
+def _reprotect(env: DrillEnvironment, step: Reprotect) -> Played:
+    finished = env.run_reprotect(step)
+    env.reprotect = document(finished.stdout)
+    played = judge_failover(finished, step.timeout_seconds)
+    if played.outcome == "ok":
+        env.turn_link_round()
+    return played
+
+
 def _with_strikes(played: Played, strikes: tuple[PlayedStrike, ...]) -> Played:
     """A move that ended well is unknown where a fault did not strike: what it was to withstand did not come."""
     missing = [f"{each.step}: {each.played.reason}" for each in strikes if each.played.outcome != "ok"]
@@ -168,7 +180,11 @@ def _struck(env: DrillEnvironment, step: Move, place: tuple[int, int], fault: Fa
     env.say(f"{name} …")
     began = time.monotonic()
     try:
-        result = Played("ok", inject(env, fault))
+        broken = env.may_not_strike(fault)
+        if broken is None:
+            result = Played("ok", inject(env, fault))
+        else:
+            result = Played("unknown", f"not injected, by a safety rule: {broken}")
     except DrkitError as error:
         result = Played("unknown", str(error))
     return PlayedStrike(place, name, result, began, time.monotonic() - began)

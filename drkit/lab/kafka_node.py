@@ -17,6 +17,9 @@ MEMORY_MIB = 450  # resident, under a test's load
 _FULL_REPLICATION = 3
 _TOKEN_KEYS = "sasl.oauthbearer.jwks.endpoint.url"  # noqa: S105 - a setting's name
 
+_OF_THE_LAB = frozenset({"security.protocol", "advertised.host"})
+"""What of a further listener's settings isn't Kafka's own under `listener.name.NAME.`."""
+
 _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
   <Appenders>
@@ -91,11 +94,13 @@ def _listening(node: Node, listeners: Mapping[str, Mapping[str, str]]) -> dict[s
     settings: dict[str, str] = {}
     for name, own in listeners.items():
         clients[name.upper()] = (own["security.protocol"], node.listener_ports[name])
-        settings |= {f"listener.name.{name}.{key}": value for key, value in own.items() if key != "security.protocol"}
-    advertised = [f"{name}://127.0.0.1:{port}" for name, (_, port) in clients.items()]
+        settings |= {f"listener.name.{name}.{key}": value for key, value in own.items() if key not in _OF_THE_LAB}
+    listening = [f"{name}://127.0.0.1:{port}" for name, (_, port) in clients.items()]
+    hosts = {name.upper(): own.get("advertised.host", "127.0.0.1") for name, own in listeners.items()}
+    advertised = [f"{name}://{hosts.get(name, '127.0.0.1')}:{port}" for name, (_, port) in clients.items()]
     protocols = [f"{name}:{protocol}" for name, (protocol, _) in clients.items()]
     return {
-        "listeners": ",".join([*advertised, f"CONTROLLER://127.0.0.1:{node.peer_port}"]),
+        "listeners": ",".join([*listening, f"CONTROLLER://127.0.0.1:{node.peer_port}"]),
         "advertised.listeners": ",".join(advertised),
         "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
         **settings,

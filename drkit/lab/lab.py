@@ -93,7 +93,8 @@ class Lab:
             users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see
                 `bootstrap`) and an authorizer, by which these users may do what ACLs grant them.
             listeners: further listeners of every broker by name (lower-case letters), each with its settings
-                without Kafka's `listener.name.NAME.`; `security.protocol` is one of them.
+                without Kafka's `listener.name.NAME.`; `security.protocol` is one of them, `advertised.host` where
+                clients are to find it (default: 127.0.0.1, where it listens).
             timeout_seconds: how long the nodes may take to answer.
             say: gets a line for people about each step.
 

@@ -81,6 +81,11 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("split-brain", "seal_not_heeded", "failover to dr"),
         ("topic-deleted", "deletions_followed", ""),
         ("retention-race", "gaps_not_told", "wait until problem_told"),
+        ("unclean-election", "epochs_not_compared", "wait until mirror_told"),
+        ("foreign-writer", "ends_not_looked_at", "wait until mirror_told"),
+        ("poison-batch", "checksums_not_compared", "wait until mirror_told"),
+        ("slow-wan", "silence_not_ended", "wait until mirrored"),
+        ("reprotect", "caught_up_believed", ""),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):
@@ -101,7 +106,7 @@ def leaves_evidence(kept, result, tmp_path):
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")
     assert [each["outcome"] for each in document["checks"]] == [each["outcome"] for each in result["checks"]]
-    moved = [result[each]["run"] for each in ("failover", "failback") if result[each] is not None]
+    moved = [result[each]["run"] for each in ("failover", "failback", "reprotect") if result[each] is not None]
     assert [each["run"] for each in document["journals"]] == moved
     drawn = {each["name"] for each in document["timeline"]["series"] if each["points"]}
     assert {"acknowledged by primary", "read on primary", "the mirror's lag"} <= drawn
@@ -138,3 +143,50 @@ def first_record(bootstrap):
     assert found.error() is None
     consumer.close()
     return found
+
+
+STRUCK = """\
+title: Both sides at stages of one failover
+hypothesis: The rule holds there, too
+safety:
+  never_both_sides: true
+steady_state:
+  conditions:
+    - { condition: acknowledged, cluster: primary, at_least: 200 }
+    - { condition: positions_captured }
+method:
+  - do: workload
+    topic: struck
+    group: struck
+    partitions: 1
+    records_per_second: 100
+  - do: mirror
+  - do: failover
+    accept_unfenced: true
+    strikes:
+      - at: commit
+        faults:
+          - { do: kill, node: primary }
+          - { do: kill, node: dr }
+checks: [duplicated]
+rollbacks:
+  - { do: kill, node: dr }
+  - { do: restart, node: primary }
+"""
+
+
+@pytest.mark.long
+def test_no_drill_strikes_at_both_sides_where_it_may_not(play, tmp_path):
+    """Neither at two stages of one step, which was checked when it began, nor in a rollback."""
+    experiment = tmp_path / "struck.yaml"
+    experiment.write_text(STRUCK)
+    code, result = play("run", str(experiment)).end(400)
+    assert (code, result["verdict"]) == (8, "unknown"), result["reasons"]
+    steps = {each["step"]: each for each in result["steps"]}
+    first, second = steps["failover to dr"]["strikes"]
+    assert (first["step"], first["outcome"]) == ("kill primary at failover commit", "ok")
+    assert (second["step"], second["outcome"]) == ("kill dr at failover commit", "unknown")
+    assert "not injected, by a safety rule: it would strike at dr while primary" in second["reason"]
+    assert steps["kill dr"]["outcome"] == "unknown"
+    assert "not played, by a safety rule" in steps["kill dr"]["reason"]
+    assert steps["restart primary"]["outcome"] == "ok"

@@ -56,9 +56,54 @@ def fence_believed() -> None:
     )
 
 
-_IN_FAILOVER = (fence_believed,)
+def checksums_not_compared() -> None:
+    """What the source gives is passed on whether its checksum fits or not."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda data: plain(memoryview(_with_checksums(bytearray(data))))
+
+    patch("drkit.mirror.engine.fetcher:scan", make)
+
+
+def _with_checksums(data: bytearray) -> bytearray:
+    """Fetched bytes, each complete batch with the checksum that fits what it holds."""
+    from crc32c import crc32c  # noqa: PLC0415 - as above
+
+    from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD  # noqa: PLC0415 - as above
+
+    at = 0
+    while len(data) - at >= HEADER_BYTES:
+        after = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big")
+        if after > len(data):
+            break
+        data[at + CRC_FROM - 4 : at + CRC_FROM] = crc32c(data[at + CRC_FROM : after]).to_bytes(4, "big")
+        at = after
+    return data
+
+
+def caught_up_believed() -> None:
+    """The old primary is taken to hold what was mirrored and nothing else, without a look at its logs."""
+    patch("drkit.failover.failback.planner:is_caught_up", lambda _: lambda *_, **__: True)
+
+
+def silence_not_ended() -> None:
+    """A connection on which an answer is due is waited on for ever, however long nothing comes."""
+    patch("drkit.kafka.client.connection:ResponseReader._look", lambda _: lambda _: None)
+
+
+_VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect"}
+"""The command that has the defect, where it isn't the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
-    each.__name__: each for each in (seal_not_heeded, deletions_followed, gaps_not_told, *_IN_FAILOVER)
+    each.__name__: each
+    for each in (
+        seal_not_heeded,
+        deletions_followed,
+        gaps_not_told,
+        fence_believed,
+        checksums_not_compared,
+        caught_up_believed,
+        silence_not_ended,
+    )
 }
 
 
@@ -70,6 +115,5 @@ def put(name: str) -> None:
 def planted(folder: Path, name: str) -> dict[str, str]:
     """The environment in which what a drill starts has the defect of this name."""
     folder.mkdir(exist_ok=True)
-    verb = "failover" if PLANTS[name] in _IN_FAILOVER else "mirror"
-    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=verb))
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=_VERBS.get(name, "mirror")))
     return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,17 +119,20 @@ def run_command(
     cwd: Path,
     timeout_seconds: float,
     at_stop: Callable[[subprocess.Popen[str]], None] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
 ) -> Finished:
     """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues.
 
     `at_stop` is called each time the command stands still (SIGSTOP); the command continues afterwards, and the time
     that the call took doesn't count.
+    `env`: another environment than `environment()`.
     """
     with log.open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=cwd,
-            env=environment(),
+            env=environment() if env is None else dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

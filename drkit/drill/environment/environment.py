@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -11,15 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drkit.config import load_config
+from drkit.config import Config, load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.secured import let_in
-from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move
+from drkit.drill.environment.wan import Wan
+from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect
+from drkit.drill.experiment.faults import Fault
+from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.judge.history import ConfirmedPosition
+from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
+from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, ExitCode, Refused
 
 STATUS_SECONDS = 30.0
@@ -37,6 +43,8 @@ class DrillEnvironment:
     `started_from`: where the group stood on the target before it read there; `start_unknown` says why
     that couldn't be read.
     `run_process`: the run that stands still at a stage now.
+    `may_not_strike`: why a fault may not be injected now, by a safety rule; None: it may.
+    `took_data_from`: clusters from which a fault took data, or may have.
     """
 
     run: str
@@ -46,12 +54,16 @@ class DrillEnvironment:
     say: Callable[[str], None]
     clients: Clients
     properties: dict[str, dict[str, str]]
+    wan: Wan | None = None
+    may_not_strike: Callable[[Fault], str | None] = lambda _: None
+    took_data_from: set[str] = field(default_factory=set)
     mirror: Child | None = None
     run_process: subprocess.Popen[str] | None = None
     loads: list[Child] = field(default_factory=list)
     disaster_at: float | None = None
     failover: dict[str, Any] | None = None
     failback: dict[str, Any] | None = None
+    reprotect: dict[str, Any] | None = None
     failed_over: bool = False
     moved: bool = False
     started_from: tuple[ConfirmedPosition, ...] = ()
@@ -62,14 +74,36 @@ class DrillEnvironment:
         cls, lab: Lab, run: str, experiment: Experiment, folder: Path, say: Callable[[str], None]
     ) -> DrillEnvironment:
         """An environment on a lab that is up."""
-        config = load_config(lab.config_path)
+        config = cls._own_configuration(lab)
         properties = {
             alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
             for alias, cluster in config.clusters.items()
         }
         applications = let_in(lab) if experiment.lab.secured else properties
         clients = Clients(run, folder, experiment.workload, applications)
-        return cls(run, experiment, lab, folder, say, clients, properties)
+        wan = Wan.of(lab, folder) if experiment.lab.wan else None
+        return cls(run, experiment, lab, folder, say, clients, properties, wan)
+
+    @staticmethod
+    def _own_configuration(lab: Lab) -> Config:
+        """The lab's configuration, which every command of a drill acts by.
+
+        Raises:
+            Refused: it names other clusters than the lab's, or another store: somebody changed it.
+        """
+        config = load_config(lab.config_path)
+        own = {alias: lab.bootstrap(alias) for alias in lab.clusters}
+        named = {alias: cluster.bootstrap_servers for alias, cluster in config.clusters.items()}
+        links = [each for each in config.links if not {each.source, each.target} <= own.keys()]
+        store = config.store.plain_url == lab.store_url()
+        if named == own and not links and store:
+            return config
+        what = "clusters" if named != own or links else "a store"
+        raise Refused(
+            f"{lab.config_path} names {what} other than those of its lab",
+            meaning="A drill acts by that file, and would strike at what is no lab; nothing was touched",
+            remedy="Leave --dir out: the drill makes a lab of its own",
+        )
 
     def note_disaster(self) -> None:
         """From here on RPO and RTO are counted; the first call wins."""
@@ -96,7 +130,7 @@ class DrillEnvironment:
     def start_mirror(self) -> Child:
         """Start `drkit mirror` on the lab."""
         arguments = ["-m", "drkit", "mirror", "--config", str(self.lab.config_path), "--output", "json"]
-        self.mirror = Child("mirror", arguments, self.folder / "mirror.log", self.folder)
+        self.mirror = Child("mirror", arguments, self.folder / MIRROR_LOG, self.folder)
         return self.mirror
 
     def the_mirror(self) -> Child:
@@ -108,6 +142,16 @@ class DrillEnvironment:
         if self.mirror is None:
             raise DrkitError("the mirror was not started", remedy="Put a `do: mirror` step before this one")
         return self.mirror
+
+    def the_wan(self) -> Wan:
+        """The line between drkit and primary.
+
+        Raises:
+            Refused: there is none.
+        """
+        if self.wan is None:
+            raise Refused("drkit has no line to primary that could be disturbed", remedy="Set lab.wan to true")
+        return self.wan
 
     def the_run(self) -> subprocess.Popen[str]:
         """The process of the run that stands still at a stage.
@@ -178,6 +222,38 @@ class DrillEnvironment:
         stopping = ["-m", "drkit.drill.environment.stage_stop", str(note), ",".join(pending), *arguments]
         return run_command(stopping, log, self.folder, step.timeout_seconds, at_stop)
 
+    def run_reprotect(self, step: Reprotect) -> Finished:
+        """Run `drkit reprotect` to its end."""
+        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes"]
+        arguments += ["--cluster-id", self.lab.cluster_id(SOURCE), "--salvage-dir", str(self.folder / "salvage")]
+        log = self.folder / "reprotect.log"
+        return run_command(["-m", "drkit", "reprotect", *arguments], log, self.folder, step.timeout_seconds)
+
+    def turn_link_round(self) -> None:
+        """Give the configuration's link the other way round, as the operator does after a reprotect.
+
+        Raises:
+            DrkitError: the configuration has no link from primary to dr.
+        """
+        before = self.lab.config_path.read_text(encoding="utf-8")
+        link = rf'source = "{SOURCE}"\ntarget = "{TARGET}"'
+        after, found = re.subn(link, f'source = "{TARGET}"\ntarget = "{SOURCE}"', before)
+        if not found:
+            raise DrkitError(f"{self.lab.config_path} has no link from {SOURCE} to {TARGET}")
+        write_atomically(self.lab.config_path, after)
+
+    def told_by_mirror(self) -> set[str]:
+        """The kinds of problems of the workload's topic that the mirror's own output names so far."""
+        try:
+            lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return set()
+        told = (document(line) for line in lines if line.startswith("{"))
+        topic = self.experiment.workload.topic
+        return {
+            one["kind"] for one in told if one is not None and (one.get("type"), one.get("topic")) == ("problem", topic)
+        }
+
     def members(self, cluster: str) -> int | None:
         """How many members the workload's group has on a cluster; None where it can't be asked."""
         group = self.experiment.workload.group
@@ -198,6 +274,8 @@ class DrillEnvironment:
         self.clients.stop(self.clients.running())
         for child in (*self.loads, *([] if self.mirror is None else [self.mirror])):
             child.stop()
+        if self.wan is not None:
+            self.wan.close()
 
 
 def document(text: str) -> dict[str, Any] | None:

@@ -26,7 +26,9 @@ from drkit.drill.experiment.faults import (
     AnyFault,
     CorruptBatch,
     Fault,
+    HealNetwork,
     Kill,
+    NetworkFault,
     NodeFault,
     Pause,
     Restart,
@@ -40,11 +42,16 @@ CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotoni
 
 
 class LabSpec(Strict):
-    """The lab that the experiment needs. `brokers` is per cluster; `secured`: with an authorizer, to be fenced by."""
+    """The lab that the experiment needs.
+
+    `brokers` is per cluster; `secured`: with an authorizer, to be fenced by; `wan`: drkit reaches primary over a line
+    that faults of the network disturb.
+    """
 
     brokers: int = Field(default=1, ge=1, le=9)
     store: Literal["sqlite", "cassandra"] = "sqlite"
     secured: bool = False
+    wan: bool = False
 
 
 # --- conditions ---------------------------------------------------------------------------------
@@ -74,10 +81,12 @@ class Drained(Strict):
 
 
 class Mirrored(Strict):
-    """`drkit status` says that the workload's topic is at most so many records behind."""
+    """`drkit status` says that the workload's topic is at most so many records behind, `leaving_out` partitions that
+    stand still."""
 
     condition: Literal["mirrored"]
     at_most_behind: int = Field(ge=0)
+    leaving_out: list[Annotated[int, Field(ge=0, le=999)]] = Field(default=[])
 
 
 class PositionsCaptured(Strict):
@@ -114,6 +123,23 @@ class ProblemTold(Strict):
     kind: str = Field(pattern=r"^[a-z_]+$")
 
 
+class MirrorTold(Strict):
+    """The mirror itself names a problem of this kind on the workload's topic.
+
+    `problem_told` may hold without it: `drkit status` compares what no mirror fetches.
+    """
+
+    condition: Literal["mirror_told"]
+    kind: str = Field(pattern=r"^[a-z_]+$")
+
+
+class SameRecords(Strict):
+    """Both clusters hold the same records of the workload's topic, each partition in the same order: a bystander reads
+    them."""
+
+    condition: Literal["same_records"]
+
+
 class MirrorEnded(Strict):
     """The mirror's process has ended by itself."""
 
@@ -130,6 +156,8 @@ Condition = Annotated[
     | Silent
     | NoMembers
     | ProblemTold
+    | MirrorTold
+    | SameRecords
     | MirrorEnded,
     Field(discriminator="condition"),
 ]
@@ -258,6 +286,16 @@ class Failback(Strict):
     timeout_seconds: Seconds = 300.0
 
 
+class Reprotect(Strict):
+    """`drkit reprotect`: dr is the source for good, the old primary is brought up to date as its standby.
+
+    The lab's configuration has the link the other way round afterwards; the mirror takes that up when it is restarted.
+    """
+
+    do: Literal["reprotect"]
+    timeout_seconds: Seconds = 300.0
+
+
 class MoveClients(Strict):
     """Start the group, then the producer, on another cluster; those on the old one are stopped.
 
@@ -278,10 +316,10 @@ class StopClients(Strict):
 
 Move = Failover | Failback
 Step = Annotated[
-    Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | MoveClients | StopClients,
+    Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients,
     Field(discriminator="do"),
 ]
-Rollback = Annotated[Kill | Pause | Resume | Restart | StopClients, Field(discriminator="do")]
+Rollback = Annotated[Kill | Pause | Resume | Restart | HealNetwork | StopClients, Field(discriminator="do")]
 
 
 class Objectives(Strict):
@@ -365,6 +403,9 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     for place, fault in _faults(experiment):
         if isinstance(fault, NodeFault):
             yield from _contradictory_node_fault(experiment, place, fault, mirrors)
+        elif isinstance(fault, NetworkFault):
+            if not experiment.lab.wan:
+                yield place, "the lab has no line to primary that could be disturbed; set lab.wan to true"
         else:
             yield from _contradictory_topic_fault(experiment, place, fault)
 
@@ -412,6 +453,10 @@ def _faults(experiment: Experiment) -> Iterator[tuple[Place, Fault]]:
 def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     failed_over = False
     for number, step in enumerate(experiment.method):
+        if isinstance(step, Reprotect):
+            if not failed_over:
+                yield ("method", number), "a reprotect needs a failover before it"
+            failed_over = False
         if not isinstance(step, Move):
             continue
         if isinstance(step, Failback) and not failed_over:

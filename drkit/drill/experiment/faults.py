@@ -1,7 +1,8 @@
 """The faults that an experiment file may name.
 
-Those of a node take it away, or its connections; those of a topic strike at the workload's topic on one cluster, as an
-operator's mistake, an attack, or a bad disk does. Each is injected by the file of its name in `drkit.drill.faults`.
+Those of a node take it away, or its connections; those of the network are of the line between drkit and primary; those
+of a topic strike at the workload's topic on one cluster, as an operator's mistake, an attack, or a bad disk does. Each
+is injected by the file of its name in `drkit.drill.faults`.
 """
 
 from __future__ import annotations
@@ -127,13 +128,56 @@ class Flood(Strict):
     value_bytes: int = Field(default=1_000, ge=1, le=100_000)
 
 
+# --- of the line between drkit and primary ------------------------------------------------------
+
+
+class DegradeNetwork(Strict):
+    """Make it slow: `delay_ms` and `jitter_ms` each way, `loss` (share of packets), `kilobytes_per_second` each way."""
+
+    do: Literal["degrade_network"]
+    cluster: Literal["primary"] = "primary"
+    delay_ms: float = Field(default=0, ge=0, le=60_000)
+    jitter_ms: float = Field(default=0, ge=0, le=60_000)
+    loss: float = Field(default=0, ge=0, lt=1)
+    kilobytes_per_second: float | None = Field(default=None, gt=0)
+
+
+class PartitionNetwork(Strict):
+    """Have nothing pass: both ways, or in one direction only.
+
+    `forgets`: connections that are open meanwhile stay silent for ever, as those that a firewall has forgotten.
+    """
+
+    do: Literal["partition_network"]
+    cluster: Literal["primary"] = "primary"
+    direction: Literal["both", "to_primary", "from_primary"] = "both"
+    forgets: bool = False
+
+
+class ResetNetwork(Strict):
+    """Reset every connection."""
+
+    do: Literal["reset_network"]
+    cluster: Literal["primary"] = "primary"
+
+
+class HealNetwork(Strict):
+    """End what the others do."""
+
+    do: Literal["heal_network"]
+    cluster: Literal["primary"] = "primary"
+
+
 NodeFault = Kill | Pause | Resume | Restart | Disconnect
 TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteForeign | LoseTail | CorruptBatch | Flood
-Fault = NodeFault | TopicFault
+NetworkFault = DegradeNetwork | PartitionNetwork | ResetNetwork | HealNetwork
+Fault = NodeFault | TopicFault | NetworkFault
+ENDS = Resume | HealNetwork
+"""What ends a fault, and is none."""
 AnyFault = Annotated[Fault, Field(discriminator="do")]
 ON_DISK = LoseTail | CorruptBatch | RecreateTopic
 """Faults that know one replica of a partition only: a lab of one broker a cluster."""
-_TAKES_DATA = DeleteTopic | RecreateTopic | PurgeTopic | LoseTail | CorruptBatch
+TAKES_DATA = DeleteTopic | RecreateTopic | PurgeTopic | LoseTail | CorruptBatch
 
 
 def word_of(kind: type[Fault]) -> str:
@@ -143,10 +187,13 @@ def word_of(kind: type[Fault]) -> str:
 
 NODE_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NodeFault))
 TOPIC_FAULTS: Final = tuple(word_of(kind) for kind in get_args(TopicFault))
+NETWORK_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NetworkFault))
 
 
 def is_disaster(fault: Fault) -> bool:
     """Whether it takes from primary what clients need: RPO and RTO are counted from the first such fault on."""
+    if isinstance(fault, NetworkFault):
+        return False  # applications live beside primary
     if isinstance(fault, TopicFault):
-        return fault.cluster == SOURCE and isinstance(fault, _TAKES_DATA)
+        return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
     return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)

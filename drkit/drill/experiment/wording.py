@@ -12,20 +12,21 @@ from drkit.drill.experiment.experiment import (
     Mirror,
     Move,
     MoveClients,
+    Reprotect,
     Rollback,
     Step,
     StopClients,
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Fault, NodeFault, TopicFault
+from drkit.drill.experiment.faults import Fault, NetworkFault, NodeFault, TopicFault
 
 
 def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
     """A step in a few words."""
     if isinstance(step, NodeFault):
         return f"{step.do} {step.node}"
-    if isinstance(step, TopicFault):
+    if isinstance(step, TopicFault | NetworkFault):
         return f"{step.do.replace('_', ' ')} on {step.cluster}"
     match step:
         case Failover() | Failback():
@@ -40,7 +41,7 @@ def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
             return f"hold {step.seconds:g} s"
         case Load():
             return f"load {step.dataset}"
-        case Workload() | Mirror():
+        case Workload() | Mirror() | Reprotect():
             return step.do
         case _:
             assert_never(step)

@@ -8,17 +8,21 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.experiment.faults import Fault
+from drkit.drill.experiment.faults import TAKES_DATA, Fault
 from drkit.drill.faults.add_partitions import add_partitions
 from drkit.drill.faults.corrupt_batch import corrupt_batch
+from drkit.drill.faults.degrade_network import degrade_network
 from drkit.drill.faults.delete_topic import delete_topic
 from drkit.drill.faults.disconnect import disconnect
 from drkit.drill.faults.flood import flood
+from drkit.drill.faults.heal_network import heal_network
 from drkit.drill.faults.kill import kill
 from drkit.drill.faults.lose_tail import lose_tail
+from drkit.drill.faults.partition_network import partition_network
 from drkit.drill.faults.pause import pause
 from drkit.drill.faults.purge_topic import purge_topic
 from drkit.drill.faults.recreate_topic import recreate_topic
+from drkit.drill.faults.reset_network import reset_network
 from drkit.drill.faults.restart import restart
 from drkit.drill.faults.resume import resume
 from drkit.drill.faults.write_foreign import write_foreign
@@ -40,6 +44,10 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         lose_tail,
         corrupt_batch,
         flood,
+        degrade_network,
+        partition_network,
+        reset_network,
+        heal_network,
     )
 }
 """By the word that an experiment's file has for it."""
@@ -51,6 +59,8 @@ def inject(env: DrillEnvironment, fault: Fault) -> str:
     Raises:
         DrkitError: it can't be made here, or not now: it did not strike.
     """
+    if isinstance(fault, TAKES_DATA):
+        env.took_data_from.add(fault.cluster)  # before: one that fails halfway may have taken some
     try:
         return FAULTS[fault.do](env, fault)
     except KafkaException as error:

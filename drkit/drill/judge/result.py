@@ -131,6 +131,9 @@ class DrillResult(Document):
     failback: dict[str, Any] | None = Field(
         default=None, description="The document of `drkit failback --output json`, verbatim."
     )
+    reprotect: dict[str, Any] | None = Field(
+        default=None, description="The document of `drkit reprotect --output json`, verbatim."
+    )
     interrupted: bool = Field(default=False, description="Whether a signal ended it before its end.")
     folder: str
 

@@ -1,14 +1,20 @@
 """Safety rules look at the real lab: what holds lets a step pass, what doesn't is named."""
 
+import re
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 from pydantic import TypeAdapter
 
 from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.wan_proxy import LineState
 from drkit.drill.experiment.experiment import Experiment, Safety, Step
+from drkit.drill.experiment.faults import PurgeTopic
+from drkit.drill.faults.inject import inject
 from drkit.drill.safety import broken_rule, struck_clusters
+from drkit.model.errors import DrkitError, Refused
 
 pytestmark = pytest.mark.lab
 ALL = {
@@ -94,3 +100,38 @@ def test_both_sides_are_never_away(env, away):
 )
 def test_a_rule_that_does_not_hold_is_named(env, keys, seconds, said):
     assert broken_rule(env, rules(**keys), a_step(do="hold", seconds=1.0), time.monotonic() - seconds) == said
+
+
+def test_after_a_fault_took_data_from_one_side_nothing_strikes_at_the_other(env):
+    """Both answer, and both would be hurt."""
+    with pytest.raises(DrkitError):
+        inject(env, PurgeTopic(do="purge_topic", cluster="primary"))  # it holds nothing; another may have taken a part
+    for step in ({"do": "delete_topic", "cluster": "dr"}, {"do": "kill", "node": "dr"}, FAILOVER):
+        said = broken_rule(env, rules(never_both_sides=True), a_step(**step), time.monotonic())
+        assert said == "it would strike at dr after a fault took data from primary: both sides would be hurt"
+    same_side = a_step(do="kill", node="primary")
+    assert broken_rule(env, rules(never_both_sides=True), same_side, time.monotonic()) is None
+
+
+def test_behind_a_line_on_which_nothing_passes_the_primary_is_away(env):
+    env.wan = SimpleNamespace(state=LineState(blocked=("from_primary",)))
+    said = broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="dr"), time.monotonic())
+    assert said == "it would strike at dr while nothing passes to primary: both sides would be away"
+    assert broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="primary"), time.monotonic()) is None
+
+
+@pytest.mark.parametrize("section", ["clusters", "store", "links"])
+def test_no_drill_begins_by_a_configuration_that_names_what_is_not_the_lab(lab, env, tmp_path, monkeypatch, section):
+    """Somebody pointed the lab's file at an estate; every command of a drill acts by it."""
+    text = lab.config_path.read_text()
+    changed = tmp_path / "drkit.toml"
+    if section == "clusters":
+        changed.write_text(text.replace(lab.bootstrap("dr"), "kafka.example:9092"))
+    elif section == "store":
+        changed.write_text(re.sub(r"^url = .*$", 'url = "sqlite:////estate.db"', text, flags=re.MULTILINE))
+    else:
+        estate = '[clusters.estate]\nbootstrap_servers = "kafka.example:9092"\n'
+        changed.write_text(f"{text}\n{estate}")
+    monkeypatch.setattr(type(lab), "config_path", changed)
+    with pytest.raises(Refused, match=r"names (clusters|a store) other than those of its lab"):
+        DrillEnvironment.on(lab, "drill-test", env.experiment, tmp_path, lambda _: None)

@@ -14,6 +14,7 @@ from drkit.drill import faults
 from drkit.drill.coverage import (
     ACTIONS,
     CELLS,
+    NETWORK,
     STAGES,
     STATES,
     TARGETS,
@@ -115,10 +116,10 @@ def test_states_and_faults_are_those_of_the_code():
     assert STAGES["failover"] == tuple(step.stage for step in PATHS[Kind.FAILOVER])
     assert STAGES["failback"] == tuple(step.stage for step in PATHS[Kind.FAILBACK])
     assert len(STATES) == len(set(STATES)) == 3 + len(STAGES["failover"]) + len(STAGES["failback"])
-    assert set(ACTIONS) == set(FAULTS) - {"resume"}
+    assert set(ACTIONS) == set(FAULTS) - {"resume", "heal_network"}
     files = {each.stem for each in Path(faults.__file__).parent.glob("*.py")}
     assert files - {"__init__", "inject"} == set(FAULTS), "one file each"
-    verified = {*verifier.NODE_FAULTS, *verifier.TOPIC_FAULTS}
+    verified = {*verifier.NODE_FAULTS, *verifier.CLUSTER_FAULTS}
     assert verified == set(FAULTS), "a verifier of evidence knows all of them"
     assert len(CELLS) == len(set(CELLS))
 
@@ -184,7 +185,7 @@ def test_the_table_says_where_nothing_ever_struck(tmp_path):
     assert "kill" in rows["failover commit"]
     assert "(kill)" not in rows["failover commit"]
     assert "(pause)" in rows["failover drain"]
-    assert rows["failback close"].count("never") == len(TARGETS) + len(TOPICS)
+    assert rows["failback close"].count("never") == len(TARGETS) + len([NETWORK]) + len(TOPICS)
     assert "kill run (failover commit)  1 time, last 2026-11-20T04:03:00.000Z passed  One" in said
 
 

@@ -1,5 +1,7 @@
 """What exit codes of the failover and documents of the status mean to a drill."""
 
+import json
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -7,7 +9,7 @@ from pydantic import ValidationError
 
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
-from drkit.drill.environment.environment import document
+from drkit.drill.environment.environment import DrillEnvironment, document
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -17,14 +19,24 @@ from drkit.drill.experiment.experiment import (
     Mirrored,
     MoveClients,
     ProblemTold,
+    Reprotect,
     StopClients,
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Disconnect, Fault, Kill, PurgeTopic, WriteForeign, is_disaster
+from drkit.drill.experiment.faults import (
+    Disconnect,
+    Fault,
+    Kill,
+    PartitionNetwork,
+    PurgeTopic,
+    WriteForeign,
+    is_disaster,
+)
 from drkit.drill.experiment.wording import describe, describe_strike
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
+from drkit.model.errors import DrkitError
 
 WORKLOAD = Workload(do="workload", topic="t", partitions=2, group="g")
 
@@ -77,6 +89,45 @@ def test_mirrored_is_the_sum_over_every_partition_and_nothing_unknown(found, hol
     assert _mirrored(found, WORKLOAD, condition).holds is holds
 
 
+def test_a_partition_that_stands_still_may_be_left_out():
+    condition = Mirrored(condition="mirrored", at_most_behind=5, leaving_out=[0])
+    assert _mirrored(status([None, 5]), WORKLOAD, condition).holds is True
+    assert _mirrored(status([0, 6]), WORKLOAD, condition).holds is False
+    assert _mirrored(status([None]), WORKLOAD, condition).holds is False, "the other one isn't known"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([{"type": "problem", "topic": "t", "kind": "source_truncated"}], {"source_truncated"}),
+        ([{"type": "problem", "topic": "other", "kind": "source_truncated"}], set()),
+        ([{"type": "progress", "topic": "t", "kind": "source_truncated"}], set()),
+        ([], set()),
+    ],
+)
+def test_what_the_mirror_tells_is_what_its_own_output_says(tmp_path, lines, told):
+    """Remarks and a line that a kill cut short are none of it."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "mirror.log").write_text(f'[21:00] WARNING source_truncated\n{text}{{"type": "problem", "top')
+    env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
+    assert DrillEnvironment.told_by_mirror(env) == told
+
+
+def test_a_mirror_that_never_ran_tells_nothing(tmp_path):
+    env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
+    assert DrillEnvironment.told_by_mirror(env) == set()
+
+
+def test_the_link_is_turned_round_in_the_configuration_once(tmp_path):
+    config = tmp_path / "drkit.toml"
+    config.write_text('[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = [".*"]\n')
+    env = SimpleNamespace(lab=SimpleNamespace(config_path=config))
+    DrillEnvironment.turn_link_round(env)
+    assert config.read_text() == '[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = [".*"]\n'
+    with pytest.raises(DrkitError, match="has no link from primary to dr"):
+        DrillEnvironment.turn_link_round(env)
+
+
 def group(partition, *, name="g", captured="2026-11-20T04:02:59Z", topic="t"):
     return {"group": name, "topic": topic, "partition": partition, "captured_at": captured}
 
@@ -108,6 +159,8 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (WriteForeign(do="write_foreign", cluster="dr"), "write foreign on dr"),
         (Failover(do="failover"), "failover to dr"),
         (Failback(do="failback"), "failback to primary"),
+        (Reprotect(do="reprotect"), "reprotect"),
+        (PartitionNetwork(do="partition_network"), "partition network on primary"),
         (Hold(do="hold", seconds=1.5), "hold 1.5 s"),
         (MoveClients(do="move_clients", to="dr"), "move clients to dr"),
         (StopClients(do="stop_clients"), "stop clients"),

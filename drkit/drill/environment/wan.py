@@ -1,0 +1,128 @@
+"""A drill's line between drkit and the primary, which faults of the network disturb.
+
+The brokers of the lab have a listener that is advertised at another loopback address; there `wan_proxy.py` listens, on
+the same ports. drkit's configuration names that address while the line is there, so every command of drkit goes over
+it, and nothing else does: the applications live beside the primary.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from drkit.drill.environment.child_processes import Child
+from drkit.drill.environment.wan_proxy import LineState
+from drkit.drill.experiment.keys import SOURCE
+from drkit.lab import Lab
+from drkit.lab.toolchain.cache import write_atomically
+from drkit.model.errors import DrkitError, Refused
+
+LISTENER: Final = "wan"
+NEAR: Final = "127.0.0.2"
+"""Where drkit finds the primary: any address of 127/8 is loopback on Linux."""
+BROKERS: Final = "127.0.0.1"
+LISTENERS: Final = {LISTENER: {"security.protocol": "PLAINTEXT", "advertised.host": NEAR}}
+"""What a lab needs that has such a line."""
+_SECONDS: Final = 15.0
+
+
+class Wan:
+    """The line's process, and its state.
+
+    Args:
+        folder: where its state and its log are kept.
+        ports: of the listeners beyond it.
+
+    Raises:
+        DrkitError: it does not come up: this machine has no such address, or a port of it is taken.
+    """
+
+    def __init__(self, folder: Path, ports: list[int]) -> None:
+        self._config: tuple[Path, str, str] | None = None
+        self._control = folder / "line.json"
+        self.state = LineState()
+        self.state.write(self._control)
+        self._seen = self._control.with_suffix(".seen")
+        self._seen.unlink(missing_ok=True)
+        arguments = ["-m", "drkit.drill.environment.wan_proxy", str(self._control), str(os.getpid()), NEAR, BROKERS]
+        self._child = Child("line", [*arguments, *map(str, ports)], folder / "line.log", folder)
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def of(cls, lab: Lab, folder: Path) -> Wan:
+        """The line of a lab, with drkit's configuration there sent over it.
+
+        Raises:
+            Refused: the lab has no listener for it.
+            DrkitError: see the class.
+        """
+        ports = [node.listener_ports.get(LISTENER) for node in lab.nodes if node.cluster == SOURCE]
+        known = [port for port in ports if port is not None]
+        if len(known) < len(ports):
+            raise Refused(
+                f"the lab in {lab.dir} has no line to {SOURCE} that could be disturbed",
+                meaning="The experiment needs brokers with a further listener",
+                remedy="Leave --dir out: the drill makes a lab of its own",
+            )
+        wan = cls(folder, known)
+        wan.send_over(lab.config_path, lab.bootstrap(SOURCE), ",".join(f"{NEAR}:{port}" for port in known))
+        return wan
+
+    def send_over(self, config: Path, plain: str, near: str) -> None:
+        """Have a configuration name the near end of the line instead of the primary, until the line is closed."""
+        _replace(config, plain, near)
+        self._config = config, near, plain
+
+    def change(self, **what: Any) -> None:
+        """Have the line be otherwise; returns when it is.
+
+        Raises:
+            DrkitError: its process died.
+        """
+        self.state = replace(self.state, **what, number=self.state.number + 1)
+        self.state.write(self._control)
+        self._wait()
+
+    def heal(self) -> None:
+        """Have it pass everything at once again."""
+        self.change(**_HEALED)
+
+    def close(self) -> None:
+        """End its process: every connection over it ends. The configuration names the primary itself again."""
+        self._child.stop()
+        if self._config is not None:
+            _replace(*self._config)
+            self._config = None
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline and self._child.exit_code() is None:
+            if self._seen.exists() and self._seen.read_text(encoding="utf-8") == str(self.state.number):
+                return
+            time.sleep(0.01)
+        raise DrkitError(
+            f"the line to {SOURCE} can't be disturbed: its proxy does not answer ({self._child.ending()})",
+            remedy=f"It listens on {NEAR}, which Linux has without more ado; elsewhere make that address",
+        )
+
+
+def _replace(config: Path, address: str, other: str) -> None:
+    text = config.read_text(encoding="utf-8")
+    write_atomically(config, text.replace(f'"{address}"', f'"{other}"'))
+
+
+_HEALED: Final[dict[str, Any]] = {
+    "delay_ms": 0.0,
+    "jitter_ms": 0.0,
+    "loss": 0.0,
+    "kilobytes_per_second": 0.0,
+    "blocked": (),
+    "forgets": False,
+}
