@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from drkit.drill.coverage import FAILED_OVER, STAGES, STEADY, Cell
+from drkit.drill.coverage import FAILED_OVER, NETWORK, STAGES, STEADY, TOPIC_ON, TOPICS, Cell
 
 Steps = tuple[dict[str, Any], ...]
 Ending = Literal["quiet", "failover"]
@@ -77,13 +77,14 @@ class Composition:
             method += block.steps
         method += self._failover(rate) if self.ending == "failover" else _quiet()
         store = "cassandra" if any(block.cell.on == "cassandra" for block in self.blocks) else "sqlite"
+        wan = {"wan": True} if any(block.cell.on == NETWORK for block in self.blocks) else {}
         moved = self.ending == "failover"
         checks = ["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll"]
         hangs = moved and self.death == "pause"
         return {
             "title": self.title,
             "hypothesis": f"Whatever strikes ({self.struck}), what the clients were promised holds.",
-            "lab": {"brokers": 1, "store": store},
+            "lab": {"brokers": 1, "store": store, **wan},
             "steady_state": {
                 "within_seconds": WAIT_SECONDS,
                 "conditions": [
@@ -221,9 +222,15 @@ def _at_stage(cell: Cell) -> bool:
     return cell.state not in (STEADY, FAILED_OVER)
 
 
-_STEADY: Final = tuple(
-    (do, on) for on in ("primary", "dr", "cassandra", "mirror") for do in ("kill", "pause", "restart")
+_STEADY: Final = (
+    *((do, on) for on in ("primary", "dr", "cassandra", "mirror") for do in ("kill", "pause", "restart")),
+    ("degrade_network", NETWORK),
+    ("partition_network", NETWORK),
+    ("reset_network", NETWORK),
+    ("add_partitions", f"{TOPIC_ON}primary"),
+    ("flood", f"{TOPIC_ON}primary"),
 )
+"""Also what a topic takes without harm: other faults of the topic refute the hypothesis by themselves."""
 _AT_STAGES: Final = (
     ("kill", "mirror"),
     ("pause", "mirror"),
@@ -245,18 +252,36 @@ _FAILED_OVER: Final = (
 
 def _steps(chance: random.Random, cell: Cell, rate: int) -> Steps:
     """The fault of a cell, with what ends it and shows that it is over."""
-    fault = {"do": cell.do, "node": cell.on}
+    fault = _fault(chance, cell)
     if _at_stage(cell):
         return (fault, {"do": "restart", "node": "dr"}) if (cell.do, cell.on) == ("kill", "dr") else (fault,)
     before, between = ({"do": "hold", "seconds": chance.choice(HOLD_SECONDS)} for _ in range(2))
     ends: dict[str, Steps] = {
         "kill": (between, {"do": "restart", "node": cell.on}),
         "pause": (between, {"do": "resume", "node": cell.on}),
-        "restart": (),
+        "degrade_network": (between, {"do": "heal_network"}),
+        "partition_network": (between, {"do": "heal_network"}),
     }
+    following = ends.get(cell.do, ())
     if cell.state == FAILED_OVER:
-        return (before, fault, *ends[cell.do], _wait(condition="answers", cluster="dr"))
-    return (before, fault, *ends[cell.do], _wait(condition="mirrored", at_most_behind=4 * rate))
+        return (before, fault, *following, _wait(condition="answers", cluster="dr"))
+    return (before, fault, *following, _wait(condition="mirrored", at_most_behind=4 * rate))
+
+
+def _fault(chance: random.Random, cell: Cell) -> dict[str, Any]:
+    """The fault itself, as a file has it."""
+    if cell.on in TOPICS:
+        own = {"records": chance.choice((1_000, 20_000)), "value_bytes": 200} if cell.do == "flood" else {}
+        return {"do": cell.do, "cluster": cell.on.removeprefix(TOPIC_ON), **own}
+    if cell.on != NETWORK:
+        return {"do": cell.do, "node": cell.on}
+    if cell.do == "degrade_network":
+        delay = chance.choice((20.0, 100.0, 300.0))
+        return {"do": cell.do, "delay_ms": delay, "jitter_ms": delay / 4, "loss": chance.choice((0.0, 0.01))}
+    if cell.do == "partition_network":
+        direction = chance.choice(("both", "to_primary", "from_primary"))
+        return {"do": cell.do, "direction": direction, "forgets": chance.random() < 0.5}  # noqa: PLR2004
+    return {"do": cell.do}
 
 
 def _quiet() -> Steps:

@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 
 from drkit.cli.views.drill_view import show_random
-from drkit.drill.coverage import CELLS, FAILED_OVER, STEADY, Cell, planned_strikes
+from drkit.drill.coverage import CELLS, FAILED_OVER, NETWORK, STEADY, Cell, planned_strikes
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
 from drkit.drill.random_drill.play import Limits, RandomSession, cut_down
@@ -69,7 +69,7 @@ def test_cells_that_can_be_composed_are_cells_of_the_table():
     cells = composable()
     assert len(cells) == len(set(cells))
     assert set(cells) <= {cell for cell in CELLS if cell.impossible is None}
-    assert {cell.on for cell in cells} >= {"primary", "dr", "mirror", "run", "cassandra"}
+    assert {cell.on for cell in cells} >= {"primary", "dr", "mirror", "run", "cassandra", NETWORK, "topic on primary"}
 
 
 def test_the_store_is_left_alone_where_that_is_asked(tmp_path):
