@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from drkit.drill.coverage import CoverageResult
+from drkit.drill.estate import EstateDrill
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
 from drkit.drill.random_drill.play import RandomResult
@@ -24,7 +25,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schemas() -> dict[str, dict[str, Any]]:
     """By file name: the documents of `drkit drill … --output json`, and the experiment file."""
     documents: TypeAdapter[Any] = TypeAdapter(
-        DrillResult | SeriesResult | RandomResult | CoverageResult | DrillHistory | ScheduleResult
+        DrillResult | SeriesResult | EstateDrill | RandomResult | CoverageResult | DrillHistory | ScheduleResult
     )
     return {
         "drill.schema.json": {

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from drkit.model.clock import now
+from drkit.observe.drill_history import DrillKind, drills_document
 from drkit.observe.status import LinkStatus
 
 
-def status_document(statuses: Sequence[LinkStatus]) -> dict[str, Any]:
-    """`drkit status --output json`."""
-    return {"links": [_link(status) for status in statuses]}
+def status_document(statuses: Sequence[LinkStatus], drills: Sequence[DrillKind] | None = None) -> dict[str, Any]:
+    """`drkit status --output json`. `drills`: those that the store knows; None: it wasn't asked."""
+    known = None if drills is None else drills_document(drills, now())
+    return {"links": [_link(status) for status in statuses], "drills": known}
 
 
 def _link(status: LinkStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from drkit.model.clock import iso
 
 if TYPE_CHECKING:
+    from drkit.drill.estate import EstateDrill
     from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
     from drkit.drill.random_drill.play import RandomResult
     from drkit.drill.series import SeriesResult
@@ -123,6 +124,20 @@ def show_schedule(console: Console, schedule: ScheduleResult) -> None:
         console.print(f"  ran   {iso(done.started_at)}  {done.run or '-'}  {verdict}  exit code {done.exit_code}")
     for missing in schedule.left_out:
         console.print(f"  left out  {iso(missing.at)}  {escape(missing.reason)}", soft_wrap=True)
+
+
+def show_estate(console: Console, drill: EstateDrill) -> None:
+    """A drill on an estate: verdict, and each step."""
+    console.print(f"[bold]{escape(drill.title)}[/]  [dim]{drill.run}[/]", soft_wrap=True)
+    for step in drill.steps:
+        reason = "" if step.reason is None else f"  {escape(step.reason)}"
+        console.print(f"  {_coloured(step.outcome)}  {escape(step.step)}  {step.seconds:.1f} s{reason}", soft_wrap=True)
+    for each in drill.rehearsals:
+        if "run" in each:
+            console.print(f"  [dim]rehearsal[/]  {each['run']}  [dim]drkit runs {each['run']}[/]", soft_wrap=True)
+    console.print(f"verdict: {_coloured(drill.verdict)}  [dim](exit code {drill.exit_code})[/]")
+    for reason in drill.reasons:
+        console.print(f"  - {escape(reason)}", soft_wrap=True)
 
 
 def show_series(console: Console, series: SeriesResult) -> None:

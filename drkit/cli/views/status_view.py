@@ -19,6 +19,7 @@ from drkit.model.clock import now
 from drkit.model.offsets import Certainty
 from drkit.model.wording import counted
 from drkit.observe import formatting
+from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 
 if TYPE_CHECKING:
     from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
@@ -70,6 +71,18 @@ def render_statuses(statuses: Sequence[LinkStatus], *, every: bool = False) -> R
         parts += [_links(statuses), Text()]
     parts += [render_link(each, every=every) for each in statuses]
     return Group(*parts)
+
+
+def render_drills(drills: Sequence[DrillKind]) -> list[RenderableType]:
+    """A line for each kind of drill that the store knows: how old the last passed one is."""
+    at = now()
+    lines: list[RenderableType] = []
+    for each in drills:
+        age = each.age_seconds(at)
+        passed = Text("never passed", "yellow") if age is None else Text(f"last passed {age_in_words(age)} ago")
+        newest = Text() if each.verdict == PASSED else Text(f"  the newest: {each.verdict}", "yellow")
+        lines.append(Text.assemble(("drill  ", "dim"), each.title, "  ", passed, newest))
+    return lines
 
 
 def render_link(status: LinkStatus, *, every: bool = False) -> RenderableType:

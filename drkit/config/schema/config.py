@@ -316,6 +316,14 @@ class EvidenceConfig(_Strict):
         return self
 
 
+class DrillsConfig(_Strict):
+    """`[drills]`: what is asked of rehearsals. `every_days`: some drill must have passed within so many days, or doctor
+    warns.
+    """
+
+    every_days: float | None = Field(default=None, gt=0, le=36_500)
+
+
 class Config(_Strict):
     """All of `drkit.toml`."""
 
@@ -324,6 +332,7 @@ class Config(_Strict):
     links: tuple[LinkConfig, ...] = ()
     objectives: Objectives = Objectives()
     evidence: EvidenceConfig = EvidenceConfig()
+    drills: DrillsConfig = DrillsConfig()
     serve: ServeConfig = ServeConfig()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()

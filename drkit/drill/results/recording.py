@@ -122,17 +122,7 @@ def add_to_chain(drills: Path, result: DrillResult) -> None:
     Raises:
         DrkitError: the chain can't be read or written.
     """
-    folder = drills / result.run
-    names = [*CHAINED_FILES, *sorted(f"journal/{path.name}" for path in (folder / "journal").glob("*"))]
-    digests = {name: _digest(folder / name) for name in names if (folder / name).is_file()}
-    body = {
-        "run": result.run,
-        "title": result.title,
-        "verdict": result.verdict,
-        "started_at": iso(result.started_at),
-        "measured": {"rpo_records": result.measured.rpo_records, "rto_seconds": result.measured.rto_seconds},
-        "files": digests,
-    }
+    body = chained_body(drills, result)
     try:
         handle = os.open(drills / CHAIN, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -159,6 +149,21 @@ def add_to_chain(drills: Path, result: DrillResult) -> None:
             meaning="No evidence of it can be exported",
             remedy="Free some space or correct permissions, and play it again",
         ) from error
+
+
+def chained_body(drills: Path, result: DrillResult) -> dict[str, Any]:
+    """What an entry of the chain says of a drill: verdict, what was measured, the digest of each of its files."""
+    folder = drills / result.run
+    names = [*CHAINED_FILES, *sorted(f"journal/{path.name}" for path in (folder / "journal").glob("*"))]
+    digests = {name: _digest(folder / name) for name in names if (folder / name).is_file()}
+    return {
+        "run": result.run,
+        "title": result.title,
+        "verdict": result.verdict,
+        "started_at": iso(result.started_at),
+        "measured": {"rpo_records": result.measured.rpo_records, "rto_seconds": result.measured.rto_seconds},
+        "files": digests,
+    }
 
 
 def read_chain(drills: Path) -> list[JournalEntry]:

@@ -79,16 +79,19 @@ class Owner:
 
 
 class RunLease:
-    """Holds `run:<link>` while a run acts on the link (`what`: another word, of a lease apart). A context manager.
+    """Holds `run:<link>` while a run acts on the link. A context manager.
+
+    `what`: another word, of a lease apart; `link`: what it is about, in words, where that is no link.
 
     Raises (on entering):
         Refused: somebody else holds it; the message names them.
     """
 
-    def __init__(self, store: LeaseStore, link: LinkId, run: str, *, what: str = "run") -> None:
+    def __init__(self, store: LeaseStore, link: LinkId | str, run: str, *, what: str = "run") -> None:
         self._store = store
         self._name = f"{what}:{link}"
         self._link = link
+        self._then = " and then `drkit resume`" if what == "run" else ""
         self._owner = Owner.this_process(run)
         self._valid_until = 0.0
         self._lost: str | None = None
@@ -163,7 +166,7 @@ class RunLease:
             raise Refused(
                 f"{who} is acting on {self._link}",
                 meaning=f"One run at a time; its lease is valid until {iso(lease.expires_at)} unless it is renewed",
-                remedy="Wait for it to end, or stop that process and then `drkit resume`",
+                remedy="Wait for it to end, or stop that process" + self._then,
             )
         self._valid_until = asked + TTL_SECONDS
 

@@ -28,8 +28,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from drkit.model.errors import ConfigError, DrkitError, error_body
+from drkit.model.runs.journal import RunSummary
 from drkit.observe.audit_history import AuditCollector, AuditOfLink
 from drkit.observe.history import SPANS
+from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import StatusCollector
 from drkit.observe.page.access import AUTHORISED, Access, Guard, log_in
 from drkit.observe.page.board import TABLES, Board, history_document
@@ -55,6 +57,7 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(lambda: board.snapshot()[0]))
     registry.register(AuditCollector(lambda: _audits(board)))
+    registry.register(DrillCollector(lambda: _runs(board)))
     streams = _Streams(board)
 
     def status(_: Request) -> Response:
@@ -186,6 +189,11 @@ def _text(document: dict[str, Any]) -> str:
 def _audits(board: Board) -> Sequence[AuditOfLink]:
     look = board.earlier.first(0.0)
     return () if look is None or look.value is None else look.value.audits
+
+
+def _runs(board: Board) -> Sequence[RunSummary]:
+    look = board.earlier.first(0.0)
+    return () if look is None or look.value is None else look.value.runs
 
 
 async def _nothing_there(request: Request, _: Exception) -> Response:

@@ -22,6 +22,7 @@ from drkit.cli.wiring.context import (
 )
 from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
+from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link
 from drkit.observe.readiness.check import Check, CheckOutcome
@@ -62,10 +63,15 @@ def doctor(
         # one set of connections for all questions: what is gone is waited for once
         with ClusterContext(run.config, store, timeout_seconds=timeout_seconds, patience_seconds=patience) as estate:
             estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+            from drkit.observe.drill_history import drill_kinds
+            from drkit.observe.readiness.drills_check import drills_check
             from drkit.observe.readiness.readiness import readiness
 
             found = [readiness(run.config, store, each, estate) for each in links]
             found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
+            drills = drills_check(drill_kinds(store.runs()), run.config.drills.every_days, now())
+            if drills is not None:
+                found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = {each.outcome for each in found}
         if CheckOutcome.FAIL in worst:

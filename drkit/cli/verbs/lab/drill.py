@@ -6,18 +6,19 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from drkit.cli.views.drill_coverage_view import show_coverage
-from drkit.cli.views.drill_view import show_history, show_random, show_result, show_schedule, show_series
+from drkit.cli.views.drill_view import show_estate, show_history, show_random, show_result, show_schedule, show_series
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.drill.missed_policy import MissedPolicy
-from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.errors import ConfigError, ExitCode, StoreMissing
 
 if TYPE_CHECKING:
     from drkit.drill.experiment.reader import ExperimentFile
@@ -44,7 +45,9 @@ DirOption = Annotated[
 ObjectivesOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", help=r"Its \[objectives] stand in where the experiment sets none (default: $DRKIT_CONFIG)."
+        "--config",
+        help=r"Its \[objectives] stand in where the experiment sets none; its store lets one drill run at a time, and "
+        "remembers it (default: $DRKIT_CONFIG).",
     ),
 ]
 ConfigOption = Annotated[
@@ -59,6 +62,13 @@ DrillsOption = Annotated[
 ]
 
 
+class DrillTarget(StrEnum):
+    """What is drilled on: a lab that the drill makes, or the configured clusters, on which it only rehearses."""
+
+    LAB = "lab"
+    ESTATE = "estate"
+
+
 @drill_app.command("run")
 def run(
     files: FilesArgument = None,
@@ -66,6 +76,16 @@ def run(
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, metavar="N", help="Play each so many times: all once, then all again.")
     ] = 1,
+    target: Annotated[
+        DrillTarget,
+        typer.Option(
+            "--target",
+            help="estate: rehearse on the configured clusters with shadow groups and canaries; nothing strikes there.",
+        ),
+    ] = DrillTarget.LAB,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="C", help="With --target estate: rehearse a failover to C only.")
+    ] = None,
     directory: DirOption = None,
     keep_lab: KeepLabOption = False,
     witness: WitnessOption = None,
@@ -80,6 +100,17 @@ def run(
     from drkit.drill.series import play_series
 
     with command(_configured(config), output, verbose) as invocation:
+        if target is DrillTarget.ESTATE:
+            if whole_library or repeat != 1 or directory is not None or keep_lab:
+                raise ConfigError(
+                    "--all, --repeat, --dir and --keep-lab are for labs",
+                    meaning="On an estate a drill rehearses: it plays no experiment and makes no lab",
+                    remedy="Leave them out, or leave --target estate out",
+                )
+            _rehearse_estate(invocation, files or [], to)
+            return
+        if to is not None:
+            raise ConfigError("--to is for --target estate", remedy="An experiment says itself where it fails over to")
         if not files and not whole_library:
             raise ConfigError("no experiment is named", remedy="Name a FILE, or give --all for the whole library")
         experiments = load_experiments(experiment_files(files or [], whole_library=whole_library))
@@ -276,6 +307,26 @@ def report(
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
 
 
+def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) -> None:
+    """Rehearse on the configured clusters; an experiment that is named is refused before anything is asked of them."""
+    from drkit.drill.estate import refuse_experiments, rehearse_estate
+    from drkit.drill.experiment.library import experiment_files
+    from drkit.drill.experiment.reader import load_experiments
+
+    refuse_experiments(load_experiments(experiment_files(files, whole_library=False)))
+    config = invocation.config
+    if to is not None and to not in config.clusters:
+        known = ", ".join(sorted(config.clusters))
+        raise ConfigError(f"--to: no cluster {to!r} is configured", remedy=f"Known clusters: {known}")
+    links = [link for link in invocation.links(None) if to in (None, link.id.target)]
+    if not links or config.file is None:
+        raise ConfigError(f"no link leads to {to}", remedy="Name the target of a link")
+    store = invocation.store(recorded=False)
+    result = rehearse_estate(config, config.file.resolve(), store, links, _sayer(invocation))
+    invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_estate(console, result))
+    _end(invocation, result.exit_code)
+
+
 def _player(
     invocation: Invocation,
     drills: Path | None,
@@ -287,14 +338,14 @@ def _player(
     """What plays one experiment, with the configured objectives where it sets none."""
     from drkit.config.extras import Extra, require
     from drkit.drill.results.archive import Drills, default_drills
-    from drkit.drill.runner import run_drill
+    from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
+    from drkit.drill.runner import Guard, nothing_stands_against, run_drill
+    from drkit.observe.drill_history import DRILL
 
     require(Extra.LAB, "`drkit drill`")
     kept, say = Drills(drills or default_drills()), _sayer(invocation)
 
-    def play(file: ExperimentFile) -> DrillResult:
-        if invocation.config_path is not None:
-            file = replace(file, experiment=file.experiment.with_defaults(invocation.config.objectives))
+    def on_lab(file: ExperimentFile, guard: Guard) -> DrillResult:
         return run_drill(
             file,
             kept,
@@ -302,7 +353,24 @@ def _player(
             keep_lab=keep_lab,
             say=say,
             witness=witness or os.environ.get("DRKIT_EVIDENCE__WITNESS"),
+            guard=guard,
         )
+
+    def play(file: ExperimentFile) -> DrillResult:
+        if invocation.config_path is None:
+            return on_lab(file, nothing_stands_against)
+        file = replace(file, experiment=file.experiment.with_defaults(invocation.config.objectives))
+        try:
+            store = invocation.store(recorded=False)
+        except StoreMissing as error:
+            say(f"{error.what}: nobody else is kept from drilling, and the drill is remembered here only")
+            return on_lab(file, nothing_stands_against)
+        with drill_lease(store, DRILL) as lease:
+            result = on_lab(file, lambda: lost(lease))
+        problem = keep_in_store(store, kept.path, result)
+        if problem is not None:
+            say(f"the store doesn't remember {result.run}: {problem}")
+        return result
 
     return play
 

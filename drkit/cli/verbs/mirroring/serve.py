@@ -50,6 +50,7 @@ def serve(
     On loopback anybody on this machine may read it; elsewhere readers need the token of `[serve]`, or a certificate.
     """
     from drkit.cli.wiring.page_sources import page_sources
+    from drkit.observe.drill_history import drill_kinds
     from drkit.observe.history import History
     from drkit.observe.page.access import checked
     from drkit.observe.page.application import make_application
@@ -67,7 +68,11 @@ def serve(
         listening = bind(host, port)
 
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
-            return to_json({"error": error_body(error)} if error is not None else status_document(statuses or ()))
+            seen = board.earlier.newest
+            drills = None if seen is None or seen.value is None else drill_kinds(seen.value.runs)
+            return to_json(
+                {"error": error_body(error)} if error is not None else status_document(statuses or (), drills)
+            )
 
         try:
             sources = page_sources(run.config, store, links, timeout)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from drkit.cli.views.status_view import render_statuses
+from drkit.cli.views.status_view import render_drills, render_statuses
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -71,10 +71,13 @@ def status(
             _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
             return
         statuses = chosen.of(_look(run, link, timeout))
+        from drkit.observe.drill_history import drill_kinds
         from drkit.observe.status_document import status_document
 
+        drills = drill_kinds(run.store().runs())
         run.writer.emit(
-            status_document(statuses), lambda console: console.print(render_statuses(statuses, every=every))
+            status_document(statuses, drills),
+            lambda console: console.print(render_statuses(statuses, every=every), *render_drills(drills)),
         )
 
 
@@ -157,11 +160,13 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
     """Show it again and again, also while the store doesn't answer: a live picture at a terminal, else one after the
     other; one JSON object a line for programs.
     """
+    from drkit.observe.drill_history import drill_kinds
     from drkit.observe.status_document import status_document
 
     def picture() -> RenderableType:
         try:
-            shown: RenderableType = render_statuses(look(), every=every)
+            statuses, drills = look(), drill_kinds(run.store().runs())
+            shown: RenderableType = Group(render_statuses(statuses, every=every), *render_drills(drills))
         except Unreachable as error:
             shown = Text(f"{error}\nIt is tried again every {interval:g} s", "yellow")
         return Group(Text(iso(now()) or "", "dim"), shown)
@@ -171,7 +176,7 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
         if run.writer.mode is OutputMode.JSON:
             while True:
                 try:
-                    run.writer.line(status_document(look()))
+                    run.writer.line(status_document(look(), drill_kinds(run.store().runs())))
                 except Unreachable as error:
                     run.writer.line({"error": error_body(error)})
                 time.sleep(interval)

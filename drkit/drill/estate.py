@@ -1,0 +1,220 @@
+"""Rehearsals on a real estate: nothing is disturbed, no group moves, and no record is written but the canary's own.
+
+    canary      a link's canary arrives at the target (`canary = true` of the link)
+    rehearse    `drkit failover --rehearse`: positions committed for shadow groups, read back, removed
+
+No fault is injected on an estate, whatever file is named: experiments are for labs. A rehearsal is a run of the store
+with a journal and evidence of its own; the drill is one, too, and holds the drills' lease.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from drkit.config import Config
+from drkit.drill.environment.child_processes import Finished, run_command
+from drkit.drill.environment.environment import document
+from drkit.drill.experiment.experiment import Move, Reprotect
+from drkit.drill.experiment.faults import Fault
+from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.wording import describe
+from drkit.drill.judge.result import Document, ExitValue, Instant, StepOutcome, Verdict
+from drkit.drill.results.archive import new_run
+from drkit.drill.results.store_history import ALL_DRILLS, drill_lease, keep_run, lost
+from drkit.model.clock import now
+from drkit.model.errors import DrkitError, ExitCode, Refused
+from drkit.model.topology import Link
+from drkit.observe.drill_history import DRILL
+from drkit.observe.status import link_statuses
+from drkit.store.api import Store
+
+CANARY_SECONDS = 10.0
+"""A canary that waits longer does not arrive: one is sent each second."""
+REHEARSAL_SECONDS = 900.0
+Say = Callable[[str], None]
+_CODES: dict[Verdict, ExitValue] = {"passed": 0, "failed": 1, "unknown": 8}
+
+
+class EstateStep(Document):
+    """One step. `skipped`: it was not made, and counts for nothing; `reason` says why."""
+
+    step: str
+    outcome: StepOutcome
+    reason: str | None
+    seconds: float
+
+
+class EstateDrill(Document):
+    """The document of `drkit drill run --target estate --output json`.
+
+    `rehearsals`: those of `drkit failover --rehearse --output json`, verbatim.
+    """
+
+    run: str
+    title: str
+    target: Literal["estate"]
+    to: list[str]
+    verdict: Verdict
+    exit_code: ExitValue
+    reasons: list[str]
+    started_at: Instant
+    ended_at: Instant
+    seconds: float
+    steps: list[EstateStep]
+    rehearsals: list[dict[str, Any]]
+
+
+def refuse_experiments(files: Sequence[ExperimentFile]) -> None:
+    """Raise Refused: experiments disturb what they are played on, and an estate isn't disturbed."""
+    for file in files:
+        for number, step in enumerate(file.experiment.method):
+            if isinstance(step, Fault | Move | Reprotect):
+                raise Refused(
+                    f"{file.path}:{file.line('method', number)}: `{describe(step)}` is not done to an estate",
+                    meaning="On an estate drills only rehearse, with shadow groups and canaries; nothing was touched",
+                    remedy="Leave the file out to rehearse, or play it on a lab: without --target estate",
+                )
+        raise Refused(
+            f"{file.path} is an experiment, and experiments are for labs",
+            meaning="Its workload would write to clusters that others use; nothing was touched",
+            remedy="Leave the file out to rehearse, or play it on a lab: without --target estate",
+        )
+
+
+def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Link], say: Say) -> EstateDrill:
+    """Rehearse a failover to each target of these links.
+
+    Args:
+        config: of the estate.
+        path: its file.
+        store: its store; it is kept there.
+        links: those to be rehearsed.
+        say: gets a line for people about each step.
+
+    Raises:
+        Refused: another drill is under way.
+        Unreachable: the store doesn't answer.
+    """
+    at, began = now(), time.monotonic()
+    targets = list(dict.fromkeys(link.id.target for link in links))
+    run, title = new_run(at), f"Rehearsal on the estate, to {', '.join(targets)}"
+    steps: list[EstateStep] = []
+    rehearsals: list[dict[str, Any]] = []
+    with drill_lease(store, DRILL) as lease:
+        for name, play in _steps(config, path, store, links, targets, rehearsals):
+            say(f"{name} …")
+            started = time.monotonic()
+            gone = lost(lease)
+            outcome, reason = ("unknown", gone) if gone is not None else play()
+            steps.append(
+                EstateStep(step=name, outcome=outcome, reason=reason, seconds=round(time.monotonic() - started, 3))
+            )
+            say(f"{name}: {outcome}{'' if reason is None else f' ({reason})'}")
+            if gone is not None:
+                break
+        verdict, reasons = judged(steps)
+        drill = EstateDrill(
+            run=run,
+            title=title,
+            target="estate",
+            to=targets,
+            verdict=verdict,
+            exit_code=_CODES[verdict],
+            reasons=reasons,
+            started_at=at,
+            ended_at=now(),
+            seconds=round(time.monotonic() - began, 3),
+            steps=steps,
+            rehearsals=rehearsals,
+        )
+        body = drill.model_dump(mode="json", include={"run", "title", "verdict", "steps"})
+        runs = [each["run"] for each in rehearsals if "run" in each]
+        problem = keep_run(store, run, title, verdict, (at, drill.ended_at), {**body, "rehearsals": runs})
+    if problem is not None:
+        say(f"the store doesn't remember {ALL_DRILLS}: {problem}")
+    return drill
+
+
+def judged(steps: Sequence[EstateStep]) -> tuple[Verdict, list[str]]:
+    """The verdict of all steps, and why: what failed outweighs what was not seen; something must have been made."""
+    failed = [f"{each.step}: {each.reason}" for each in steps if each.outcome == "failed"]
+    unseen = [f"{each.step}: {each.reason}" for each in steps if each.outcome == "unknown"]
+    left_out = [f"{each.step} was not made: {each.reason}" for each in steps if each.outcome == "skipped"]
+    if failed:
+        return "failed", [*failed, *unseen, *left_out]
+    if unseen or all(each.outcome == "skipped" for each in steps):
+        return "unknown", [*unseen, *left_out]
+    return "passed", left_out
+
+
+Played = tuple[StepOutcome, str | None]
+
+
+def _steps(
+    config: Config,
+    path: Path,
+    store: Store,
+    links: Sequence[Link],
+    targets: Sequence[str],
+    rehearsals: list[dict[str, Any]],
+) -> Iterator[tuple[str, Callable[[], Played]]]:
+    for link in links:
+        yield f"canary of {link.id}", partial(canary_arrives, config, store, link)
+    for to in targets:
+        chosen = [str(link.id) for link in links if link.id.target == to]
+        yield f"rehearse a failover to {to}", partial(_rehearse, path, to, chosen, rehearsals)
+
+
+def canary_arrives(config: Config, store: Store, link: Link) -> Played:
+    """Whether the link's canary arrives, by what its workers say."""
+    if not link.canary:
+        return "skipped", f"{link.id} has no canary; set canary = true of the link"
+    try:
+        status = link_statuses(config, store, [link])[0]
+    except DrkitError as error:
+        return "unknown", error.what
+    known = [each.latency for each in status.statistics if each.latency is not None]
+    if not known:
+        return "unknown", f"no worker of {link.id} says anything of its canary; it is {status.state}"
+    waiting = max(each.waiting_seconds for each in known)
+    if waiting > CANARY_SECONDS:
+        return "failed", f"a canary has been on its way for {waiting:.0f} s"
+    arrived = [each.p99 for each in known if each.p99 is not None]
+    if not arrived:
+        return "unknown", "no canary has arrived yet"
+    return "ok", f"arrives within {max(arrived):.3f} s (p99)"
+
+
+def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[str, Any]]) -> Played:
+    """Run `drkit failover --rehearse` as a process of its own: Ctrl-C here lets it remove its shadow groups first."""
+    arguments = ["-m", "drkit", "failover", "--rehearse", "--to", to, "--config", str(path), "--output", "json"]
+    for each in links:
+        arguments += ["--link", each]
+    with tempfile.TemporaryDirectory(prefix="drkit-rehearsal-") as folder:
+        log = Path(folder) / "rehearsal.log"
+        finished = run_command(arguments, log, Path.cwd(), REHEARSAL_SECONDS, env=dict(os.environ))
+        found = document(finished.stdout)
+        if found is not None:
+            rehearsals.append(found)
+        return judge_rehearsal(finished, found)
+
+
+def judge_rehearsal(finished: Finished, found: dict[str, Any] | None) -> Played:
+    """What the exit code of a rehearsal means: 3 is one that went well where a real run would be refused."""
+    if finished.exit_code == ExitCode.OK and found is not None:
+        return "ok", None
+    refusals = [str(each.get("what", each)) for each in (found or {}).get("refusals", ())]
+    error = (found or {}).get("error") or {}
+    why = "; ".join(refusals) or error.get("what") or finished.log.removeprefix("; ")
+    if finished.exit_code is None:
+        return "failed", f"it did not end within {REHEARSAL_SECONDS:g} s"
+    if finished.exit_code == ExitCode.REFUSED:
+        return "failed", f"a failover would be refused now: {why}"
+    outcome: StepOutcome = "unknown" if finished.exit_code == ExitCode.UNKNOWN else "failed"
+    return outcome, f"exit code {finished.exit_code}: {why}"

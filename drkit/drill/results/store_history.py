@@ -1,0 +1,62 @@
+"""Drills in the store of a configuration: one at a time for all machines that share it, and each as a run of it.
+
+The lease is that of runs (`drkit.failover.run.lease`), under the drills' own name. Each drill has one entry in the
+store's journals: of a drill on a lab it says what its entry in the chain of drills says. `drkit runs` lists it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from drkit.drill.judge.result import DrillResult, Verdict
+from drkit.drill.results.recording import chained_body
+from drkit.failover.run.lease import RunLease
+from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.observe.drill_history import DRILL
+from drkit.store.api import LeaseStore, Store
+
+ALL_DRILLS = "the drills of this store"
+
+
+def drill_lease(store: LeaseStore, name: str) -> RunLease:
+    """The right to drill: one holder at a time. Enter it, and ask `lost` before each step.
+
+    Raises (on entering):
+        Refused: somebody else drills; the message names them.
+    """
+    return RunLease(store, ALL_DRILLS, name, what=DRILL)
+
+
+def lost(lease: RunLease) -> str | None:
+    """Why the right to drill isn't surely held any more; None: it is."""
+    try:
+        lease.check()
+    except PartlyDone as error:
+        return error.what
+    return None
+
+
+def keep_in_store(store: Store, drills: Path, result: DrillResult) -> str | None:
+    """Keep a drill as a run of the store; why it couldn't be. Keeping it again changes nothing."""
+    when = (result.started_at, result.ended_at)
+    return keep_run(store, result.run, result.title, result.verdict, when, chained_body(drills, result))
+
+
+def keep_run(
+    store: Store, run: str, title: str, verdict: Verdict, when: tuple[datetime, datetime], body: Mapping[str, Any]
+) -> str | None:
+    """Keep a drill by its parts. `when`: its start and its end; `body`: what its entry says. As `keep_in_store`."""
+    started_at, ended_at = when
+    payload = json.dumps(body, separators=(",", ":"))
+    entry = JournalEntry.chained(None, run=run, at=ended_at, stage=DRILL, event="done", payload=payload)
+    try:
+        store.append_entry(entry)
+        store.put_run(RunSummary(run, DRILL, verdict, started_at, ended_at, title))
+    except DrkitError as error:
+        return error.what
+    return None

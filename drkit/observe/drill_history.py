@@ -1,0 +1,73 @@
+"""The drills that the store remembers: one run each; how old the last passed one of each kind is.
+
+A kind of drill is an experiment, told by its title. Drills whose configuration names this store are in it, whichever
+machine played them; what a drill left behind is on that machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from drkit.model.runs.journal import RunSummary
+from drkit.model.wording import counted
+
+DRILL = "drill"
+"""The kind of a drill's run."""
+PASSED = "passed"
+VERDICTS = (PASSED, "failed", "unknown")
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrillKind:
+    """One kind of drill: its newest run, and when one last passed (None: never)."""
+
+    title: str
+    run: str
+    at: datetime
+    verdict: str
+    passed_at: datetime | None
+
+    def age_seconds(self, at: datetime) -> float | None:
+        """Since one last passed; None: never."""
+        return None if self.passed_at is None else max(0.0, (at - self.passed_at).total_seconds())
+
+
+def drill_kinds(runs: Iterable[RunSummary]) -> list[DrillKind]:
+    """Every kind of drill among the store's runs, by title."""
+    by_title: dict[str, list[RunSummary]] = {}
+    for each in runs:
+        if each.kind == DRILL:
+            by_title.setdefault(each.detail, []).append(each)
+    found = []
+    for title, drills in sorted(by_title.items()):
+        newest = max(drills, key=lambda each: each.started_at)
+        passed = max((each.started_at for each in drills if each.state == PASSED), default=None)
+        found.append(DrillKind(title, newest.run, newest.started_at, newest.state, passed))
+    return found
+
+
+def drills_document(kinds: Sequence[DrillKind], at: datetime) -> list[dict[str, Any]]:
+    """As `drkit status` has it."""
+    return [
+        {
+            "title": each.title,
+            "run": each.run,
+            "started_at": each.at,
+            "verdict": each.verdict,
+            "last_passed_at": each.passed_at,
+            "last_passed_age_seconds": each.age_seconds(at),
+        }
+        for each in kinds
+    ]
+
+
+def age_in_words(seconds: float) -> str:
+    """`3 days`, `5 hours`, `12 minutes`: whole ones, rounded down."""
+    for unit, length in (("day", _DAY), ("hour", 3600.0)):
+        if seconds >= length:
+            return counted(int(seconds // length), unit)
+    return counted(int(seconds // 60), "minute")

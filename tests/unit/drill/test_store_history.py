@@ -1,0 +1,109 @@
+"""Drills in the store: one at a time, each a run of it; how old the last passed one is."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from drkit.drill.results.archive import Drills
+from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
+from drkit.model.errors import Refused
+from drkit.model.runs.journal import RunSummary, verify_chain
+from drkit.observe.drill_history import DRILL, drill_kinds, drills_document
+from drkit.observe.metrics.drill_metrics import DrillCollector
+from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.drills_check import drills_check
+from drkit.store import open_store
+from tests.support.kept_drills import TITLE, a_history, keep, name
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+def store():
+    opened = open_store("sqlite:///:memory:")
+    yield opened
+    opened.close()
+
+
+def run(title, verdict, days_ago, kind=DRILL):
+    began = AT - timedelta(days=days_ago)
+    return RunSummary(f"{kind}-{title}-{days_ago}", kind, verdict, began, began, title)
+
+
+def test_a_drill_is_a_run_of_the_store_with_its_verdict_and_digests(store, tmp_path):
+    drills = Drills(tmp_path / "drills")
+    result = drills.result(keep(drills, name(1), a_history()))
+    for _ in range(2):  # again changes nothing
+        assert keep_in_store(store, drills.path, result) is None
+    (listed,) = store.runs()
+    assert (listed.run, listed.kind, listed.state, listed.detail) == (name(1), DRILL, result.verdict, TITLE)
+    entries = store.entries(name(1))
+    assert verify_chain(entries) is None
+    (entry,) = entries
+    chained = json.loads((drills.path / "chain.jsonl").read_text())
+    assert json.loads(entry.payload) == json.loads(chained["payload_text"])
+
+
+def test_one_drill_at_a_time(store):
+    with drill_lease(store, "one") as mine:
+        assert lost(mine) is None
+        with pytest.raises(Refused, match=r"run one.*the drills of this store"), drill_lease(store, "other"):
+            pass
+    with drill_lease(store, "other"):
+        pass
+
+
+def test_who_lost_the_right_to_drill_is_told(store):
+    with drill_lease(store, "one") as mine:
+        mine.stop_acting("somebody else drills")
+        assert "somebody else drills" in lost(mine)
+
+
+def test_the_last_passed_one_of_each_kind_counts():
+    runs = [
+        run("A", "passed", 9),
+        run("A", "passed", 3),
+        run("A", "failed", 1),
+        run("B", "unknown", 2),
+        run("C", "closed", 1, kind="failover"),
+    ]
+    kinds = drill_kinds(runs)
+    assert [(each.title, each.verdict, each.age_seconds(AT)) for each in kinds] == [
+        ("A", "failed", 3 * 86_400.0),
+        ("B", "unknown", None),
+    ]
+    first, second = drills_document(kinds, AT)
+    assert (first["last_passed_at"], first["started_at"]) == (AT - timedelta(days=3), AT - timedelta(days=1))
+    assert (second["last_passed_at"], second["last_passed_age_seconds"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("runs", "every_days", "outcome", "said"),
+    [
+        ([], None, None, ""),
+        ([], 30, CheckOutcome.WARN, "no drill has passed"),
+        ([run("A", "passed", 3)], None, CheckOutcome.OK, "of 1 kind"),
+        ([run("A", "passed", 3)], 30, CheckOutcome.OK, "last passed drill"),
+        ([run("A", "passed", 31)], 30, CheckOutcome.WARN, "one is due every 30 days"),
+        ([run("A", "passed", 9), run("A", "failed", 1)], 30, CheckOutcome.WARN, "not passed last: A (failed)"),
+        ([run("A", "unknown", 1)], None, CheckOutcome.WARN, "no drill has passed"),
+    ],
+)
+def test_doctor_judges_what_is_asked_and_what_did_not_pass(runs, every_days, outcome, said):
+    check = drills_check(drill_kinds(runs), every_days, AT)
+    assert (None if check is None else check.outcome) == outcome
+    assert check is None or said in check.reason
+
+
+def test_metrics_have_no_age_where_none_passed():
+    runs = [run("A", "passed", 3), run("B", "failed", 1)]
+    families = {each.name: each for each in DrillCollector(lambda: runs).collect()}
+    aged = [sample.labels["title"] for sample in families["drkit_drill_last_passed_age_seconds"].samples]
+    assert aged == ["A"]
+    newest = {
+        (sample.labels["title"], sample.labels["verdict"]): sample.value
+        for sample in families["drkit_drill_last_verdict"].samples
+    }
+    assert newest["B", "failed"] == newest["A", "passed"] == 1
+    assert newest["B", "passed"] == 0
