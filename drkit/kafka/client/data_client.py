@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Iterable
 
 from aiokafka import errors
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema.config import ClusterConfig
@@ -128,6 +128,7 @@ class DataClient:
         """Ask a broker that is known; where none answers, those of the configuration."""
         try:
             if not await client.force_metadata_update():
+                _close_silent(client)
                 await client.bootstrap()
                 await client.force_metadata_update()
         except StreamError as error:
@@ -153,3 +154,14 @@ class DataClient:
         if line is None or line.made is not made:
             line = self._lines[node, purpose] = ResponseReader(made, self._timeout_seconds)
         return Connection(line)
+
+
+def _close_silent(client: AIOKafkaClient) -> None:
+    """Close the connections by which metadata could not be had.
+
+    aiokafka keeps one on which no answer came in time, and asks there again: one that a firewall on the way has
+    forgotten is silent for ever.
+    """
+    for (_, group), made in list(client._conns.items()):  # noqa: SLF001 - it has no public name
+        if group == ConnectionGroup.DEFAULT:
+            made.close()
