@@ -4,6 +4,8 @@ A watermark joins two things that are learned apart: how far the mirror is (the 
 exact) and what was last seen of both logs (an observation, with its time). When the source is gone
 the observation stays as it was: it is what the recovery point is reckoned from.
 
+Partitions that rest are looked at in turns (`drkit.mirror.taking_turns`), those that have moved since at each look.
+
 `behind_since` is the time at which an end beyond the present position was first seen. Ends seen are
 kept with their times until the position has passed them; where there are too many, neighbours are
 merged so that the answer can only come out older, never younger, than it is.
@@ -18,11 +20,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
+from operator import attrgetter
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Engine, PartitionProgress
+from drkit.mirror.taking_turns import Turns
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
@@ -36,6 +40,8 @@ _REFRESH_SECONDS = 10.0
 _OPEN_SECONDS = 5.0
 _MOST_UNSAVED = 10_000
 _FORGOTTEN_AT_ONCE = 100
+_SAID = attrgetter(*(each.name for each in fields(Watermark) if each.name != "observed_at"))
+"""All that a watermark says but when it was looked at."""
 
 
 class SeenEnds:
@@ -64,12 +70,19 @@ class SeenEnds:
 
 
 class _Tracked:
-    """One partition's last observation and what is kept of it."""
+    """One partition's last observation and what is kept of it.
 
-    __slots__ = ("digests_from", "ends", "kept", "kept_at", "last", "target")
+    `last`: what was seen when it last differed from what was seen before; `seen_at`: when that was last seen. `looked`:
+    where the partition was then. `shown`: its watermark as it was last asked for, and what it was made of.
+    """
+
+    __slots__ = ("digests_from", "ends", "kept", "kept_at", "last", "looked", "seen_at", "shown", "target")
 
     def __init__(self, watermark: Watermark, target: TopicPartition) -> None:
         self.last = watermark
+        self.seen_at = watermark.observed_at
+        self.looked: PartitionProgress | None = None
+        self.shown: tuple[Watermark, Watermark, PartitionProgress, int | None] | None = None
         self.target = target
         self.ends = SeenEnds()
         if watermark.behind_since is not None:
@@ -77,6 +90,19 @@ class _Tracked:
         self.kept: Watermark | None = None
         self.kept_at = 0.0
         self.digests_from = (0, 0)  # epoch and target start below which no digest is kept
+
+    def now(self, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
+        """Its watermark; the one of before where nothing differs."""
+        if self.shown is not None:
+            mark, last, *where = self.shown
+            if last is self.last and where == [position, leader_epoch]:
+                if mark.observed_at is not self.seen_at:
+                    mark = replace(mark, observed_at=self.seen_at)
+                    self.shown = (mark, last, position, leader_epoch)
+                return mark
+        mark = _joined(self, position, leader_epoch)
+        self.shown = (mark, self.last, position, leader_epoch)
+        return mark
 
 
 class _Digests:
@@ -142,6 +168,7 @@ class MirrorProgress:
         self._saving = threading.Lock()
         self._lock = threading.Lock()
         self._tracked: dict[TopicPartition, _Tracked] = {}
+        self._turns = Turns()
 
     def track(self, watermarks: Iterable[tuple[Watermark, str]]) -> None:
         """Begin with partitions that were started: their watermark and target topic."""
@@ -157,13 +184,17 @@ class MirrorProgress:
                 self._tracked.pop(tp, None)
 
     def observe(self) -> None:
-        """Look at both logs' starts and the source's ends.
+        """Look at both logs' starts and the source's ends: of those that moved since they were last looked at, and of
+        those among the others whose turn it is.
 
         Raises:
             Unreachable: a cluster doesn't answer; what was seen before stays.
         """
+        positions = self._engine.positions()
         with self._lock:
-            targets = {tp: tracked.target for tp, tracked in self._tracked.items()}
+            moved = {tp for tp, tracked in self._tracked.items() if tracked.looked != positions.get(tp)}
+            chosen = [*moved, *self._turns.take([tp for tp in self._tracked if tp not in moved])]
+            targets = {tp: self._tracked[tp].target for tp in chosen}
         if not targets:
             return
         at = now()
@@ -174,13 +205,17 @@ class MirrorProgress:
                 tracked = self._tracked.get(tp)
                 if tracked is not None and tp in starts:
                     tracked.ends.note(at, end)
-                    tracked.last = replace(tracked.last, source_start=starts[tp], source_end=end, observed_at=at)
+                    tracked.seen_at, tracked.looked = at, positions.get(tp)
+                    last = tracked.last
+                    if (last.source_start, last.source_end) != (starts[tp], end):
+                        tracked.last = replace(last, source_start=starts[tp], source_end=end)
         target_starts = self._target.start_offsets(targets.values(), partial=True)
         with self._lock:
             for tp, target in targets.items():
                 tracked = self._tracked.get(tp)
-                if tracked is not None and target in target_starts:
-                    tracked.last = replace(tracked.last, target_start=target_starts[target])
+                start = target_starts.get(target)
+                if tracked is not None and start is not None and tracked.last.target_start != start:
+                    tracked.last = replace(tracked.last, target_start=start)
 
     def current(self) -> list[Watermark]:
         """The watermark of every partition as it stands now."""
@@ -188,9 +223,7 @@ class MirrorProgress:
         epochs = self._engine.leader_epochs(positions)
         with self._lock:
             return [
-                _joined(tracked, positions[tp], epochs.get(tp))
-                for tp, tracked in self._tracked.items()
-                if tp in positions
+                tracked.now(positions[tp], epochs.get(tp)) for tp, tracked in self._tracked.items() if tp in positions
             ]
 
     def save(self, *, everything: bool = False) -> None:
@@ -269,9 +302,7 @@ class MirrorProgress:
                 tracked = self._tracked.get(watermark.tp)
                 if tracked is None:
                     continue
-                same = (
-                    tracked.kept is not None and replace(tracked.kept, observed_at=watermark.observed_at) == watermark
-                )
+                same = tracked.kept is not None and _SAID(tracked.kept) == _SAID(watermark)
                 if not same or at - tracked.kept_at > _REFRESH_SECONDS:
                     due.append(watermark)
         return due
@@ -286,6 +317,7 @@ def _joined(tracked: _Tracked, position: PartitionProgress, leader_epoch: int | 
         source_through=position.source_through,
         target_end=position.target_end,
         source_end=end,
+        observed_at=tracked.seen_at,
         behind_since=tracked.ends.behind_since(position.source_through),
         leader_epoch=last.epoch_at(position.source_through) if leader_epoch is None else leader_epoch,
     )

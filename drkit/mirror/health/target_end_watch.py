@@ -2,8 +2,8 @@
 before there is one.
 
 An append is conditional on the log's end (`drkit.mirror.engine.sender`), so only partitions that rest are asked for:
-those whose position is where it was a look ago. What was acknowledged is in the log of whoever leads: an end below it
-is a loss.
+those whose position is where it was a look ago; of very many only some in each look, in turns. What was acknowledged is
+in the log of whoever leads: an end below it is a loss.
 
 Where others write the target, too, its end tells nothing. There no log loses anything without another leader's time
 beginning: then the partition is taken up again, which looks for the link's newest record
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress, PartitionStart
+from drkit.mirror.taking_turns import Turns
 from drkit.model.topology import Link, TopicPartition
 
 
@@ -32,6 +33,7 @@ class TargetEnds:
         self._target = target
         self._last: dict[TopicPartition, PartitionProgress] = {}
         self._led_since: dict[TopicPartition, int] = {}
+        self._turns = Turns()
 
     def begin(self, starts: Iterable[PartitionStart]) -> None:
         """Partitions were taken up, whose target's logs were looked at in these leaders' times."""
@@ -57,7 +59,8 @@ class TargetEnds:
         self._last = here
         if not resting:
             return []
-        there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in resting}
+        chosen = self._turns.take(resting)
+        there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in chosen}
         ends = self._target.log_ends(there, partial=True)
         return [
             Incident(

@@ -26,10 +26,18 @@ class Periodic:
         stop: ends the thread.
         promptly: the work sees something, and is to have seen it within `interval` after it happened: so
             what the work itself takes counts twice, and up to four fifths of the time may be spent working.
+        share: of a core, that the work may take at most (its own thread's part of it); None: it isn't limited.
     """
 
     def __init__(
-        self, name: str, interval: float, work: Callable[[], None], stop: threading.Event, *, promptly: bool = False
+        self,
+        name: str,
+        interval: float,
+        work: Callable[[], None],
+        stop: threading.Event,
+        *,
+        promptly: bool = False,
+        share: float | None = None,
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
@@ -37,6 +45,7 @@ class Periodic:
         self.not_let_in: AuthenticationError | None = None
         self._interval = interval
         self._promptly = promptly
+        self._share = share
         self._work = work
         self._stop = stop
         self._wake = threading.Event()
@@ -60,16 +69,21 @@ class Periodic:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            begun = time.monotonic()
+            begun, worked = time.monotonic(), time.thread_time()
             try:
                 self._once()
             except Exception as error:  # noqa: BLE001 - a defect on a thread must reach the runtime
                 self.failure = error
                 return
-            self._wait(self._pause(time.monotonic() - begun))
+            self._wait(self._pause(time.monotonic() - begun, time.thread_time() - worked))
 
-    def _pause(self, spent: float) -> float:
-        """How long to wait after work that took so long."""
+    def _pause(self, spent: float, worked: float = 0.0) -> float:
+        """How long to wait after work that took so long, and so much of a core."""
+        if self._share is not None:
+            return max(self._usual_pause(spent), worked / self._share - spent)
+        return self._usual_pause(spent)
+
+    def _usual_pause(self, spent: float) -> float:
         if self._promptly:
             return max(self._interval - 2 * spent, spent / 4)
         return max(self._interval - spent, 3 * spent if spent > self._interval / 4 else 0.0)

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 3.0
 _FRESH = timedelta(seconds=10)
 _JOIN_SECONDS = 10.0
+_REPORT_SHARE = 0.01
+"""Of a core: a report on ten thousand partitions is made every few seconds, one on a hundred each second."""
 _HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store doesn't answer, or all is held
 
 
@@ -99,7 +101,7 @@ class Reporting:
         self._canary = (
             None if topic is None else Canary(run.link, topic, admin, source, target, runs=run.leads, stop=ending)
         )
-        self._reporting = Periodic("report", 1.0, self._report, ending)
+        self._reporting = Periodic("report", 1.0, self._report, ending, share=_REPORT_SHARE)
         self._saving = Periodic("statistics", SAVE_SECONDS, self._save, ending)
 
     @property

@@ -71,6 +71,8 @@ _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
+_TOPICS_SHARE = 0.02
+"""Of a core: a thousand topics are looked at every few seconds; at once where some are to be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Session:
         self._check_one_store = partial(check_one_store, target, link, store, config.store.plain_url)
 
         # threads that others wake
-        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, ending)
+        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, ending, share=_TOPICS_SHARE)
         self._resume = Periodic("resume", 0.2, self._resume_partitions, ending)
         self._save = Periodic("save", 1.0, self._save_watermarks, ending)
         self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, ending, promptly=True)
