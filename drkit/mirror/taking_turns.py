@@ -10,15 +10,20 @@ from collections.abc import Collection
 
 from drkit.model.topology import TopicPartition
 
-RESTING_A_LOOK = 2_000
-"""A link with no more partitions is looked at as a whole each time; one of ten thousand in five looks."""
+RESTING_A_LOOK = 1_000
+"""A link with no more partitions is looked at as a whole each time."""
+MOST_LOOKS = 10
+"""However many there are, each has its turn within so many looks."""
+_TOGETHER = 6
+"""Partitions of a topic whose numbers differ in so many low bits only have their turn together: a broker is asked about
+whole topics first."""
 
 
 class Turns:
     """Chooses among partitions, look after look. Used by one thread.
 
     Args:
-        at_once: about so many in each look.
+        at_once: about so many in each look, or a part of all of them where there are more than ten times as many.
     """
 
     def __init__(self, at_once: int = RESTING_A_LOOK) -> None:
@@ -27,10 +32,10 @@ class Turns:
 
     def take(self, resting: Collection[TopicPartition]) -> list[TopicPartition]:
         """Those whose turn it is; all where there are few. As long as their number stays about the same, each has its
-        turn once in `len(resting) / at_once` looks."""
-        parts = -(-len(resting) // self._at_once)
+        turn once in `len(resting) / at_once` looks, or in ten."""
+        parts = min(-(-len(resting) // self._at_once), MOST_LOOKS)
         if parts <= 1:
             return list(resting)
         self._look += 1
         turn = self._look % parts
-        return [tp for tp in resting if hash(tp) % parts == turn]
+        return [tp for tp in resting if hash((tp.topic, tp.partition >> _TOGETHER)) % parts == turn]

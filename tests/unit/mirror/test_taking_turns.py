@@ -12,13 +12,13 @@ from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.taking_turns import RESTING_A_LOOK, Turns
+from drkit.mirror.taking_turns import MOST_LOOKS, RESTING_A_LOOK, Turns
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 LINK = LinkId("a", "b")
 PARTS = 4
-TPS = [TopicPartition("t", number) for number in range(PARTS * RESTING_A_LOOK)]
+TPS = sorted(TopicPartition(f"t-{number // 10}", number % 10) for number in range(PARTS * RESTING_A_LOOK))
 THEN = datetime(2026, 11, 20, tzinfo=UTC)
 
 
@@ -28,6 +28,12 @@ def test_few_are_looked_at_each_time_and_many_in_turns() -> None:
     looks = [turns.take(TPS[:400]) for _ in range(4)]
     assert sorted(tp for look in looks for tp in look) == TPS[:400]
     assert turns.take(TPS[:400]) == looks[0]
+
+
+def test_however_many_there_are_each_has_its_turn_within_ten_looks() -> None:
+    turns = Turns(10)
+    looks = [turns.take(TPS) for _ in range(MOST_LOOKS)]
+    assert sorted(tp for look in looks for tp in look) == TPS
 
 
 class Cluster:
@@ -58,7 +64,7 @@ class World:
         store: Any = SimpleNamespace(put_watermarks=lambda _, marks: self.kept.append(marks))
         clusters: Any = (self.source, Cluster())
         self.progress = MirrorProgress(LINK, *clusters, store, engine, committed=True)
-        self.progress.track((Watermark(*tp, 1, 5, 5, 0, 5, 0, THEN), "t") for tp in TPS)
+        self.progress.track((Watermark(*tp, 1, 5, 5, 0, 5, 0, THEN), tp.topic) for tp in TPS)
 
     def ages(self) -> set[datetime]:
         return {mark.observed_at for mark in self.progress.current()}
@@ -95,7 +101,7 @@ def test_what_was_seen_of_one_that_rests_is_dated_by_its_last_look_and_kept_only
 
 def test_the_targets_ends_of_many_that_rest_are_asked_for_in_turns_and_a_loss_is_found() -> None:
     target = Cluster()
-    ends = TargetEnds(Link(LINK, topics=("t",)), target)  # type: ignore[arg-type]  # as it answers here
+    ends = TargetEnds(Link(LINK, topics=("t-.*",)), target)  # type: ignore[arg-type]  # as it answers here
     at = dict.fromkeys(TPS, PartitionProgress(5, 5))
     assert ends.check(at, at) == []
     assert not any(ends.check(at, at) for _ in range(PARTS))
