@@ -28,7 +28,9 @@ from drkit.model.topology import LinkId, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_RESUMED_AT_ONCE = 500
+_FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
+"""The first partitions don't wait for the last; the others share what each part costs anew: a dozen requests to both
+clusters, and all of the link's watermarks."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
@@ -92,14 +94,16 @@ class PartitionStarter:
         while self._unsettled:
             self._settle(self._unsettled[0])
             self._unsettled.pop(0)
+        most = _FIRST_AT_ONCE
         while self._rebalance.worker.valid() and not self._ending.is_set():
-            if not self._start_some():
+            if not self._start_some(most):
                 return
+            most = _RESUMED_AT_ONCE
 
-    def _start_some(self) -> bool:
-        """Start partitions that wait for it; returns whether there may be more."""
-        left, take = self._assignment.take(_RESUMED_AT_ONCE)
-        more = len(left) == _RESUMED_AT_ONCE
+    def _start_some(self, most: int) -> bool:
+        """Start partitions that wait for it, so many; returns whether there may be more."""
+        left, take = self._assignment.take(most)
+        more = len(left) == most
         try:
             claimed = self._rebalance.claim(left) if left else {}
             resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
