@@ -135,11 +135,12 @@ class ClusterAdmin(ClusterClient):
                 remedy="Remove the cause named, or create the topic by hand",
             )
 
-    def create_topics(self, new: Sequence[NewTopic]) -> dict[str, str]:
+    def create_topics(self, new: Sequence[NewTopic], *, confirmed: set[str] | None = None) -> dict[str, str]:
         """Create many topics, waiting until they can be written; returns why, by topic, for those that failed.
 
         A topic that exists already is a failure (``TOPIC_ALREADY_EXISTS``), unless it appeared after
-        an attempt of ours whose answer was lost.
+        an attempt of ours whose answer was lost. `confirmed` takes those that the cluster has said to have
+        created, also where the call then fails because they can't be written in time.
         """
         left = {topic.name: topic for topic in new}
         denied: set[str] = set()
@@ -163,6 +164,8 @@ class ClusterAdmin(ClusterClient):
                     exists = error is kafka_errors.TopicAlreadyExistsError
                     if topic.error_code and not (exists and topic.name in sent_before):
                         failures[topic.name] = reason(error, topic.error_message)
+                    elif confirmed is not None and not topic.error_code:
+                        confirmed.add(topic.name)
                     left.pop(topic.name, None)
                 chunk = first_to_create(left.values())
 

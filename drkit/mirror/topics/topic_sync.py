@@ -25,6 +25,7 @@ from drkit.lag.problems_now import target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
+from drkit.mirror.topics.creation_pace import CreationPace
 from drkit.mirror.topics.standby_settings import READ
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
@@ -42,9 +43,6 @@ __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 log = logging.getLogger(__name__)
 
 _GONE_SECONDS = 2.0
-_PARTITIONS_A_LOOK = 1_000
-"""So many partitions (or one topic) are created in a look: a broker needs some 2 ms for each, and the first topics of a
-large link are mirrored while the others are still being made."""
 
 TOPIC_KINDS = frozenset(
     {
@@ -101,6 +99,7 @@ class TopicSync:
         self._noted: dict[str, str] | None = None
         self._waiting = False
         self._tried: set[str] = set()
+        self._pace = CreationPace(clock)
         self._deletions = (
             TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
         )
@@ -125,14 +124,13 @@ class TopicSync:
         there = look.target.keys() | look.target_denied
         due = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
         left = [t for t in due if t not in self._tried] or due
-        absent = [info.name for info in first_within((look.source[t] for t in left), _PARTITIONS_A_LOOK)]
+        absent = [info.name for info in first_within((look.source[t] for t in left), self._pace.partitions)]
         if self._preserves:
             self._aligning.begin(look, absent)
         else:
             self._aligning.give_up()
         self._writer.aligning = self._aligning.topics
-        for topic in self._writer.create(look, absent):
-            self._adopt(look, topic, created=True)
+        self._create(look, absent)
         for topic in look.source:
             self._judge(look, topic)
         self._writer.grow(look)
@@ -146,10 +144,25 @@ class TopicSync:
         self._last = look.ready
         if self._acls is not None:
             self._acls.sync(list(look.source))
+        self._writer.created.clear()
         self.in_step = len(absent) == len(left)
         # one that is refused keeps no other one waiting
         self._tried = set() if self.in_step else {*self._tried, *absent}
         return dict(look.ready)
+
+    def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> None:
+        """Create topics that the target lacks.
+
+        Raises:
+            Unreachable: they were not all there in time. Those that the target said to have created are this mirror's
+                own at the next look, too.
+        """
+        if not absent:
+            return
+        with self._pace.measured(sum(look.source[topic].partitions for topic in absent)):
+            created = self._writer.create(look, absent)
+        for topic in created:
+            self._adopt(look, topic, created=True)
 
     def follow(self) -> dict[str, ReadyTopic]:
         """The topics that may be mirrored now, as the worker that leads has brought them in step.
@@ -239,7 +252,7 @@ class TopicSync:
         if topic not in look.states or self._must_exist(look, topic):
             if target is None:
                 return  # could not be created: its problem says why
-            self._adopt(look, topic, created=False)
+            self._adopt(look, topic, created=name in self._writer.created)
         state = look.states[topic]
         if state.source_topic_id != info.topic_id:
             self._halt(topic_recreated(self._link.id, state, info.topic_id, now()))

@@ -41,6 +41,8 @@ class TopicWriter:
         self.aligning: set[str] = set()
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
+        self.created: set[str] = set()
+        """Topics of the target that it said to have created for this writer; who has seen them there removes them."""
 
     def keys(self, topics: Iterable[str]) -> tuple[str, ...]:
         """The settings to read of the target's topics: what may follow, and what is overridden."""
@@ -61,7 +63,7 @@ class TopicWriter:
         if not wanted:
             return []
         names = {new.name: topic for topic, (new, _) in wanted.items()}
-        failures = self._target.create_topics([new for new, _ in wanted.values()])
+        failures = self._target.create_topics([new for new, _ in wanted.values()], confirmed=self.created)
         plain = [
             NewTopic(new.name, new.partitions, new.replication_factor, settings.followed)
             for new, settings in wanted.values()
@@ -70,7 +72,7 @@ class TopicWriter:
         if plain:
             for new in plain:
                 del failures[new.name]
-            failures.update(self._target.create_topics(plain))
+            failures.update(self._target.create_topics(plain, confirmed=self.created))
         denied = look.target_denied
         look.target.update(self._target.topics([name for name in names if name not in failures], denied=denied))
         for name, topic in names.items():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mapping import Translator
-from drkit.mirror.topics import topic_sync
+from drkit.mirror.topics import creation_pace
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.mirror.topics.topic_writer import TopicWriter
+from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
 from drkit.model.topology import TopicPartition
 from tests.support.mirroring import Mirrored, Side
@@ -85,7 +90,8 @@ def test_partitions_settings_and_topics_that_come_later_follow(mirrored: Mirrore
 def test_many_new_topics_are_created_in_portions_and_a_refused_one_holds_up_no_other(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_sync, "_PARTITIONS_A_LOOK", 2)
+    monkeypatch.setattr(creation_pace, "FIRST", 2)
+    monkeypatch.setattr(creation_pace, "MOST", 2)
     refused = [mirrored.name(f"{number}_refused") for number in range(3)]
     topics = [mirrored.name(f"portion-{number}") for number in range(5)]
     for topic in refused:
@@ -101,6 +107,34 @@ def test_many_new_topics_are_created_in_portions_and_a_refused_one_holds_up_no_o
     mirrored.target.delete(refused[0].replace("_", "."))
     mirrored.catch_up()
     mirrored.assert_same(refused[0], 1)
+
+
+def test_topics_that_were_not_there_in_time_are_the_mirrors_own_and_fewer_are_asked_for(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a busy broker needs longer for them than the call may take."""
+    portions: list[int] = []
+    create = TopicWriter.create
+
+    def slow(writer: TopicWriter, look: TopicSnapshot, names: Iterable[str]) -> list[str]:
+        made = create(writer, look, names)
+        portions.append(len(made))
+        if len(portions) == 1:
+            raise Unreachable("waiting for new topics took too long")
+        return made
+
+    monkeypatch.setattr(TopicWriter, "create", slow)
+    monkeypatch.setattr(creation_pace, "FIRST", 8)
+    monkeypatch.setattr(creation_pace, "LEAST", 2)
+    topics = [mirrored.name(f"late-{number}") for number in range(6)]
+    for topic in topics:
+        mirrored.source.create(topic, 2)
+        write(mirrored.source, topic, 5, partition=1)
+    mirrored.catch_up()
+    for topic in topics:
+        mirrored.assert_same(topic, 1)
+        assert mirrored.store.topic_states(mirrored.link.id)[topic].created_by_drkit
+    assert portions[:2] == [4, 1]
 
 
 def test_topics_outside_the_link_stay_where_they_are(mirrored: Mirrored, unique_name: str) -> None:
