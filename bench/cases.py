@@ -92,7 +92,7 @@ BACKLOG = (
     BacklogCase("middling-1kb-zstd", 150, 1000, "zstd", 8, 600 * _K, 60 * _K),
     BacklogCase("middling-100p", 150, 100, "lz4", 100, 2 * _M, 300 * _K),
     BacklogCase("ten", 10, 100, "lz4", 8, 1 * _M, 100 * _K),
-    BacklogCase("single-100p", 1, 100, "none", 100, 600 * _K, 60 * _K),
+    BacklogCase("single-100p", 1, 100, "none", 100, 5 * _M, 60 * _K),
 )
 LONGEST = BACKLOG[0]
 """What says whether memory and the mapping stay flat: as long as the longest, in the fewest batches."""
