@@ -125,8 +125,6 @@ def _take(copy: LinkCopy, link: Link, key: tuple[str | int, ...], value: Any) ->
             copy.problems.append(codec.read_problem(*value))
         case StateKind.POSITIONS:
             first = int(key[3]) * POSITIONS_A_RECORD
-            copy.positions += [
-                codec.read_group_position(str(key[1]), str(key[2]), *each)
-                for each in value
-                if first <= each[0] < first + POSITIONS_A_RECORD
-            ]
+            copy.positions += codec.read_group_positions(
+                (str(key[1]), str(key[2]), *each) for each in value if first <= each[0] < first + POSITIONS_A_RECORD
+            )

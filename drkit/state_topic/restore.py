@@ -187,7 +187,7 @@ _PUT: dict[str, Callable[[WholeStore, Block], Any]] = {
     "note": _put_notes,
     "problem": _put_problems,
     "group_position": lambda store, block: store.put_group_positions(
-        _of(block), [codec.read_group_position(*row) for row in block.rows]
+        _of(block), codec.read_group_positions(block.rows)
     ),
     "group_state": _put_states,
     "watermark": lambda store, block: store.put_watermarks(

@@ -11,9 +11,9 @@ order. Instants are whole microseconds since 1970: neither backend has a type th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from drkit.model.digests import RangeDigest
@@ -40,7 +40,7 @@ def _told(read: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return read(*row, **more)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            what = read.__name__.removeprefix("read_").replace("_", " ")
+            what = read.__name__.removeprefix("read_").removesuffix("s").replace("_", " ")
             raise UnreadableRow(
                 f"the store holds a {what} that can't be read: {error}",
                 meaning="The store is damaged, or something else than drkit wrote into it",
@@ -179,11 +179,13 @@ def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
 
 
 @_told
-def read_group_position(
-    group: str, topic: str, partition: int, offset: int, metadata: str, captured_at: int
-) -> GroupPosition:
-    """As `group_position_row` wrote it."""
-    return GroupPosition(group, topic, partition, offset, metadata, from_micros(captured_at))
+def read_group_positions(rows: Iterable[Sequence[Any]]) -> list[GroupPosition]:
+    """As `group_position_row` wrote them: a large site has a million, which were captured at few moments."""
+    instant = cache(from_micros)
+    return [
+        GroupPosition(group, topic, partition, offset, metadata, instant(captured_at))
+        for group, topic, partition, offset, metadata, captured_at in rows
+    ]
 
 
 def link_control_row(control: LinkControl) -> tuple[Any, ...]:

@@ -231,11 +231,13 @@ def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *,
     """The same, with a bound of what is read again where the group may have read on since its position was captured."""
     if final or placed.target_offset is None or placed.reread is None:
         return placed
+    if snapshot.positions_live and not snapshot.source_members.get(placed.group):
+        return placed
     view = snapshot.partitions.get(tp)
     if view is None or view.target_end is None:
         return placed
     most = max(placed.reread, view.target_end - placed.target_offset)
-    if most == placed.reread or (snapshot.positions_live and not snapshot.source_members.get(placed.group)):
+    if most == placed.reread:
         return placed
     why = "it still reads" if snapshot.positions_live else "it may have read on since its position was captured"
     return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))

@@ -128,7 +128,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
         found = self._session.rows(self._do.group_positions, (str(link),))
-        return [codec.read_group_position(*row) for row in found]
+        return codec.read_group_positions(found)
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
         self._put(link, self._do.forget_group, ((group,) for group in groups))

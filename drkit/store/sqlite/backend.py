@@ -134,7 +134,7 @@ class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
             " WHERE link = ? ORDER BY group_id, topic, partition",
             (str(link),),
         )
-        return [codec.read_group_position(*row) for row in found]
+        return codec.read_group_positions(found)
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
         name = str(link)
