@@ -40,8 +40,8 @@ _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
 _SMALL_ANSWER = 32 * 1024
-_PACE = 0.007
-_SMALL_SHARE = 0.11
+_PACE = 0.0065
+_SMALL_SHARE = 0.17
 """While answers are small, requests are so far apart that they take this share of a core, but no more than `_PACE`
 seconds. A steady stream would else be asked for record by record, each at the price of a request on both sides; the
 first record after a rest is never held up."""
