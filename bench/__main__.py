@@ -97,7 +97,7 @@ def _bench(
 
 
 def _compile() -> None:
-    """Compile drkit: its bytecode is there before it is measured, as an installer leaves it: MirrorMaker 2 has its jars, too."""
+    """Compile drkit before it is measured, as an installer does: MirrorMaker 2 has its jars, too."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compileall.compile_dir(_HERE.parent / "drkit", quiet=1)
     compileall.compile_dir(_HERE, quiet=1)
