@@ -184,6 +184,8 @@ _OF_A_WAY_BACK = frozenset({Subject.STATE, Subject.CANARY})
 _C = Command
 _LOOKING = frozenset({_C.STATUS})
 _FAILING_OVER = frozenset({_C.FAILOVER, _C.REHEARSE})
+_PLANNING = _FAILING_OVER | {_C.SERVE}
+"""The page makes the plan of a failover and carries nothing out."""
 _GOING_BACK = frozenset({_C.FAILBACK, _C.REPROTECT})
 _CLOSING = frozenset({_C.FAILOVER, _C.FENCE})
 _DECIDING = frozenset({_C.MIRROR, _C.LINK, _C.FAILOVER, _C.FENCE, _C.FAILBACK, _C.REPROTECT, _C.RECOVER})
@@ -230,7 +232,7 @@ TABLE: tuple[Need, ...] = (
         when=Condition.FENCED_BY_RULES,
     ),
     Need(
-        frozenset({_C.DOCTOR}) | _FAILING_OVER,
+        frozenset({_C.DOCTOR}) | _PLANNING,
         Side.TARGET,
         _S.OFFSETS_LOG,
         (_O.DESCRIBE,),
@@ -254,7 +256,7 @@ TABLE: tuple[Need, ...] = (
         "doctor fails",
     ),
     Need(
-        _FAILING_OVER,
+        _PLANNING,
         Side.TARGET,
         _S.WORKERS,
         (_O.DESCRIBE,),
@@ -271,7 +273,7 @@ TABLE: tuple[Need, ...] = (
         "doctor fails",
     ),
     Need(
-        _FAILING_OVER,
+        _PLANNING,
         Side.TARGET,
         _S.STATE,
         (_O.READ,),
@@ -487,7 +489,7 @@ TABLE: tuple[Need, ...] = (
     ),
     # -- failing over ------------------------------------------------------------------------------
     Need(
-        _FAILING_OVER | {_C.FENCE},
+        _PLANNING | {_C.FENCE},
         Side.SOURCE,
         _S.GROUPS,
         (_O.DESCRIBE,),
@@ -495,7 +497,7 @@ TABLE: tuple[Need, ...] = (
         "groups stand where the mirror last saw them, and aren't fenced",
     ),
     Need(
-        _FAILING_OVER,
+        _PLANNING,
         Side.SOURCE,
         _S.OFFSETS_LOG,
         (_O.DESCRIBE,),
@@ -600,6 +602,42 @@ TABLE: tuple[Need, ...] = (
         (_O.READ, _O.DELETE),
         "commit positions of shadow groups, and remove these",
         "the rehearsal fails; without Delete its groups stay",
+    ),
+    # -- telling whether a failover would be accepted ------------------------------------------------
+    Need(
+        frozenset({_C.SERVE}),
+        Side.TARGET,
+        _S.TOPICS,
+        (_O.READ,),
+        "look at what stands where groups are placed; judge whether positions may be committed on them",
+        "the page says `no`: a failover by this principal would be refused",
+    ),
+    Need(
+        frozenset({_C.SERVE}),
+        Side.TARGET,
+        _S.GROUPS,
+        (_O.READ,),
+        "judge whether their positions may be committed",
+        "the page says `no`: a failover by this principal would be refused",
+    ),
+    Need(
+        frozenset({_C.SERVE}),
+        Side.TARGET,
+        _S.CLUSTER,
+        (_O.ALTER,),
+        "judge whether access rules may be put",
+        "the page says `no`: a failover by this principal would be refused",
+        when=Condition.ACLS,
+    ),
+    Need(
+        frozenset({_C.SERVE}),
+        Side.SOURCE,
+        _S.CLUSTER,
+        (_O.ALTER,),
+        "judge whether it may be fenced",
+        "the page says `yes, unfenced` at best",
+        optional=True,
+        when=Condition.FENCED_BY_RULES,
     ),
     # -- going back --------------------------------------------------------------------------------
     Need(

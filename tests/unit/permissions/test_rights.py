@@ -137,6 +137,17 @@ def test_a_failback_needs_what_the_mirror_of_the_way_back_needs():
     assert not any(each.need.subject is Subject.STATE and each.turned for each in needs_of(Command.FAILBACK))
 
 
+def test_the_page_needs_what_the_plan_of_a_failover_looks_at_and_changes_nothing():
+    read = config(topics=["flights"], groups=["billing"])
+    source, target = (rights(read, Command.SERVE, cluster=alias) for alias in ("primary", "dr"))
+    assert source["group", "billing"] == {"describe"}
+    assert source["topic", "__consumer_offsets"] == target["topic", "__consumer_offsets"] == {"describe"}
+    assert (target["topic", "flights"], target["group", "billing"]) == ({"read"}, {"read"})
+    assert source["cluster", "kafka-cluster"] == {"alter"}, "whether it may be fenced"
+    changing = {"create", "write", "delete", "alter_configs"}
+    assert not any(changing & operations for found in (source, target) for operations in found.values())
+
+
 def test_a_fence_by_command_needs_a_writer_and_no_rules():
     fence = {"command": ["/bin/close"], "unfence": ["/bin/open"]}
     read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": fence}}, topics=["flights"])

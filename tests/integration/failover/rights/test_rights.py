@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from drkit.cli.wiring.page_sources import page_sources
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.interfaces import Ports
@@ -22,6 +23,7 @@ from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceMethod
+from drkit.observe.page.decision import Answer
 from tests.support.estates import OwnLink, mirror, texts
 from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.rights import Grants, as_exact, printed, run
@@ -73,6 +75,12 @@ def groups_of(own: OwnLink, alias: str) -> set[str]:
         return set(estate.groups(alias).list_groups())
 
 
+def page_answers(own: OwnLink) -> tuple[Answer, tuple[str, ...]]:
+    """What the page says to whether one may fail over, and what stands in the way."""
+    (decision,) = page_sources(own.config, own.store, [own.link], None).decisions()
+    return decision.answer, tuple(each.what for each in decision.obstructions)
+
+
 def test_each_command_is_carried_out_with_exactly_its_rights(
     own: OwnLink, secure_lab: Lab, grants: Grants, tmp_path: Path
 ) -> None:
@@ -100,6 +108,8 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     only("rehearse")
     assert run("failover", exact, "--to", "dr", "--rehearse", code=3)["state"] == "closed", "nor who rehearses"
     assert not [name for name in groups_of(own, "dr") if name.startswith("drkit.rehearsal.") and own.name in name]
+    only("serve")
+    assert page_answers(exact) == (Answer.YES, ())
 
     only("failover")
     checks = {each["check"]: each for each in run("doctor", exact)["links"][0]["checks"]}
