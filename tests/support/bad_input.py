@@ -7,9 +7,7 @@ stdout with --output json, and every file as it was.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -23,7 +21,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drkit.cli.application import run
+from tests.support.in_process import Ended, in_process
 
 ROOT = Path(__file__).parents[2]
 ERROR_SCHEMA = json.loads((ROOT / "docs" / "schemas" / "error.schema.json").read_text())
@@ -80,15 +78,6 @@ class Bad:
         return shlex.split(self.command) if isinstance(self.command, str) else list(self.command)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-
 def rows(found: Sequence[Bad]) -> Any:
     """A parametrization by rows; two of one name are a mistake."""
     names = [each.what for each in found]
@@ -113,22 +102,6 @@ def lay(bad: Bad, folder: Path) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     if bad.prepare is not None:
         bad.prepare(folder)
-
-
-def in_process(arguments: Sequence[str]) -> Ended:
-    """Run a command in this process, as `drkit` itself does."""
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(arguments)
-    return Ended(code, _written(out), _written(err))
-
-
-def _written(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    content = stream.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
-    stream.close()
-    return content
 
 
 def refused(bad: Bad, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

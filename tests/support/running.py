@@ -13,8 +13,11 @@ from pathlib import Path
 
 from drkit.mirror.runtime.events import MirrorEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
+from tests.support.in_process import in_process
 
 _SECONDS = 60
+_OWN_PROCESS = {"audit", "demo", "drill", "failback", "lab", "mirror", "reprotect", "resume", "salvage", "serve"}
+"""Verbs that tune or end their process, or start others in it. A plan of one does none of that."""
 
 
 @dataclass
@@ -78,14 +81,14 @@ class Commands:
         self._processes: list[subprocess.Popen[str]] = []
 
     def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any verb, to its end."""
-        return subprocess.run(
-            self._command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        """Any verb, to its end; in this process where that is no difference."""
+        command = self._command(*arguments)
+        if arguments[0] in _OWN_PROCESS and "--dry-run" not in arguments:
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL
+            )
+        ended = in_process([*arguments, "--config", str(self.config_path)])
+        return subprocess.CompletedProcess(command, ended.code, ended.out, ended.err)
 
     def process(self, *arguments: str) -> subprocess.Popen[str]:
         """`drkit mirror` as a process of its own."""

@@ -18,6 +18,7 @@ from drkit.model.runs.fence import is_mark
 from drkit.model.topics.acls import Acl
 from tests.support.estates import OwnLink, open_link
 from tests.support.lab import USERS
+from tests.support.running import Commands
 from tests.support.wait import wait_until
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -80,8 +81,7 @@ def write(lab: Lab, alias: str, topic: str) -> str:
 
 def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error", config: Path | None = None) -> dict[str, Any]:
     """Run a verb; its JSON document, valid by its schema. `config`: another file than the link's own."""
-    command = [sys.executable, "-m", "drkit", *words, "--config", str(config or own.config_path), "--output", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    ended = Commands(config or own.config_path).drkit(*words, "--output", "json")
     assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}{ended.stderr}"
     found: dict[str, Any] = json.loads(ended.stdout)
     Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)

@@ -93,7 +93,7 @@ def end_state(own, run, groups):
 
 
 @pytest.mark.parametrize(
-    "boundary", sampled("a failover killed", [*boundaries(Kind.FAILOVER), *HOOKS], 6), ids="-".join
+    "boundary", sampled("a failover killed", [*boundaries(Kind.FAILOVER), *HOOKS], 4), ids="-".join
 )
 def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
     own, topic, groups = fresh
@@ -174,8 +174,8 @@ WITHIN = [
 @pytest.mark.parametrize(
     "places",
     [
-        *swept("a failback killed at boundaries", boundaries(Kind.FAILBACK), 5),
-        *swept("a failback killed within stages", WITHIN, 3),
+        *swept("a failback killed at boundaries", boundaries(Kind.FAILBACK), 3),
+        *swept("a failback killed within stages", WITHIN, 2),
     ],
 )
 def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name, places):
@@ -216,7 +216,7 @@ def test_a_failback_killed_again_and_again_comes_to_its_end(lab, tmp_path, uniqu
         own.store.close()
 
 
-@pytest.mark.parametrize("places", swept("a reprotect killed again and again", boundaries(Kind.REPROTECT), 4))
+@pytest.mark.parametrize("places", swept("a reprotect killed again and again", boundaries(Kind.REPROTECT), 2))
 def test_keeping_the_primary_killed_again_and_again_comes_to_its_end(lab, tmp_path, unique_name, places):
     own = own_link(lab, tmp_path, unique_name)
     try:

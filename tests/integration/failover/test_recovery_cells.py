@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 SEED = int(os.environ.get("TEST_CELLS_SEED", "15"))
 FROZEN = Fault(Component.MACHINE, Condition.FROZEN)
 """Its runs are recreated: a process that stands still is in no snapshot."""
-SAMPLED = 3
+SAMPLED = 1
 """States of one fault that run always, beside the live cluster that is gone after the audit."""
 NEED_ROOT = {
     *(Fault(Component.MACHINE, condition) for condition in (Condition.DOWN, Condition.REPLACED)),

@@ -14,6 +14,7 @@ from drkit.drill.environment.log_surgery import flip
 from drkit.failover.run.lease import RunLease
 from drkit.model.link_state import Direction
 from tests.support.estates import mirror, own_link, texts
+from tests.support.running import Commands
 from tests.support.sampling import some_of
 
 pytestmark = [pytest.mark.lab, some_of("failover verbs", 5)]
@@ -31,9 +32,10 @@ def drkit(own, *words, code=0, timeout=120):
     return ended
 
 
-def document(own, *words, code=0, schema="failover", timeout=120):
+def document(own, *words, code=0, schema="failover"):
     """Run a verb with `--output json`; its one document, valid by its schema."""
-    ended = drkit(own, *words, "--output", "json", code=code, timeout=timeout)
+    ended = Commands(own.config_path).drkit(*words, "--output", "json")
+    assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}\n{ended.stderr}"
     found = json.loads(ended.stdout)
     Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
     return found
@@ -294,7 +296,7 @@ def test_failback_with_sparks_salvage_and_audit(lab, own, orders, tmp_path, tool
     assert f"{topic}:0 from offset {batch.base_offset} to {batch.last_offset}" in refused.stderr
     flip(data, 0, -1, mask=0x01)  # as it was
     assert [len(values) for values in own.values("primary", topic).values()] == [46, 46], "nothing is deleted"
-    done = document(own, *words, timeout=400)
+    done = document(own, *words)
     assert (done["state"], done["kind"], done["mode"], done["to"]) == ("closed", "failback", "planned", "primary")
     assert done["salvaged"]["records"] == 12
     assert (Path(done["salvaged"]["path"]) / "manifest.json").is_file()
@@ -316,7 +318,7 @@ def test_a_failback_that_deletes_nothing_with_sparks_audit(own, orders, tmp_path
     own.commit("dr", "g1", topic, {0: 45})
     on_dr = own.values("dr", topic)
     unread = {name: own.unread("dr", name, topic) for name in names}
-    done = document(own, "failback", "--to", "primary", "--yes", "--accept-unfenced", timeout=400)
+    done = document(own, "failback", "--to", "primary", "--yes", "--accept-unfenced")
     assert (done["state"], done["level"], done["audit"]["verdict"]) == ("closed", True, "clean")
     assert own.values("primary", topic) == on_dr
     assert {name: own.unread("primary", name, topic) for name in names} == unread

@@ -180,7 +180,7 @@ def test_a_site_killed_in_its_own_journal_is_taken_to_the_same_end(site: Site, b
     assert {each.state for each in site.net.store.runs()} == {State.CLOSED}
 
 
-@pytest.mark.parametrize("places", swept("a site killed at boundaries of a link", boundaries(Kind.FAILOVER), 5))
+@pytest.mark.parametrize("places", swept("a site killed at boundaries of a link", boundaries(Kind.FAILOVER), 3))
 def test_a_site_killed_at_every_boundary_of_a_link_comes_to_its_end(site: Site, places: list[Boundary]) -> None:
     action = "failover"
     for stage, event, when in places:
