@@ -9,7 +9,6 @@ with a journal and evidence of its own; the drill is one, too, and holds the dri
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.config import Config
-from drkit.drill.environment.child_processes import Finished, run_command
+from drkit.drill.environment.child_processes import Finished, environment, run_command
 from drkit.drill.environment.environment import document
 from drkit.drill.experiment.experiment import Move, Reprotect
 from drkit.drill.experiment.faults import Fault
@@ -198,7 +197,7 @@ def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[s
         arguments += ["--link", each]
     with tempfile.TemporaryDirectory(prefix="drkit-rehearsal-") as folder:
         log = Path(folder) / "rehearsal.log"
-        finished = run_command(arguments, log, Path.cwd(), REHEARSAL_SECONDS, env=dict(os.environ))
+        finished = run_command(arguments, log, Path.cwd(), REHEARSAL_SECONDS, env=environment(configured=True))
         found = document(finished.stdout)
         if found is not None:
             rehearsals.append(found)

@@ -175,7 +175,7 @@ class DrillSchedule:
             started = now()
             self._process = subprocess.Popen(
                 command,
-                env=environment(),
+                env=environment(configured=True),  # the store, too, may be named there: it has the lease
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,

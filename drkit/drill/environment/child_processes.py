@@ -197,9 +197,12 @@ def wait_gone(children: Sequence[Child], timeout_seconds: float) -> None:
         time.sleep(0.02)
 
 
-def environment() -> dict[str, str]:
-    """This process's environment without what would point drkit's commands at another configuration."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRKIT_")}
+def environment(*, configured: bool = False) -> dict[str, str]:
+    """This process's environment without what would point drkit's commands at another configuration.
+
+    `configured`: with it, for commands that act by the configuration of whoever drills.
+    """
+    kept = {name: value for name, value in os.environ.items() if configured or not name.startswith("DRKIT_")}
     root = str(Path(drkit.__file__).resolve().parents[1])
     kept["PYTHONPATH"] = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     return kept

@@ -94,11 +94,14 @@ class DrillEnvironment:
         config = load_config(lab.config_path)
         own = {alias: lab.bootstrap(alias) for alias in lab.clusters}
         named = {alias: cluster.bootstrap_servers for alias, cluster in config.clusters.items()}
-        links = [each for each in config.links if not {each.source, each.target} <= own.keys()]
-        store = config.store.plain_url == lab.store_url()
-        if named == own and not links and store:
+        writers = {alias: config.clusters[alias].fence.bootstrap_servers for alias in own.keys() & named.keys()}
+        known = {alias: {None, lab.bootstrap(alias)} for alias in writers}
+        if lab.users:
+            known = {alias: places | {lab.bootstrap(alias, sasl=True)} for alias, places in known.items()}
+        clusters = named == own and all(place in known[alias] for alias, place in writers.items())
+        if clusters and config.store.plain_url == lab.store_url():
             return config
-        what = "clusters" if named != own or links else "a store"
+        what = "a store" if clusters else "clusters"
         raise Refused(
             f"{lab.config_path} names {what} other than those of its lab",
             meaning="A drill acts by that file, and would strike at what is no lab; nothing was touched",

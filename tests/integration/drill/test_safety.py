@@ -120,7 +120,7 @@ def test_behind_a_line_on_which_nothing_passes_the_primary_is_away(env):
     assert broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="primary"), time.monotonic()) is None
 
 
-@pytest.mark.parametrize("section", ["clusters", "store", "links"])
+@pytest.mark.parametrize("section", ["clusters", "store", "links", "fence"])
 def test_no_drill_begins_by_a_configuration_that_names_what_is_not_the_lab(lab, env, tmp_path, monkeypatch, section):
     """Somebody pointed the lab's file at an estate; every command of a drill acts by it."""
     text = lab.config_path.read_text()
@@ -129,6 +129,8 @@ def test_no_drill_begins_by_a_configuration_that_names_what_is_not_the_lab(lab, 
         changed.write_text(text.replace(lab.bootstrap("dr"), "kafka.example:9092"))
     elif section == "store":
         changed.write_text(re.sub(r"^url = .*$", 'url = "sqlite:////estate.db"', text, flags=re.MULTILINE))
+    elif section == "fence":
+        changed.write_text(f'{text}\n[clusters.dr.fence]\nbootstrap_servers = "kafka.example:9092"\n')
     else:
         estate = '[clusters.estate]\nbootstrap_servers = "kafka.example:9092"\n'
         changed.write_text(f"{text}\n{estate}")
