@@ -5,7 +5,8 @@
      │   ├─ AuthenticationError   2  a cluster answers, and it or drkit refuses the other: certificates, credentials
      │   └─ ExtraMissing          2  what the command needs comes with an extra that is not installed
      ├─ Refused                   3  a precondition does not hold; nothing was changed
-     │   └─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
+     │   ├─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
+     │   └─ OtherSchema           3  the store has the schema of another release of drkit, or is being migrated
      ├─ StalePlan                 4  the clusters changed since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
@@ -123,6 +124,10 @@ class StoreMissing(Refused):
             f"{commands or 'drkit store recover --from the cluster mirrored to'} fills a new one from that "
             "cluster's own copy. Where nothing was ever mirrored: start `drkit mirror`, which creates it",
         )
+
+
+class OtherSchema(Refused):
+    """The store has another schema version than this drkit works with; nothing was changed."""
 
 
 class StalePlan(DrkitError):

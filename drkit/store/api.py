@@ -21,6 +21,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.timeline import TimelineStore
+from drkit.store.version import Migration
 
 Claims = Mapping[TopicPartition, int]
 """The generation with which a writer holds each partition that it writes of."""
@@ -244,6 +245,39 @@ class StoreContents(Protocol):
 
     def remove_all(self) -> None:
         """Remove everything that is kept; the tables stay."""
+
+
+class StoreSchema(Protocol):
+    """A store of whatever schema version, for `drkit store migrate`."""
+
+    where: str
+    """The store, for people."""
+
+    def version(self) -> int:
+        """Its version, as `check_version` takes it."""
+
+    def users(self) -> list[str]:
+        """Who works with it now, in words: holders of leases, and workers."""
+
+    def changed_at(self) -> datetime | None:
+        """When a mirror or a run last changed something; None: never."""
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Name, kind and state of each run."""
+
+    def counts(self) -> dict[str, int]:
+        """How many rows there are of the kinds of a backup that only mirrors and runs change."""
+
+    def apply(self, steps: Sequence[Migration]) -> None:
+        """Bring it to the version of the last step.
+
+        Raises:
+            Refused: somebody works with it; nothing was changed.
+            Unreachable: it doesn't answer; the same command continues.
+        """
+
+    def close(self) -> None:
+        """Release connections."""
 
 
 class WholeStore(Store, StoreContents, Protocol):

@@ -24,10 +24,9 @@ from typing import Any
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import LinkId
-from drkit.store import codec
+from drkit.store import codec, version
 from drkit.store.api import WholeStore
 from drkit.store.timeline import state_row
-from drkit.store.version import SCHEMA_VERSION
 
 FORMAT = "drkit-store-backup"
 FORMAT_VERSION = 1
@@ -106,8 +105,12 @@ def write_backup(store: WholeStore, path: Path, *, backend: str) -> Backup:
     return read_backup(path)
 
 
-def read_backup(path: Path) -> Backup:
+def read_backup(path: Path, schema: int | None = None) -> Backup:
     """Read a whole backup and check it.
+
+    Args:
+        path: the file.
+        schema: of which schema version it has to be; default: of this drkit's.
 
     Raises:
         DrkitError: it can't be read, is cut off or changed, or is no backup.
@@ -122,7 +125,7 @@ def read_backup(path: Path) -> Backup:
         for line in _lines(path):
             found = json.loads(line)
             if not head:
-                head = _checked_head(path, found)
+                head = _checked_head(path, found, version.SCHEMA_VERSION if schema is None else schema)
             elif "sha256" in found:
                 foot = found
                 continue
@@ -168,7 +171,7 @@ def _write(store: WholeStore, file: gzip.GzipFile, backend: str) -> str:
         digest.update(line)
         file.write(line)
 
-    head = {"format": FORMAT, "version": FORMAT_VERSION, "schema": SCHEMA_VERSION}
+    head = {"format": FORMAT, "version": FORMAT_VERSION, "schema": version.SCHEMA_VERSION}
     put(head | {"backend": backend, "created_at": iso(now())})
     for kind, link, rows in _contents(store):
         iterator = iter(rows)
@@ -224,15 +227,15 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise DrkitError(f"{path} can't be read: {error.strerror or error}", remedy="Check the file") from error
 
 
-def _checked_head(path: Path, found: Any) -> dict[str, Any]:
+def _checked_head(path: Path, found: Any, schema: int) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise _damaged(path, "it doesn't begin as one")
-    if (found["version"], found["schema"]) != (FORMAT_VERSION, SCHEMA_VERSION):
+    if (found["version"], found["schema"]) != (FORMAT_VERSION, schema):
         raise Refused(
-            f"{path} has format {found['version']} of schema version {found['schema']}, this drkit works with format "
-            f"{FORMAT_VERSION} of schema version {SCHEMA_VERSION}",
+            f"{path} has format {found['version']} of schema version {found['schema']}, what is needed here is format "
+            f"{FORMAT_VERSION} of schema version {schema}",
             meaning="Another version of drkit wrote it. Nothing was changed",
-            remedy="Restore it with that version (drkit --version)",
+            remedy="Restore it with that version (drkit --version), then drkit store migrate with this one",
         )
     return found
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from drkit.model.errors import ConfigError, StoreMissing
-from drkit.store.api import Store, WholeStore
+from drkit.store.api import Store, StoreSchema, WholeStore
 from drkit.store.cassandra.url import parse_cassandra_url
 from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteStore
 from drkit.store.sqlite.connection import MEMORY
+from drkit.store.sqlite.migration import SqliteSchema
 
 _LONGEST_SECONDS = 86_400.0
 _FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?dc=NAME&replication_factor=3"
@@ -46,7 +47,33 @@ def open_whole_store(url: str, create: bool = True) -> WholeStore:
     raise ConfigError(f"store.url names an unknown kind of store, {scheme!r}", remedy=f"Write it as {_FORMS}")
 
 
+def open_schema(url: str) -> StoreSchema:
+    """Open the store that `url` names, whatever its schema version, for `drkit store migrate`.
+
+    Raises:
+        ConfigError: as `open_whole_store` raises it.
+        StoreMissing: there is none.
+        Unreachable: the store doesn't answer.
+        DrkitError: it can't be opened.
+    """
+    scheme, separator, _ = url.partition("://")
+    if scheme == "sqlite" and separator:
+        path, timeout_seconds = _sqlite_file(url)
+        return SqliteSchema(path, timeout_seconds=timeout_seconds)
+    if scheme == "cassandra" and separator:
+        from drkit.store.cassandra.migration import CassandraSchema  # noqa: PLC0415  # as below
+
+        return CassandraSchema(parse_cassandra_url(url))
+    raise ConfigError("store.url names no kind of store that there is", remedy=f"Write it as {_FORMS}")
+
+
 def _open_sqlite(url: str, *, create: bool) -> WholeStore:
+    path, timeout_seconds = _sqlite_file(url)
+    return SqliteStore(path, create=create or path == MEMORY, timeout_seconds=timeout_seconds)
+
+
+def _sqlite_file(url: str) -> tuple[str, float]:
+    """The path, or `MEMORY`, and the timeout in seconds."""
     location, _, query = url.partition("?")
     if not location.startswith("sqlite:///") or location == "sqlite:///":
         raise ConfigError(
@@ -55,14 +82,12 @@ def _open_sqlite(url: str, *, create: bool) -> WholeStore:
         )
     timeout_seconds = _timeout(query)
     path = location.removeprefix("sqlite:///")
-    if path == MEMORY:
-        return SqliteStore(MEMORY, timeout_seconds=timeout_seconds)
     file = Path(path)
-    if not file.parent.is_dir():
+    if path != MEMORY and not file.parent.is_dir():
         raise ConfigError(
             f"store.url: there is no directory {file.parent} for the store", remedy="Create it or mend store.url"
         )
-    return SqliteStore(path, create=create, timeout_seconds=timeout_seconds)
+    return path, timeout_seconds
 
 
 def _open_cassandra(url: str, *, create: bool) -> WholeStore:

@@ -13,7 +13,7 @@ from datetime import datetime
 from drkit.model.topology import LinkId
 from drkit.store.api import LinkStore
 
-_KIND = "worker"
+KIND = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ def put_worker(store: LinkStore, link: LinkId, worker: WorkerNote) -> None:
         "seen_at": worker.seen_at.isoformat(),
         "expires_at": worker.expires_at.isoformat(),
     }
-    store.put_notes(link, _KIND, {worker.owner: json.dumps(body)})
+    store.put_notes(link, KIND, {worker.owner: json.dumps(body)})
 
 
 def read_workers(store: LinkStore, link: LinkId) -> list[WorkerNote]:
     """All notes, expired or not, by owner."""
     found = []
-    for owner, text in store.notes(link, _KIND).items():
+    for owner, text in store.notes(link, KIND).items():
         body = json.loads(text)
         found.append(
             WorkerNote(
@@ -69,4 +69,4 @@ def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNot
 
 def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
     """Remove the notes of workers that ended."""
-    store.forget_notes(link, _KIND, owners)
+    store.forget_notes(link, KIND, owners)

@@ -54,7 +54,7 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.clock import now
-from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, Refused, StoreMissing, Unreachable
+from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
@@ -372,7 +372,7 @@ class Session:
     def _read_orders(self) -> None:
         try:
             orders = self._pipeline.orders(read_orders(self._store, self._link))
-        except StoreMissing as error:  # a new store must be opened anew
+        except (OtherSchema, StoreMissing) as error:  # another drkit's, or a new one: it must be opened anew
             orders = Orders(refusal=error)
         orders = replace(orders, refusal=orders.refusal or self._forgotten)
         if orders != self._orders:

@@ -35,6 +35,7 @@ from drkit.store.api import Claims
 from drkit.store.cassandra.claims import CassandraClaims
 from drkit.store.cassandra.contents import CassandraContents
 from drkit.store.cassandra.digests import CassandraDigests, DigestStatements
+from drkit.store.cassandra.schema import check_still
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.cassandra.statements import Statements
 from drkit.store.cassandra.timeline import CassandraTimeline
@@ -56,6 +57,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._do = Statements.prepare(session)
         self._claims = CassandraClaims(session, self._do, self._decided)
         self._digests = DigestStatements.prepare(session)
+        session.look_by(lambda: check_still(session))
 
     # ---- mapping rows -------------------------------------------------------------------------
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from drkit.model.deadline import Deadline
 from drkit.model.errors import ConfigError, Unreachable
+from drkit.store import version
 from drkit.store.cassandra.session import CassandraSession
-from drkit.store.version import SCHEMA_VERSION, check_version
+from drkit.store.version import check_version
 
 LOCK_SECONDS = 60
 _RETRY_SECONDS = 0.2
@@ -110,21 +112,13 @@ def bring_up(session: CassandraSession, *, create: bool, tables: tuple[str, ...]
         return False
     _create_keyspace(session)
     _create_lock_table(session)
-    holder = uuid.uuid4().hex
-    _take_lock(session, holder)
-    try:
+    with schema_lock(session):
         if not check_version(kept_version(session), where):  # again: another process may have been first
             for statement in tables:
                 session.change_schema(statement.format(keyspace=session.location.keyspace))
             session.compare_and_set(
                 f"INSERT INTO {_table(session)} (id, version) VALUES ('drkit', %s) IF NOT EXISTS",  # noqa: S608  # a checked name
-                (SCHEMA_VERSION,),
-            )
-    finally:
-        with suppress(Unreachable):  # the lock expires by itself
-            session.compare_and_set(
-                f"DELETE FROM {_table(session)} WHERE id = 'lock' IF holder = %s",  # noqa: S608  # a checked name
-                (holder,),
+                (version.SCHEMA_VERSION,),
             )
     return True
 
@@ -138,7 +132,43 @@ def kept_version(session: CassandraSession) -> int:
     )
     if found is None:
         return 0
-    rows = session.serial_rows(f"SELECT version FROM {_table(session)} WHERE id = 'drkit'")  # noqa: S608  # a checked name
+    return _version(session)
+
+
+def check_still(session: CassandraSession) -> None:
+    """Raise `OtherSchema` where the store was migrated since it was opened, or is being migrated."""
+    check_version(_version(session), f"the store {session.location}")
+
+
+def set_version(session: CassandraSession, kept: int, wanted: int) -> bool:
+    """Change the version from `kept`, both as `check_version` takes them; whether that was what it was."""
+    return session.compare_and_set(
+        f"UPDATE {_table(session)} SET version = %s WHERE id = 'drkit' IF version = %s",  # noqa: S608  # a checked name
+        (wanted, kept),
+    )
+
+
+@contextmanager
+def schema_lock(session: CassandraSession) -> Iterator[None]:
+    """One process at a time changes tables, for `LOCK_SECONDS` at most.
+
+    Raises:
+        Unreachable: another one has been at it for longer than that.
+    """
+    holder = uuid.uuid4().hex
+    _take_lock(session, holder)
+    try:
+        yield
+    finally:
+        with suppress(Unreachable):  # the lock expires by itself
+            session.compare_and_set(
+                f"DELETE FROM {_table(session)} WHERE id = 'lock' IF holder = %s",  # noqa: S608  # a checked name
+                (holder,),
+            )
+
+
+def _version(session: CassandraSession) -> int:
+    rows = session.unlooked_serial_rows(f"SELECT version FROM {_table(session)} WHERE id = 'drkit'")  # noqa: S608  # a checked name
     return int(rows[0][0]) if rows else 0
 
 

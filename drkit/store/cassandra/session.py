@@ -32,6 +32,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.store.cassandra.url import CassandraLocation
+from drkit.store.version import LOOK_SECONDS
 
 T = TypeVar("T")
 
@@ -113,6 +114,8 @@ class CassandraSession:
     def __init__(self, location: CassandraLocation, *, wall: Callable[[], float] = time.time) -> None:
         self.location = location
         self._clock = ClusterClock(wall)
+        self._look: Callable[[], None] = lambda: None
+        self._looked_at = time.monotonic()
         self._cluster: Cluster | None = None  # while host names are being resolved
         with self.answered("reached"):
             self._session = self._connected()
@@ -127,18 +130,25 @@ class CassandraSession:
         with self.answered("asked"):
             return self._bounded(partial(self._session.prepare, cql), "cassandra-prepare")
 
+    def look_by(self, look: Callable[[], None]) -> None:
+        """Have `look` called before a request where that was not done for `LOOK_SECONDS`; it raises what is wrong."""
+        self._look, self._looked_at = look, time.monotonic()
+
     def rows(self, statement: Any, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Rows (tuples) of a query, fetched page by page as they are taken."""
+        self._look_sometimes()
         with self.answered("read"):
             yield from self._session.execute(statement, values or None)
 
     def row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
         """The first row of a query, or None."""
+        self._look_sometimes()
         with self.answered("read"):
             return self._session.execute(statement, values or None).one()
 
     def first_rows(self, statement: PreparedStatement, values: Sequence[Sequence[Any]]) -> list[Any]:
         """The first row, or None, of a query for each of many values, many at once; in their order."""
+        self._look_sometimes()
         with self.answered("read"):
             answers = execute_concurrent(
                 self._session,
@@ -150,16 +160,23 @@ class CassandraSession:
 
     def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
         """Rows as compare-and-set sees them: what it decided before is decided in the answer."""
+        self._look_sometimes()
+        return self.unlooked_serial_rows(statement, values)
+
+    def unlooked_serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
+        """The same for a look itself (`look_by`)."""
         with self.answered("read"):
             return list(self._session.execute(statement, values or None, execution_profile=_SERIAL))
 
     def write(self, statement: Any, values: Sequence[Any] = ()) -> None:
         """One write (or schema change), durable on return."""
+        self._look_sometimes()
         with self.answered("written"):
             self._session.execute(statement, values or None)
 
     def write_all(self, statement: PreparedStatement, partitions: Sequence[Sequence[Sequence[Any]]]) -> None:
         """Many rows, given by partition: unlogged batches within a partition, many batches at once."""
+        self._look_sometimes()
         batches = []
         for rows in partitions:
             for start in range(0, len(rows), BATCH_ROWS):
@@ -173,6 +190,7 @@ class CassandraSession:
 
     def compare_and_set(self, statement: Any, values: Sequence[Any]) -> bool:
         """Run a conditional write; whether its condition held. `Unreachable` means that nobody knows."""
+        self._look_sometimes()
         with self.answered("written"):
             return bool(self._session.execute(statement, values).was_applied)
 
@@ -186,6 +204,7 @@ class CassandraSession:
         Raises:
             Unreachable: nobody knows which were applied; all may be repeated.
         """
+        self._look_sometimes()
         statements = []
         for rows in batches:
             batch = BatchStatement(BatchType.UNLOGGED)
@@ -235,6 +254,11 @@ class CassandraSession:
         """Release all connections."""
         if self._cluster is not None:
             self._cluster.shutdown()
+
+    def _look_sometimes(self) -> None:
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._look()
+            self._looked_at = time.monotonic()  # only where nothing is wrong
 
     @contextmanager
     def answered(self, deed: str) -> Iterator[None]:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, StoreMissing, Unreachable
-from drkit.store.sqlite.schema import create_tables, kept_version
+from drkit.store.sqlite.schema import create_tables, kept_version, newest_version
+from drkit.store.version import LOOK_SECONDS, check_version
 
 MEMORY = ":memory:"
 _RETRY_SECONDS = 0.02
@@ -29,10 +30,13 @@ class SqliteConnection:
         path: the file, or `MEMORY` for one that goes with the object.
         create: make the file, or its tables, where there are none.
         timeout_seconds: how long to wait for another process's transaction.
+        any_version: also of another schema version than this drkit's (for `drkit store migrate`).
     """
 
-    def __init__(self, path: str, *, create: bool, timeout_seconds: float) -> None:
+    def __init__(self, path: str, *, create: bool, timeout_seconds: float, any_version: bool = False) -> None:
         self.path = path
+        self._any_version = any_version
+        self._looked_at = time.monotonic()
         self._timeout_seconds = timeout_seconds
         self._lock = threading.RLock()
         if path != MEMORY and not create and not Path(path).exists():
@@ -51,12 +55,14 @@ class SqliteConnection:
         """All rows of a query."""
         self._check_there()
         with self._lock, self._explained("read"):
+            self._check_version_sometimes()
             return self._connection.execute(sql, parameters).fetchall()
 
     def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
         """The first row (a tuple) of a query, or None."""
         self._check_there()
         with self._lock, self._explained("read"):
+            self._check_version_sometimes()
             return self._connection.execute(sql, parameters).fetchone()
 
     @contextmanager
@@ -66,6 +72,7 @@ class SqliteConnection:
         with self._lock, self._explained("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._check_version()
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -80,6 +87,7 @@ class SqliteConnection:
         with self._lock, self._explained("read"):
             self._connection.execute("BEGIN")
             try:
+                self._check_version()
                 yield
             finally:
                 self._connection.execute("COMMIT")
@@ -94,6 +102,17 @@ class SqliteConnection:
         if self._file is not None and _identity(self.path) != self._file:
             raise StoreMissing(f"the store {self.path} was removed, or replaced by another file, while it was open")
 
+    def _check_version(self) -> None:
+        """Another release may have migrated the store since it was opened: within a transaction this can't change."""
+        if not self._any_version:
+            check_version(newest_version(self._connection), f"the store {self.path}")
+
+    def _check_version_sometimes(self) -> None:
+        """Of a single read, which changes nothing, it is enough to look every second."""
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._check_version()
+            self._looked_at = time.monotonic()
+
     def _prepare(self, *, create: bool) -> None:
         version = kept_version(self._connection, self.path)  # before a change: it may be another program's file
         if version == 0 and not create:
@@ -101,7 +120,8 @@ class SqliteConnection:
         if self.path != MEMORY:
             self._enter_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
-        create_tables(self._connection, self.path)
+        if not self._any_version:
+            create_tables(self._connection, self.path)
 
     def _enter_wal(self) -> None:
         """SQLite doesn't wait for a lock when the journal mode changes; two first openers would collide."""

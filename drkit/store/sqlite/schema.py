@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from drkit.model.errors import DrkitError
-from drkit.store.version import SCHEMA_VERSION, check_version
+from drkit.store import version
+from drkit.store.version import check_version
 
 APPLICATION_ID = 0x64726B74
 """"drkt" in the file header: tells a drkit store from another program's database."""
@@ -91,6 +92,8 @@ _VERSION_TABLE = """CREATE TABLE schema_version (
     version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL
 ) STRICT"""
 
+NEWEST_VERSION = "SELECT coalesce(max(version), 0) FROM schema_version"
+
 
 def create_tables(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables where there are none, in one transaction; two processes may do it at once.
@@ -109,12 +112,18 @@ def create_tables(connection: sqlite3.Connection, path: str) -> None:
             connection.execute(_VERSION_TABLE)
             for statement in TABLES:
                 connection.execute(statement)
-            connection.execute("INSERT INTO schema_version VALUES (?, datetime('now'))", (SCHEMA_VERSION,))
+            connection.execute("INSERT INTO schema_version VALUES (?, datetime('now'))", (version.SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def newest_version(connection: sqlite3.Connection) -> int:
+    """The schema version of a drkit store, now; 0 where none is kept."""
+    (kept,) = connection.execute(NEWEST_VERSION).fetchone()
+    return int(kept)
 
 
 def kept_version(connection: sqlite3.Connection, path: str) -> int:
@@ -133,5 +142,4 @@ def kept_version(connection: sqlite3.Connection, path: str) -> int:
             meaning="It holds another program's tables; nothing in it was changed",
             remedy="Set store.url to a file of its own",
         )
-    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
-    return int(version)
+    return newest_version(connection)

@@ -4,6 +4,7 @@ import gzip
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +18,7 @@ from drkit.model.topology import LinkId
 from drkit.store import open_whole_store
 from drkit.store.backup import read_backup, write_backup
 from tests.support.filled_store import FILLED, TP, contents_of, fill_store
+from tests.support.other_release import newer
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONFIG = """
@@ -182,3 +184,35 @@ def test_what_is_no_backup_names_the_file(tmp_path):
     with pytest.raises(DrkitError, match="there is no file") as told:
         read_backup(tmp_path / "none.gz")
     assert not isinstance(told.value, Refused)
+
+
+def test_a_store_is_migrated_by_one_command_with_its_backup(folder):
+    copy = folder / "copy.gz"
+    run(folder, "backup", "--out", str(copy))
+    with newer():
+        assert "drkit store migrate" in run(folder, "restore", "--from", str(copy), code=3)["error"]["remedy"]
+        dry = run(folder, "migrate", "--dry-run")
+        assert (dry["version"], dry["wanted"], dry["steps"], dry["migrated"]) == (
+            1,
+            2,
+            ["2: a table of remarks"],
+            False,
+        )
+        assert "--backup FILE" in run(folder, "migrate", code=3)["error"]["remedy"]
+        dry = run(folder, "migrate", "--dry-run", "--backup", str(copy))
+        assert dry["backup"]["rows"]["mapping"] == 5000
+        done = run(folder, "migrate", "--backup", str(copy))
+        assert (done["migrated"], run(folder, "migrate")["steps"]) == (True, [])
+    assert "schema version 2" in run(folder, "backup", "--out", str(folder / "late.gz"), code=3)["error"]["what"]
+    (folder / "drkit.db").rename(folder / "of-two.db")
+    run(folder, "restore", "--from", str(copy))  # the way back
+
+
+def test_a_run_that_is_not_over_is_ended_before_a_migration(folder):
+    copy = folder / "copy.gz"
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        store.put_run(replace(store.runs()[0], state="committed"))
+    run(folder, "backup", "--out", str(copy))
+    with newer():
+        assert run(folder, "migrate", "--dry-run")["open_runs"] == ["01RUN"]
+        assert "drkit resume 01RUN" in run(folder, "migrate", "--backup", str(copy), code=3)["error"]["remedy"]

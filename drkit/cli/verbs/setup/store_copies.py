@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from drkit.store.api import StoreSchema
     from drkit.store.backup import Backup
 
 _SQLITE = "sqlite:///"
@@ -32,33 +34,90 @@ def register(store: typer.Typer) -> None:
 
 
 def migrate(
+    backup_file: Annotated[
+        Path | None,
+        typer.Option("--backup", metavar="FILE", help="This store's backup, by the drkit that wrote it."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what there would be to do.")] = False,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Bring the store's schema to the version of this drkit. There is one so far, so nothing is ever to be done.
+    """Bring the store's schema to the version of this drkit, while nobody uses the store.
 
-    A store of another version is refused (exit 3) and left as it is, by this command as by every other.
+    A store of another version is refused (exit 3) by every other command and left as it is. There is one version so
+    far, so nothing is to be done yet.
 
     Example: `drkit store migrate --dry-run`
     """
     from drkit.config.effective import without_credentials
-    from drkit.store.version import SCHEMA_VERSION
+    from drkit.store import version
+    from drkit.store.migrate import checked_backup
+    from drkit.store.open import open_schema
+    from drkit.store.users import in_use
 
-    with command(config, output, verbose) as run:
+    with command(
+        config, output, verbose, unfinished="The store may be closed for the migration: the same command ends it"
+    ) as run:
         url = run.config.store.plain_url
-        run.plain_store()  # refuses another version
+        with closing(open_schema(url)) as schema:
+            kept = schema.version()
+            steps = () if kept == version.SCHEMA_VERSION else version.migrations_from(kept, schema.where)
+            made: Backup | None = None
+            users = schema.users() if steps else []
+            runs = _open_runs(schema) if steps else []
+            if steps and not (dry_run and backup_file is None):
+                if users:
+                    raise in_use(schema.where, users)
+                if runs:
+                    raise _run_stands_open(runs)
+                made = checked_backup(schema, backup_file)
+            if steps and not dry_run:
+                schema.apply(steps)
         document = {
             "store": without_credentials(url),
-            "version": SCHEMA_VERSION,
-            "wanted": SCHEMA_VERSION,
+            "version": kept,
+            "wanted": version.SCHEMA_VERSION,
             "dry_run": dry_run,
-            "steps": [],
+            "steps": [f"{each.version}: {each.what}" for each in steps],
+            "in_use_by": users,
+            "open_runs": runs,
+            "backup": None if made is None else _backup_document(made),
+            "migrated": bool(steps) and not dry_run,
         }
-        run.writer.emit(
-            document, lambda console: console.print(f"schema version {SCHEMA_VERSION}: nothing is to be done")
-        )
+        run.writer.emit(document, lambda console: _print_migration(console, document))
+
+
+def _open_runs(schema: StoreSchema) -> list[str]:
+    """Runs that aren't over: their journals are for the drkit that wrote them to continue."""
+    from drkit.failover.run.state_machine import FINAL_STATES, State
+
+    unfinished = {each.value for each in State} - {each.value for each in FINAL_STATES}
+    return [run for run, _, state in schema.runs() if state in unfinished]
+
+
+def _run_stands_open(runs: Sequence[str]) -> Refused:
+    return Refused(
+        f"run {runs[0]} is not over",
+        meaning="What it has done is for the drkit that began it to continue. Nothing was changed",
+        remedy=f"With that drkit: drkit resume {runs[0]} --yes, or drkit abandon {runs[0]}. Then run this again",
+    )
+
+
+def _print_migration(console: Console, found: dict[str, Any]) -> None:
+    if not found["steps"]:
+        console.print(f"schema version {found['version']}: nothing is to be done")
+        return
+    word = "is now at" if found["migrated"] else "would go to"
+    console.print(f"{escape(found['store'])} {word} schema version {found['wanted']}", soft_wrap=True)
+    for step in found["steps"]:
+        console.print(f"  {escape(step)}", soft_wrap=True)
+    for who in found["in_use_by"]:
+        console.print(f"  [yellow]in use[/] {escape(who)}: stop it first", soft_wrap=True)
+    for run in found["open_runs"]:
+        console.print(f"  [yellow]not over[/] run {escape(run)}: end it with the drkit that began it", soft_wrap=True)
+    if not found["migrated"]:
+        console.print("  [bold]do:[/] drkit store migrate --backup FILE, with the older drkit's backup of this store")
 
 
 def backup(
