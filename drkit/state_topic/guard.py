@@ -14,7 +14,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import Written
 from drkit.model.errors import Refused
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.link_copy import LinkCopy, copy_of
@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 RECOVERY = "recovery"
-"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done."""
+"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done; by `RESTORED`, when the backup was."""
 STATE = "state"
+RESTORED = "restored"
 BEGUN = "begun"
 _FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 
@@ -78,11 +79,30 @@ def check_not_older(link: Link, store: Store, found: Mapping[bytes, Written]) ->
     With an older store the link is active again, and its mirror would write below the clients.
     """
     decisions = {key: each for key, each in found.items() if section_of(key)[0] == StateKind.CONTROL}
-    newest = copy_of(link, state_topic(link), decisions).control
-    control = store.link_control(link.id)
-    version = 0 if control is None else control.version
-    if newest is None or newest.version <= version or newest.direction not in _FAILED_OVER:
+    _check_decision(link, store, copy_of(link, state_topic(link), decisions).control)
+
+
+def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
+    """Raise `Refused` where a store was restored from a backup and the link was failed over since, or that isn't seen.
+
+    Before a decision about it: what the copy says of a later one would be replaced. Once it was seen, no more is asked.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+    """
+    if RESTORED not in store.notes(link.id, RECOVERY):
         return
+    topic = state_topic(link)
+    if connection.exists(admin, topic):
+        check_not_older(link, store, connection.read_all(link.id.target, target, topic))
+    store.forget_notes(link.id, RECOVERY, [RESTORED])
+
+
+def _check_decision(link: Link, store: Store, newest: LinkControl | None) -> None:
+    control = store.link_control(link.id)
+    if newest is None or newest.direction not in _FAILED_OVER or not _is_later(newest, control):
+        return
+    version = 0 if control is None else control.version
     by = f" by run {newest.run}" if newest.run else ""
     raise Refused(
         f"the store is older than the copy of its state on {link.id.target}: there link {link.id} is "
@@ -92,6 +112,16 @@ def check_not_older(link: Link, store: Store, found: Mapping[bytes, Written]) ->
         remedy="Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store "
         f"recover --from {link.id.target} --link '{link.id}'",
     )
+
+
+def _is_later(newest: LinkControl, kept: LinkControl | None) -> bool:
+    """Whether a decision of the copy is none that the store knows.
+
+    A store that was restored counts on from an older decision, so the same number may be another decision.
+    """
+    if kept is None or newest.version != kept.version:
+        return newest.version > (0 if kept is None else kept.version)
+    return newest.direction is not kept.direction
 
 
 class OlderStore(NamedTuple):
@@ -114,9 +144,8 @@ def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
         and (found.watermark.epoch, found.watermark.source_through) > (marks[tp].epoch, marks[tp].source_through)
         and found.watermark.observed_at > marks[tp].observed_at
     )
-    control = store.link_control(link.id)
-    version = 0 if control is None else control.version
-    decision = copy.control.version if copy.control is not None and copy.control.version > version else None
+    later = copy.control is not None and _is_later(copy.control, store.link_control(link.id))
+    decision = copy.control.version if copy.control is not None and later else None
     return OlderStore(partitions, decision) if partitions or decision is not None else None
 
 

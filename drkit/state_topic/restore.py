@@ -18,7 +18,7 @@ from drkit.model.digests import RangeDigest
 from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.state_topic.guard import BEGUN, RECOVERY, STATE
+from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, STATE
 from drkit.state_topic.recovery import with_row_at
 from drkit.store import codec
 from drkit.store.api import WholeStore
@@ -73,7 +73,7 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
         kept = store.link_control(link)
         if control is not None and kept != control:
             store.set_link_control(control, expected_version=None if kept is None else kept.version)
-        store.put_notes(link, RECOVERY, {STATE: str(iso(now()))})
+        store.put_notes(link, RECOVERY, {STATE: str(iso(now())), RESTORED: str(iso(backup.created_at))})
     return found
 
 

@@ -19,7 +19,7 @@ def drkit_commands() -> list[Command]:
 
 
 def test_the_runbooks_are_there():
-    assert {file.name for file in RUNBOOKS} >= {"unplanned-failover.md", "failback.md"}
+    assert {file.name for file in RUNBOOKS} >= {"unplanned-failover.md", "failback.md", "store-lost.md"}
     assert all(len(read_runbook(file).of_drkit()) >= 10 for file in RUNBOOKS)
 
 

@@ -30,6 +30,7 @@ from drkit.store.sqlite.backend import SqliteStore
 from tests.support.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.failback_ports import reading_ports
 from tests.support.log_reader import read_partition
+from tests.support.runbooks import read_runbook, run_block
 from tests.support.sampling import sampled, some_of
 from tests.support.secured import killed_at
 from tests.support.wait import wait_until
@@ -553,3 +554,103 @@ def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own):
     run(own, *FAIL_OVER, schema="failover")
     assert own.unread("dr", group, topic) == {0: [f"late-0-{number}" for number in range(10, 20)]}
     own.store.close()
+
+
+# ---- a backup ------------------------------------------------------------------------------------------
+
+
+def copied(own: OwnLink, file: Path) -> Path:
+    run(own, "store", "backup", "--out", str(file), schema="store-backup")
+    return file
+
+
+def restored(own: OwnLink, file: Path) -> None:
+    burn(own, primary=False)
+    (link,) = run(own, "store", "restore", "--from", str(file), schema="store-restore")["restored"]
+    assert link["direction"] == "paused"
+
+
+def test_after_an_older_backup_nothing_is_copied_twice_and_every_position_is_exact_again(lagging, tmp_path):
+    """As `lagging`: the store is ahead of the backup by an aborted transaction and 20 records, which shift offsets."""
+    own, topic, _ = lagging
+    file = copied(own, tmp_path / "copy.gz")
+    aborted(own, topic, 0, 5)
+    own.produce("primary", topic, texts("later", 20, [0]))
+    group = own.commit("primary", "g", topic, {0: 30 + 8 + 20 + 6 + 4})
+    mirror(own)
+    restored(own, file)
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert "newer watermarks" in refused["what"], refused
+    run(own, "link", "resume", str(own.link.id), schema="link")
+    reopened(own)
+    assert STORE_RECOVERED in [problem.kind for problem in own.store.problems(own.link.id)]
+    mirror(own)
+    assert [problem.kind for problem in own.store.problems(own.link.id)] == []
+    words = (("early", 30), ("late", 20), ("later", 20))
+    expected = [f"{word}-0-{number}" for word, count in words for number in range(count)]
+    assert own.values("dr", topic) == {0: expected}
+    moved = run(own, *FAIL_OVER, schema="failover")
+    assert [(each["target_offset"], each["translation"]) for each in moved["groups"]] == [(54, "exact")]
+    assert own.unread("dr", group, topic) == {0: expected[54:]}
+
+
+def test_a_backup_from_before_a_failover_starts_no_mirror_below_the_clients(mirrored, tmp_path):
+    own, topic, _ = mirrored
+    file = copied(own, tmp_path / "copy.gz")
+    first = run(own, *FAIL_OVER, schema="failover")
+    own.produce("dr", topic, texts("by-clients", 3))
+    restored(own, file)
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert "has a later decision about the link" in checks["copy of the store"]["reason"]
+    for words in (("resume", str(own.link.id)), ("pause", str(own.link.id)), ("recover", str(own.link.id))):
+        refused = run(own, "link", *words, code=3)["error"]
+        assert f"is sealed by run {first['run']}" in refused["what"]
+        assert "drkit store recover --from dr" in refused["remedy"]
+    reopened(own)
+    with pytest.raises(Refused):
+        mirror(own)
+    own.store.close()
+    for file in store_files(own):
+        file.rename(file.with_name(f"old-{file.name}"))
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert (link["direction"], link["run"]) == ("sealed", first["run"])
+
+
+def test_the_runbook_of_a_lost_store(mirrored, tmp_path):
+    own, topic, _ = mirrored
+    given = {
+        "DRKIT_CONFIG": str(own.config_path),
+        "BACKUP": str(tmp_path / "copy.gz"),
+        "KEEP": str(tmp_path / "after.gz"),
+    }
+    book = read_runbook(Path(__file__).parents[3] / "runbooks" / "store-lost.md", given)
+
+    def play(name: str, *codes: int) -> str:
+        ran = run_block(book, name, tmp_path)
+        assert tuple(each.done.returncode for each in ran) == codes, [each.done.stderr for each in ran]
+        return ran[-1].done.stdout
+
+    copied(own, tmp_path / "copy.gz")
+    burn(own, primary=False)
+    play("look", 0, 3)
+    assert "drkit mirror" in play("recover", 0)
+    own.produce("primary", topic, texts("after", 5))
+    play("mirror", 0)
+    play("verify", 0, 0)
+    play("keep", 0)
+    for file in store_files(own):
+        file.unlink()
+    play("restore-look", 0)
+    assert "paused" in play("restore", 0, 0)
+    play("resume", 0)
+    play("mirror", 0)
+    assert own.values("dr", topic) == own.values("primary", topic)
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])
+    for file in store_files(own):
+        file.unlink()
+    play("recover", 3)
+    play("from-logs", 0)
+    play("mirror", 0)
+    assert own.values("dr", topic) == own.values("primary", topic)

@@ -40,6 +40,7 @@ def pause_link(
 
     with command(config, output, verbose) as run:
         chosen = _link(run, link)
+        _check_restored(run, chosen)
         control = pause(run.store(), chosen, topic, reason=reason)
         run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
 
@@ -65,6 +66,7 @@ def resume_link(
 
     with command(config, output, verbose) as run:
         chosen = _link(run, link)
+        _check_restored(run, chosen)
         accepted = None
         if accept:
             if topic is None:
@@ -101,6 +103,7 @@ def recover_link(
 
     with command(config, output, verbose) as run:
         chosen = select_links(run.config, link)[0]
+        _check_restored(run, chosen)
         with ClusterContext(run.config, run.store()) as estate:
             control, changed = recover_epoch(estate, chosen.id)
         what = f"continues above epoch {control.version}" if changed else "is above its directories already"
@@ -135,6 +138,17 @@ def trim_link(
         document = _document(control) | {"trimmed": trimmed}
         what = f"filler is removed from {and_more(trimmed)}" if trimmed else "no filler is visible"
         run.writer.emit(document, lambda console: console.print(f"{chosen.id.target}: {what}"))
+
+
+def _check_restored(run: Invocation, link: Link) -> None:
+    """Of a store that was restored from a backup, look first whether the link was failed over since."""
+    from drkit.kafka.admin.cluster_admin import ClusterAdmin
+    from drkit.state_topic.guard import RECOVERY, RESTORED, check_restored
+
+    store, target = run.store(), run.config.clusters[link.id.target]
+    if not link.inverse and RESTORED in store.notes(link.id, RECOVERY):
+        with ClusterAdmin(link.id.target, target) as admin:
+            check_restored(link, store, admin, target)
 
 
 def _link(run: Invocation, name: str) -> Link:
