@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 RECOVERY = "recovery"
-"""Kind of the note that a recovery leaves: by `STATE`, `BEGUN` or when it was done; by `RESTORED`, when the backup was."""
+"""Kind of the note of a recovery: by `STATE`, `BEGUN` or when it was done; by `RESTORED`, when the backup was made."""
 STATE = "state"
 RESTORED = "restored"
 BEGUN = "begun"

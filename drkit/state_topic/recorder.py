@@ -31,6 +31,7 @@ from drkit.kafka.admin.clusters import PATIENCE_SECONDS
 from drkit.kafka.client.small_topic import TopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.log_context import keeping_context
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
@@ -130,7 +131,7 @@ class Recorder:
         """Begin to write; noting does so, too."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="drkit-state", daemon=True)
+                self._thread = threading.Thread(target=keeping_context(self._work), name="drkit-state", daemon=True)
                 self._thread.start()
 
     def rows(self, rows: Sequence[OffsetMapping]) -> None:

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from drkit.cli.wiring.interrupts import held
+from drkit.cli.wiring.log_format import EventLines, LogFormat, event_console, logging_to
 from drkit.cli.wiring.printable import PrintableOnly
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Interrupted, Terminated, error_body
@@ -46,14 +47,16 @@ def _plain(value: object) -> object:
 
 
 _JSON = re.compile(r"(--output|-o)[ =]?json\b")
+_JSON_LOG = re.compile(r"--log-format[ =]json\b")
 
 
 @dataclass(slots=True)
 class Writer:
     """Where a verb's result goes.
 
-    `console` is stdout for people; `log` is stderr, for progress and remarks in either mode. `lines`: each JSON object
-    is one line, errors too. `answered`: the result is written; `wrote`: by any writer of this process.
+    `console` is stdout for people; `log` is stderr, for progress and remarks in either mode, in `log_format`; `events`
+    takes errors where that is JSON. `lines`: each JSON object is one line, errors too. `answered`: the result is
+    written; `wrote`: by any writer of this process.
     """
 
     mode: OutputMode
@@ -61,6 +64,8 @@ class Writer:
     log: Console
     lines: bool = False
     answered: bool = False
+    log_format: LogFormat = LogFormat.TEXT
+    events: EventLines | None = None
     wrote: ClassVar[bool] = False
 
     @classmethod
@@ -73,6 +78,17 @@ class Writer:
         for each in (console, log):
             each.push_render_hook(PrintableOnly())
         return cls(mode, console, log, lines)
+
+    def log_as(self, log_format: LogFormat) -> Writer:
+        """Write remarks, and errors, in this format from now on; returns itself."""
+        self.log_format = log_format
+        if log_format is LogFormat.JSON and self.events is None:
+            self.log, self.events = event_console(cast("IO[str]", _Remarks()))
+        return self
+
+    def logging(self, *, verbose: bool) -> AbstractContextManager[None]:
+        """In the block drkit's log goes to stderr, too."""
+        return logging_to(self.log, self.log_format, cast("IO[str]", _Remarks()), verbose=verbose)
 
     def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile."""
@@ -92,9 +108,11 @@ class Writer:
 
         Not after the result: stdout holds one document.
         """
+        if self.events is not None:
+            self.events.error(error)
         said = (("error:", "bold red", error.what), ("  means:", "dim", error.meaning), ("  do:", "bold", error.remedy))
         for word, style, text in said:
-            if text:
+            if text and self.events is None:
                 self.log.print(Text.assemble((word, style), " ", text), soft_wrap=True)
         if self.mode is OutputMode.JSON and (self.lines or not self.answered):
             with suppress(OSError):  # what is told may be that stdout takes nothing
@@ -131,7 +149,9 @@ def _write_json(document: JsonObject, *, indent: int | None = None) -> None:
 def writer_for(arguments: Sequence[str]) -> Writer:
     """The writer that a command line asks for, before it is understood."""
     mode = OutputMode.JSON if _JSON.search(" ".join(arguments)) else OutputMode.HUMAN
-    return Writer.for_mode(mode, lines=bool(arguments) and (arguments[0] == "mirror" or "--watch" in arguments))
+    writer = Writer.for_mode(mode, lines=bool(arguments) and (arguments[0] == "mirror" or "--watch" in arguments))
+    writer.log_as(LogFormat.JSON if _JSON_LOG.search(" ".join(arguments)) else LogFormat.TEXT)
+    return writer
 
 
 def interruption(number: int, meaning: str, remedy: str = "Run the command again") -> DrkitError:

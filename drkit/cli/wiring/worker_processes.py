@@ -160,7 +160,16 @@ class WorkerProcesses:
         return take
 
     def _said(self, number: int) -> Callable[[str], None]:
-        return lambda line: self._say(line.rstrip("\n"), f"[{number}] ")
+        """What takes a child's remarks: a text gets the child's number before it, an event as a key."""
+        if self._writer.events is None:
+            return lambda line: self._say(line.rstrip("\n"), f"[{number}] ")
+        events = self._writer.events
+
+        def take(line: str) -> None:
+            with self._lock:
+                events.forward(line, process=number)
+
+        return take
 
     def _say(self, line: str, before: str = "") -> None:
         with self._lock:

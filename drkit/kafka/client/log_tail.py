@@ -20,6 +20,7 @@ from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import Damaged
 from drkit.model.errors import DrkitError
+from drkit.model.log_context import keeping_context
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class LogTail:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers = 0
         self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"drkit-tail-{alias}", daemon=True)
+        self._thread = threading.Thread(target=keeping_context(self._run), name=f"drkit-tail-{alias}", daemon=True)
 
     def start(self) -> None:
         """Begin."""

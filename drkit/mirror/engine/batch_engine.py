@@ -43,6 +43,7 @@ from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
+from drkit.model.log_context import keeping_context
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
 
@@ -101,7 +102,9 @@ class BatchEngine:
         self._flow: EngineState | None = None
         self._ready = threading.Event()
         live = partial(self._live, source, target, committed, buffer_bytes, may_produce, throttle)
-        self._thread = threading.Thread(target=self._run, args=(live,), name="drkit-batches", daemon=True)
+        self._thread = threading.Thread(
+            target=keeping_context(self._run), args=(live,), name="drkit-batches", daemon=True
+        )
         self._thread.start()
         self._ready.wait()
 

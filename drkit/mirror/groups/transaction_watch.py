@@ -26,6 +26,7 @@ from drkit.kafka.protocol.records import Damaged
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC, commit_records, commits, transaction_entries
 from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
+from drkit.model.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
 from drkit.store.transactions import TransactionNotes, forget_suspected, suspected_groups
@@ -209,7 +210,9 @@ class _Following:
         self._news = threading.Event()
         self._ending = threading.Event()
         self._gone: str | None = None
-        self._writer = threading.Thread(target=self._write, name="drkit-transactions-writer", daemon=True)
+        self._writer = threading.Thread(
+            target=keeping_context(self._write), name="drkit-transactions-writer", daemon=True
+        )
         self.tail.start()
         self._writer.start()
 

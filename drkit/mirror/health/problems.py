@@ -79,7 +79,9 @@ class Problems:
             self._known[_place(problem)] = problem
             self._found.add(_place(problem))
         where = topic if partition is None else f"{topic}:{partition}"
-        log.warning("%s %s%s: %s. %s", self._link, where, " stands still" if halted else "", reason, remedy)
+        about = {"topic": topic, "partition": partition}
+        halts = " stands still" if halted else ""
+        log.warning("%s %s%s: %s. %s", self._link, where, halts, reason, remedy, extra=about)
         self._tell(problem)
 
     def settle(

@@ -26,6 +26,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import client_log, confluent_config
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
+from drkit.model.log_context import keeping_context
 from drkit.model.statistics import Latency, quantile
 from drkit.model.topology import Link
 
@@ -130,7 +131,7 @@ class Canary:
         self._number = 0
         self._arrivals = Arrivals()
         self._trouble: str | None = None
-        self._thread = threading.Thread(target=self._work, name="drkit-canary", daemon=True)
+        self._thread = threading.Thread(target=keeping_context(self._work), name="drkit-canary", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable
+from drkit.model.log_context import keeping_context
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Periodic:
         self._work = work
         self._stop = stop
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"drkit-{name}", daemon=True)
+        self._thread = threading.Thread(target=keeping_context(self._run), name=f"drkit-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -56,6 +56,7 @@ from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.clock import now
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
+from drkit.model.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id
@@ -226,7 +227,7 @@ class Session:
             self._groups,
             *((self._watching,) if link.committed and not options.until_caught_up else ()),
         ]
-        self._guard = threading.Thread(target=self._watch, name="drkit-guard", daemon=True)
+        self._guard = threading.Thread(target=keeping_context(self._watch), name="drkit-guard", daemon=True)
         self._reporting = self._report_to(tell, (self._source, source, target))
 
     def _report_to(self, tell: OnEvent, clusters: tuple[ClusterAdmin, ClusterConfig, ClusterConfig]) -> Reporting:
@@ -393,7 +394,8 @@ class Session:
         leads = self._worker.leads()
         followed, self._followed = self._followed, not leads
         for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
-            log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic)
+            about = {"topic": problem.topic, "partition": problem.partition}
+            log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic, extra=about)
             self._assignment.hurry(problem.topic)
         ready = self._sync.sync() if leads else self._sync.follow()
         if not self._pipeline.may_run(ready):

@@ -86,7 +86,7 @@ class TopicWriter:
                     halted=True,
                 )
             elif name not in failures and name in look.target:
-                log.info("%s: created %s on %s", self._link.id, name, self._link.id.target)
+                log.info("%s: created %s on %s", self._link.id, name, self._link.id.target, extra={"topic": topic})
         return [topic for name, topic in names.items() if name not in failures and name in look.target]
 
     def _new(self, look: TopicSnapshot, topic: str) -> tuple[NewTopic, SettingChanges]:
@@ -138,7 +138,8 @@ class TopicWriter:
                     for number in range(target.partitions, info.partitions):
                         self._problems.put("target_partition_missing", topic, number, error.what, _AGAIN, halted=True)
                     continue
-                log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions)
+                about = {"topic": topic}
+                log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions, extra=about)
                 look.ready[topic] = replace(ready, partitions=info.partitions)
             else:
                 self._problems.settle(topic, kinds=_PARTITION_KINDS, everywhere=True)

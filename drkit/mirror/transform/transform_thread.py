@@ -26,6 +26,7 @@ from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
+from drkit.model.log_context import keeping_context
 
 _PART_SECONDS = 0.1
 
@@ -145,7 +146,7 @@ class _Thread:
 
     def __init__(self) -> None:
         self._due: queue.SimpleQueue[tuple[Future[AlteredPart], Callable[[], AlteredPart]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="drkit-callables", daemon=True).start()
+        threading.Thread(target=keeping_context(self._run), name="drkit-callables", daemon=True).start()
 
     def run(self, work: Callable[[], AlteredPart]) -> Future[AlteredPart]:
         """Have something done."""

@@ -22,6 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.config.client_config import client_log, confluent_config
+from drkit.model.log_context import keeping_context
 from drkit.model.topology import LinkId, TopicPartition, worker_group
 from drkit.state_topic.other_store import SESSION_SECONDS
 
@@ -80,7 +81,7 @@ class Membership:
         self._assigned: frozenset[TopicPartition] | None = None
         self._doubted_until = 0.0
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="drkit-membership", daemon=True)
+        self._thread = threading.Thread(target=keeping_context(self._live), name="drkit-membership", daemon=True)
 
     def start(self) -> None:
         """Join as soon as there is something to subscribe to."""

@@ -28,6 +28,7 @@ from datetime import timedelta
 from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, LeaderLease, known_dead
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
+from drkit.model.log_context import keeping_context
 from drkit.model.topology import LinkId
 from drkit.state_topic.other_store import SESSION_SECONDS
 from drkit.store.api import Store
@@ -83,7 +84,7 @@ class Worker:
         self._written: tuple[bool, bool, int] | None = None
         self._written_at = 0.0
         self._ended = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="drkit-tick", daemon=True)
+        self._ticker = threading.Thread(target=keeping_context(self._tick), name="drkit-tick", daemon=True)
 
     # -- what holds now ----------------------------------------------------------------------------
 

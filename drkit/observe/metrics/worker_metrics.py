@@ -11,13 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from prometheus_client.exposition import start_http_server
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from drkit.model.errors import ConfigError
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import Latency, WorkerStatistics
 
@@ -52,25 +48,6 @@ class LiveCollector(Collector):
             links = list(self._links.values())
         yield from worker_metrics([(each.link, each.worker) for each in links])
         yield from _partition_metrics(links)
-
-
-def serve_live(collector: LiveCollector, host: str, port: int) -> int:
-    """Serve this process's metrics at http://host:port/metrics until it ends; returns the port (0: a free one).
-
-    Raises:
-        ConfigError: the address can't be bound.
-    """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    ProcessCollector(registry=registry)
-    try:
-        server, _ = start_http_server(port, addr=host, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"--metrics-port: {host}:{port} can't be bound: {error}",
-            remedy="Give another --metrics-port, or another --metrics-host",
-        ) from error
-    return int(server.server_address[1])
 
 
 def worker_metrics(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:

@@ -32,7 +32,7 @@ _WRONG_TOKEN_SECONDS = 0.5
 SHORTEST_TOKEN = 16
 AUTHORISED = "drkit.authorised"
 """Of a request's scope: whether it may see more than that the server is there."""
-_OPEN = ("/login", "/healthz")
+_OPEN = ("/login", "/healthz", "/readyz", "/livez")
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -73,6 +73,9 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
         said = "ok" if error is None else str(error) if request.scope.get(AUTHORISED) else "there is no status"
         return PlainTextResponse(said, 503 if statuses is None else 200)
 
+    def alive(_: Request) -> Response:
+        return PlainTextResponse("ok" if board.looks() else "nothing was looked at", 200 if board.looks() else 503)
+
     def page(_: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
@@ -95,6 +98,8 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
         Route("/status.json", status),
         Route("/metrics", metrics),
         Route("/healthz", health),
+        Route("/readyz", health),
+        Route("/livez", alive),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     return Starlette(

@@ -129,6 +129,10 @@ class Board:
             return None, _stale(look, now())
         return look.value, look.error
 
+    def looks(self) -> bool:
+        """Whether it still looks: the first look is under way, or the last that ended, well or not, isn't stale."""
+        return self.status.newest is None or self.status.fresh(now()) is not None
+
     def version(self) -> tuple[int, ...]:
         """Changes with every look that ends."""
         looks = (self.status.newest, self.decision.newest, self.earlier.newest)

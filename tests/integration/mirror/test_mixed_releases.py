@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from contextlib import closing
@@ -50,8 +51,8 @@ def mirror(mirrored: Mirrored):
     """Starts `drkit mirror` of a release; what still runs at the end is killed."""
     started = []
 
-    def of(schema: int) -> subprocess.Popen[str]:
-        started.append(start(schema, "mirror", "--config", str(mirrored.config_path)))
+    def of(schema: int, *words: str) -> subprocess.Popen[str]:
+        started.append(start(schema, "mirror", "--config", str(mirrored.config_path), *words))
         return started[-1]
 
     yield of
@@ -89,7 +90,7 @@ def test_releases_of_one_schema_share_a_link_and_others_take_turns_by_a_migratio
         wait_until(lambda: not schema.users(), 90, "the frozen worker's lease has expired")
     done = run(2, "store", "migrate", "--backup", str(copy), *settings)
     assert done.returncode == 0, done.stderr
-    third = mirror(2)
+    third = mirror(2, "--log-format", "json")
     write(mirrored, topic, range(500, 700))
     with newer():
         wait_mirrored(mirrored, topic)
@@ -101,7 +102,11 @@ def test_releases_of_one_schema_share_a_link_and_others_take_turns_by_a_migratio
     with newer():
         wait_mirrored(mirrored, topic)
         third.terminate()
-        ended(third, 0)
+        events = [json.loads(line) for line in ended(third, 0).splitlines()]
+        assert {"at", "level", "logger", "message", "link", "topic", "partition", "run"} <= set.intersection(
+            *(set(event) for event in events)
+        )
+        assert {event["link"] for event in events if event["logger"].startswith("drkit.mirror")} == {"primary->dr"}
         for partition in range(PARTITIONS):
             assert len(mirrored.assert_same(topic, partition)) == 200
             mirrored.assert_translates(topic, partition)

@@ -270,6 +270,8 @@ def test_health_says_no_more_than_that_to_strangers():
     with served(board_of(sources(away)), Access(TOKEN, only_loopback=False)) as running:
         assert (running.ask("/healthz").code, running.ask("/healthz").text) == (503, "there is no status")
         assert "10.1.2.3" in running.ask("/healthz", Authorization=f"Bearer {TOKEN}").text
+        assert (running.ask("/readyz").code, running.ask("/readyz").text) == (503, "there is no status")
+        assert (running.ask("/livez").code, running.ask("/livez").text) == (200, "ok"), "a restart would not help"
 
 
 def test_on_loopback_a_name_that_was_pointed_here_gets_nothing():

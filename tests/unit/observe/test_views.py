@@ -1,6 +1,7 @@
 """The same snapshot as JSON and as metrics."""
 
 import json
+import urllib.error
 import urllib.request
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +17,9 @@ from drkit.model.errors import ConfigError
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics
 from drkit.observe.metrics.link_metrics import StatusCollector
-from drkit.observe.metrics.worker_metrics import LiveCollector, LiveLink, serve_live
+from drkit.observe.metrics.worker_health import ENDED, FRESH_SECONDS, SILENT_SECONDS, WAITING, WorkerHealth
+from drkit.observe.metrics.worker_metrics import LiveCollector, LiveLink
+from drkit.observe.metrics.worker_server import serve_live
 from drkit.observe.page.rows import worker_rows
 from drkit.observe.status import RecoveryPoint
 from drkit.observe.status_document import status_document
@@ -118,13 +121,70 @@ def test_a_running_mirrors_own_metrics_have_lag_too():
 def test_a_running_mirrors_metrics_are_served_on_loopback_and_a_taken_port_is_named():
     collector = LiveCollector()
     collector.update(LiveLink("primary->dr", worker(), ()))
-    port = serve_live(collector, "127.0.0.1", 0)
+    health = WorkerHealth()
+    port = serve_live(collector, health, "127.0.0.1", 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert "drkit_mirror_records_total{" in text
     assert "process_cpu_seconds_total" in text
     with pytest.raises(ConfigError, match=f"--metrics-port: 127.0.0.1:{port} can't be bound"):
-        serve_live(collector, "127.0.0.1", port)
+        serve_live(collector, health, "127.0.0.1", port)
+    assert [ask(port, path)[0] for path in ("/", "/livez", "/readyz", "/none")] == [200, 200, 503, 404]
+    health.begin(["primary->dr"])
+    health.tell("primary->dr", "mirroring")
+    assert ask(port, "/readyz") == (
+        200,
+        {
+            "ready": True,
+            "not_ready": [],
+            "links": [{"link": "primary->dr", "state": "mirroring", "reason": None} | ANY_AGE],
+        },
+    )
+    assert (ask(port, "/livez", "HEAD"), ask(port, "/livez", "POST")[0]) == ((200, None), 405)
+
+
+def ask(port: int, path: str, method: str = "GET"):
+    """The code, and the document where there is one; ages as 0."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            code, body = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        code, body = error.code, error.read()
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return code, None
+    for each in document["links"]:
+        each["age_seconds"] = 0.0
+    return code, document
+
+
+def test_a_process_is_live_unless_it_is_silent_and_ready_only_while_all_its_links_work():
+    at = [0.0]
+    health = WorkerHealth(lambda: at[0])
+
+    def seen() -> tuple[bool, bool]:
+        return health.live()[0], health.ready()[0]
+
+    assert seen() == (True, False), "nothing is begun"
+    health.begin(["a->b", "b->a"])
+    health.tell("a->b", "mirroring")
+    assert seen() == (True, False)
+    assert health.ready()[1]["not_ready"] == ["b->a"]
+    health.tell("b->a", "paused")
+    assert seen() == (True, True)
+    health.tell("b->a", WAITING, "the store doesn't answer")
+    assert seen() == (True, False), "a restart would not help"
+    health.tell("b->a", "degraded", "a partition is halted")
+    at[0] = FRESH_SECONDS + 1
+    assert seen() == (True, False)
+    at[0] = SILENT_SECONDS + 1
+    assert seen() == (False, False)
+    assert health.live()[1]["silent"] == ["a->b", "b->a"]
+    health.tell("a->b", "mirroring")
+    health.tell("b->a", ENDED, "the link is sealed")
+    assert seen() == (True, False)
 
 
 def exposed(collector) -> dict[str, float]:

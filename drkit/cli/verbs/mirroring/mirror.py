@@ -12,9 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.logging import RichHandler
 from rich.text import Text
 
 from drkit.cli.wiring.context import (
@@ -26,6 +25,7 @@ from drkit.cli.wiring.context import (
     command,
     set_client_logs,
 )
+from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
@@ -33,9 +33,11 @@ from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime.process_tuning import serve_the_data_path
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
+from drkit.model.log_context import working_on
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting
+from drkit.observe.metrics.worker_health import ENDED, WAITING, WorkerHealth
 
 if TYPE_CHECKING:
     from drkit.mirror.runtime.mirror_runtime import MirrorReport
@@ -70,7 +72,8 @@ def mirror(
             min=0,
             max=65535,
             metavar="N",
-            help="Serve this process's Prometheus metrics at http://127.0.0.1:N/metrics (0: a free port).",
+            help="Serve this process's Prometheus metrics at http://127.0.0.1:N/metrics (0: a free port); probes at "
+            "/livez and /readyz.",
         ),
     ] = None,
     metrics_host: Annotated[
@@ -89,6 +92,7 @@ def mirror(
         ),
     ] = None,
     supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -98,6 +102,7 @@ def mirror(
     Several of them, here or on other machines, share a link's partitions.
     """
     with command(config, output, verbose, lines=True) as run:
+        run.writer.log_as(log_format)
         if processes > 1:
             if metrics_port is not None:
                 raise _one_port_for_many()
@@ -105,12 +110,15 @@ def mirror(
             return
         run.links(link)  # what can't be run is said before anything is waited for
         serve_the_data_path()
-        listener = _Listener(run.writer, _serve_metrics(run, metrics_host, metrics_port))
+        health = WorkerHealth()
+        health.begin(str(each.id) for each in run.links(link))
+        listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
         with _logging(run), _stop_on_signals() as stop, listener.showing():
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
-            links = _links_to_run(run, link, stop, waits=not until_caught_up)
+            links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
+            health.begin(str(each.id) for each in links)
             workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
@@ -118,7 +126,9 @@ def mirror(
         _end(run, workers, until_caught_up=until_caught_up)
 
 
-def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, waits: bool) -> list[Link]:
+def _links_to_run(
+    run: Invocation, link: str | None, stop: threading.Event, health: WorkerHealth, *, waits: bool
+) -> list[Link]:
     """The links in the direction in which they flow now; a service waits for its store."""
     from drkit.mirror.control import link_to_run
 
@@ -128,6 +138,8 @@ def _links_to_run(run: Invocation, link: str | None, stop: threading.Event, *, w
         except Unreachable as error:
             if not waits:
                 raise
+            for each in run.links(link):
+                health.tell(str(each.id), WAITING, error.what)
             log.warning("waiting for the store: %s", error)
             if stop.wait(_WAIT_SECONDS):
                 return []
@@ -140,14 +152,15 @@ def _one_port_for_many() -> ConfigError:
     )
 
 
-def _serve_metrics(run: Invocation, host: str, port: int | None) -> LiveCollector | None:
+def _serve_metrics(run: Invocation, health: WorkerHealth, host: str, port: int | None) -> LiveCollector | None:
     """Begin to serve metrics, where that is asked for."""
-    from drkit.observe.metrics.worker_metrics import LiveCollector, serve_live
+    from drkit.observe.metrics.worker_metrics import LiveCollector
+    from drkit.observe.metrics.worker_server import serve_live
 
     if port is None:
         return None
     collector = LiveCollector()
-    bound = serve_live(collector, host, port)
+    bound = serve_live(collector, health, host, port)
     run.writer.log.print(Text(f"metrics: http://{host}:{bound}/metrics"))
     return collector
 
@@ -169,6 +182,7 @@ def _supervise(
         arguments += ["--watchdog", str(watchdog)]
     if run.verbose:
         arguments.append("--verbose")
+    arguments += ["--log-format", run.writer.log_format.value]
     with _stop_on_signals() as stop:
         code = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
     if code is not ExitCode.OK:
@@ -206,6 +220,10 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         """Run until the end; an error is said at once, the other links continue. A service waits for its store."""
+        with working_on(link=str(self.link.id)):
+            self._work()
+
+    def _work(self) -> None:
         try:
             while True:
                 try:
@@ -213,6 +231,7 @@ class _Worker(threading.Thread):
                 except Unreachable as error:
                     if self._until_caught_up:
                         raise
+                    self._listener.health.tell(str(self.link.id), WAITING, error.what)
                     log.warning("%s can't begin: %s", self.link.id, error)
                     if self._stop_event.wait(_WAIT_SECONDS):
                         return
@@ -235,21 +254,27 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
     reports = [worker.report for worker in workers if worker.report is not None]
     if until_caught_up and any(report.halted or report.purged or not report.caught_up for report in reports):
         for report in reports:
-            for problem in report.halted:
-                where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-                run.writer.log.print(Text(f"{report.link.id} {where} stands still: {problem.reason}. {problem.remedy}"))
-            for problem in report.purged:
-                run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
-            if not report.caught_up:
-                run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
+            with working_on(link=str(report.link.id)):
+                _print_end(run, report)
         run.exit(ExitCode.FAILED)
+
+
+def _print_end(run: Invocation, report: MirrorReport) -> None:
+    for problem in report.halted:
+        where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+        run.writer.log.print(Text(f"{report.link.id} {where} stands still: {problem.reason}. {problem.remedy}"))
+    for problem in report.purged:
+        run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
+    if not report.caught_up:
+        run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
 
 
 class _Listener:
     """Writes what the runtimes tell: one JSON object a line, or a live picture (lines where there is no terminal)."""
 
-    def __init__(self, writer: Writer, metrics: LiveCollector | None = None) -> None:
+    def __init__(self, writer: Writer, health: WorkerHealth, metrics: LiveCollector | None = None) -> None:
         self._writer = writer
+        self.health = health
         self._metrics = metrics
         self._lock = threading.Lock()
         self._last: dict[LinkId, ProgressEvent] = {}
@@ -271,6 +296,8 @@ class _Listener:
 
         if self._metrics is not None and isinstance(event, ProgressEvent):
             self._metrics.update(LiveLink(str(event.link), event.numbers(), event.watermarks))
+        if isinstance(event, ProgressEvent):
+            self.health.tell(str(event.link), event.state, event.reason)
         with self._lock:
             if self._writer.mode is OutputMode.JSON:
                 self._writer.line(event.document())
@@ -280,15 +307,32 @@ class _Listener:
                     self._live.update(Group(*(_picture(each) for each in self._last.values())), refresh=True)
                 elif event.at.timestamp() - self._said.get(event.link, 0.0) >= _LINE_SECONDS:
                     self._said[event.link] = event.at.timestamp()
-                    self._writer.log.print(_headline(event))
+                    self._progress(event)
             elif isinstance(event, DoneEvent):
-                self._writer.log.print(
-                    Text(f"{event.link}: ended in order, {counted(event.records, 'record')} mirrored")
-                )
+                with working_on(link=str(event.link)):
+                    self._writer.log.print(
+                        Text(f"{event.link}: ended in order, {counted(event.records, 'record')} mirrored")
+                    )
+
+    def _progress(self, event: ProgressEvent) -> None:
+        """A line now and then, where there is no live picture."""
+        if self._writer.log_format is LogFormat.TEXT:
+            self._writer.log.print(_headline(event), soft_wrap=True)
+            return
+        numbers = {
+            "state": event.state,
+            "reason": event.reason,
+            "records": event.records,
+            "records_per_second": event.records_per_second,
+            "lag_records": event.lag_records,
+            "lag_seconds": event.lag_seconds,
+        }
+        log.info("%s is %s, %d records behind", event.link, event.state, event.lag_records, extra={"numbers": numbers})
 
     def error(self, link: LinkId, error: DrkitError) -> None:
         """Say how a link's runtime ended."""
-        with self._lock:
+        self.health.tell(str(link), ENDED, error.what)
+        with self._lock, working_on(link=str(link)):
             if self._writer.mode is OutputMode.JSON:
                 self._writer.line({"type": "error", "link": str(link), "error": error_body(error)})
             replace(self._writer, mode=OutputMode.HUMAN).error(error)
@@ -336,16 +380,6 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 @contextmanager
 def _logging(run: Invocation) -> Iterator[None]:
     """Send drkit's log to stderr; the clients' own logs only with --verbose."""
-    handler = RichHandler(console=_log_console(run), show_path=run.verbose, markup=False)
-    drkit_log = logging.getLogger("drkit")
-    drkit_log.addHandler(handler)
-    drkit_log.setLevel(logging.DEBUG if run.verbose else logging.INFO)
     set_client_logs(verbose=run.verbose)
-    try:
+    with run.writer.logging(verbose=run.verbose):
         yield
-    finally:
-        drkit_log.removeHandler(handler)
-
-
-def _log_console(run: Invocation) -> Console:
-    return run.writer.log

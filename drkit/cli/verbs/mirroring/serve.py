@@ -17,7 +17,9 @@ from drkit.cli.wiring.context import (
     VerboseOption,
     command,
     listen_address,
+    set_client_logs,
 )
+from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.output import OutputMode, to_json
 from drkit.model.errors import ConfigError, DrkitError, error_body
 
@@ -41,6 +43,7 @@ def serve(
     ] = None,
     link: LinkOption = None,
     timeout: TimeoutOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -58,7 +61,8 @@ def serve(
     from drkit.observe.page.server import PageServer, bind
     from drkit.observe.status_document import status_document
 
-    with command(config, output, verbose) as run:
+    with command(config, output, verbose) as run, run.writer.log_as(log_format).logging(verbose=verbose):
+        set_client_logs(verbose=verbose)
         settings = run.config.serve
         host, port = listen_address(settings.listen if listen is None else listen, "--listen")
         certificates, token = _certificates(settings), _token(settings)

@@ -1,0 +1,74 @@
+"""Whether a mirror process is alive, and whether it does its work: for a supervisor's probes.
+
+It is not **live** where a link of it has told nothing for `SILENT_SECONDS` although nothing is waited for: a restart
+may help. It is not **ready** until each of its links was told of in the last `FRESH_SECONDS` and doesn't wait: for the
+store, a cluster, or another worker. An outage makes it unready and leaves it live: a restart would not help.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+SILENT_SECONDS = 60.0
+FRESH_SECONDS = 10.0
+STARTING, WAITING, ENDED = "starting", "waiting", "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    state: str
+    reason: str | None
+    at: float
+
+
+class WorkerHealth:
+    """What the links of a process told last. Shared by threads.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._links: dict[str, _Told] = {}
+
+    def begin(self, links: Iterable[str]) -> None:
+        """These are to be mirrored, and no others."""
+        with self._lock:
+            self._links = {link: _Told(STARTING, None, self._clock()) for link in links}
+
+    def tell(self, link: str, state: str, reason: str | None = None) -> None:
+        """A link's runtime told where it stands: a worker's state, or `WAITING` or `ENDED` instead of it."""
+        with self._lock:
+            self._links[link] = _Told(state, reason, self._clock())
+
+    def live(self) -> tuple[bool, dict[str, Any]]:
+        """Whether it is live, and the document that says why."""
+        links = self._told()
+        silent = [link for link, told, age in links if age > SILENT_SECONDS and told.state not in {WAITING, ENDED}]
+        return not silent, {"live": not silent, "silent": silent, "links": _rows(links)}
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether it is ready, and the document that says why."""
+        links = self._told()
+        away = {STARTING, WAITING, ENDED}
+        missing = [link for link, told, age in links if age > FRESH_SECONDS or told.state in away]
+        ready = bool(links) and not missing
+        return ready, {"ready": ready, "not_ready": missing, "links": _rows(links)}
+
+    def _told(self) -> list[tuple[str, _Told, float]]:
+        with self._lock:
+            at = self._clock()
+            return [(link, told, at - told.at) for link, told in sorted(self._links.items())]
+
+
+def _rows(links: list[tuple[str, _Told, float]]) -> list[dict[str, Any]]:
+    return [
+        {"link": link, "state": told.state, "reason": told.reason, "age_seconds": round(age, 1)}
+        for link, told, age in links
+    ]
