@@ -14,6 +14,9 @@ from drkit.model.errors import Refused
 from drkit.store.codec import from_micros
 from drkit.store.workers import KIND
 
+_KEPT = "producer:"
+"""A link's producer id is kept as a lease that nobody gives up."""
+
 
 def users(
     leases: Iterable[tuple[str, str | None, int]], workers: Iterable[tuple[str, str, str]], at: datetime
@@ -25,7 +28,11 @@ def users(
         workers: link, owner and body of each worker's note.
         at: now, by the store's clock.
     """
-    found = [f"{name} by {owner}" for name, owner, expires_at in leases if owner and from_micros(expires_at) > at]
+    found = [
+        f"{name} by {owner}"
+        for name, owner, expires_at in leases
+        if owner and not name.startswith(_KEPT) and from_micros(expires_at) > at
+    ]
     for link, owner, body in workers:
         if datetime.fromisoformat(json.loads(body)["expires_at"]) > at:
             found.append(f"{KIND} of {link} {owner}")

@@ -114,6 +114,7 @@ def test_a_store_that_is_used_is_not_migrated(url):
     with closing(open_whole_store(url)) as store, newer(), schema_of(url) as schema:
         with pytest.MonkeyPatch.context() as older:
             older.setattr(version, "SCHEMA_VERSION", 1)
+            store.acquire_lease("producer:primary->dr:id", "4711", 1e9, store.time())  # a value, not a holder
             store.acquire_lease("run:primary->dr", "somebody", 30, store.time())
         with pytest.raises(Refused, match="in use: run:primary->dr by somebody") as told:
             schema.apply((SECOND,))
