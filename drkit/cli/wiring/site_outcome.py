@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drkit.cli.views.site_view import SitePrinter, print_site_plan, print_site_rehearsal, print_site_result
+from drkit.cli.wiring.approval_options import give_approval
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
@@ -109,6 +110,7 @@ def resume_whole_site(
     yes: bool,
     accept_unfenced: bool = False,
     accept_salvage_only: bool = False,
+    emergency: str | None = None,
     ports: Callable[[], Ports] | None = None,
 ) -> None:
     """Take a site run to its end, or (without `ports`, which a failback needs) back to where it began."""
@@ -130,6 +132,7 @@ def resume_whole_site(
         ClusterContext(run.config, store) as estate,
         SiteContext(estate, [estate.link(link) for link in plan.links]) as site,
     ):
+        give_approval(run, estate, None, emergency)
         watch = SitePrinter(run.writer.log)
         if ports is None:
             result = cancel_site(site, site_run, watch=watch)

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
+from drkit.config.schema.approvals import ApprovalsConfig
 from drkit.config.schema.base import CallableName, Pattern
 from drkit.config.schema.base import Strict as _Strict
 from drkit.config.schema.directory import DirectoryConfig, HooksConfig
@@ -333,6 +334,7 @@ class Config(_Strict):
     objectives: Objectives = Objectives()
     evidence: EvidenceConfig = EvidenceConfig()
     drills: DrillsConfig = DrillsConfig()
+    approvals: ApprovalsConfig | None = None
     serve: ServeConfig = ServeConfig()
     directory: tuple[DirectoryConfig, ...] = ()
     hooks: HooksConfig = HooksConfig()

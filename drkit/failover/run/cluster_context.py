@@ -7,6 +7,7 @@ from drkit.directory import Directory, open_directories
 from drkit.failover.run.journal.anchors import Anchors
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
 from drkit.model.errors import ConfigError
+from drkit.model.runs.approval import Approval
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 from drkit.store.identity import store_identity
@@ -38,17 +39,20 @@ class ClusterContext(Clusters):
         self._patience_seconds = patience_seconds
         self.config = config
         self.store = store
+        self.approval: Approval | None = None
         self.anchors = Anchors(self, store_identity(config.store.plain_url))
 
     def another(self) -> ClusterContext:
         """The same estate over connections of its own; the caller closes it."""
-        return ClusterContext(
+        other = ClusterContext(
             self.config,
             self.store,
             timeout_seconds=self.timeout_seconds,
             patience_seconds=self._patience_seconds,
             known=self,
         )
+        other.approval = self.approval
+        return other
 
     def close(self) -> None:
         """Finish what is being anchored; give up the connections."""

@@ -42,6 +42,7 @@ from drkit.failover.stages.stage import Stage, StageContext, WantedGroups, at_on
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.link_state import Direction
+from drkit.model.runs.approval import Approval
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import Link
 
@@ -381,6 +382,7 @@ def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: Run
     estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
 
 
-def take_over(journal: Journal, owner: str) -> None:
-    """Write into the journal who continues the run."""
-    journal.write("resume", TAKEN, {"by": owner})
+def take_over(journal: Journal, owner: str, approval: Approval | None = None) -> None:
+    """Write into the journal who continues the run, and by what approval he accepts more than it had."""
+    approved = {} if approval is None else {"approval": approval.journaled()}
+    journal.write("resume", TAKEN, {"by": owner} | approved)

@@ -16,6 +16,7 @@ from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
+from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import Ports
@@ -234,6 +235,9 @@ def resume_run(
     """
     record = load_anchored_run(estate, run)
     link = estate.link(record.plan.link)
+    unfenced = accept_unfenced and not record.machine.facts.unfenced_accepted
+    if part is None and (unfenced or accept_salvage_only or unplanned):  # more than was approved
+        check_approved(estate.config.approvals, estate.approval, "", frozenset(), f"what run {run} is to accept now")
     with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
         runner = _runner(estate, record, link, lease, ports, watch)
@@ -243,7 +247,7 @@ def resume_run(
             return runner.run()
         _check_cluster(estate, record.plan)
         if part is None or not part.continued:
-            take_over(record.journal, lease.owner)
+            take_over(record.journal, lease.owner, estate.approval)
         if record.journal.attempted(CANCEL):
             return runner.cancel("a cancelling that was interrupted")
         live = live_cluster(record.plan)
@@ -442,11 +446,15 @@ def _start(
         raise standing[0].refusal()
     if [stage.name for stage in stages] != [step.stage for step in PATHS[Kind(plan.kind)]]:
         raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a defect; report it")
+    if part is None:
+        used = flags_of(plan, waived)
+        check_approved(estate.config.approvals, estate.approval, plan.digest, used, f"the {plan.kind} of {plan.link}")
     run, site = (new_run_id(), None) if part is None else (part.run, part.site)
     with _right_to_act(estate, plan.link, run, part) as lease:
         clear_the_way(estate, plan.link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.target.alias))
-        machine = begin(journal, plan, facts, started_at, text, origin_of(estate.config, lease.operator), site=site)
+        origin = origin_of(estate.config, lease.operator, estate.approval)
+        machine = begin(journal, plan, facts, started_at, text, origin, site=site)
         runner = Runner(
             estate=estate,
             link=link,

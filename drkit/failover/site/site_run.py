@@ -17,6 +17,7 @@ from drkit.failover.plan.planner import make_plan
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import CANCEL, point_of_no_return
+from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.journal.journal import CANCELLED, INTENT, OUTCOME, Journal, new_run_id
 from drkit.failover.run.journal.run_record import RunRecord, origin_of
 from drkit.failover.run.lease import RunLease
@@ -71,15 +72,17 @@ def run_site(
     waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
     for link, obstacle in standing(plan, waived=waived):
         raise refusal_of(plan, link, obstacle).refusal()
-    store, run, began = site.estate.store, new_run_id(), started_at or plan.made_at
+    estate, flags = site.estate, frozenset[str]().union(*(flags_of(each, waived) for each in plan.plans))
+    check_approved(estate.config.approvals, estate.approval, plan.digest, flags, f"the {plan.kind} to {plan.to}")
+    store, run, began = estate.store, new_run_id(), started_at or plan.made_at
     with leases(site, plan.links, run) as held:
         for link in plan.links:
             clear_the_way(site.of(link), link)
         take_the_place(site, plan.links, run)
-        journal = Journal(store, run, anchor=site.estate.anchors.on(plan.anchor))
+        journal = Journal(store, run, anchor=estate.anchors.on(plan.anchor))
         runs = {link: new_run_id() for link in plan.links}
         operator = next(iter(held.values())).operator
-        origin = origin_of(site.estate.config, operator)
+        origin = origin_of(estate.config, operator, estate.approval)
         begin_site(journal, plan, runs, began, origin, accept_unfenced=accept_unfenced)
         record = SiteRecord(journal, plan, began, accept_unfenced, runs)
         list_site(store, record, State.PLANNED)
@@ -109,6 +112,11 @@ def resume_site(
         Unreachable: the store doesn't answer.
     """
     record = load_site(site.estate.store, run)
+    salvage_only = means is not None and means.accept_salvage_only and not record.accept_salvage_only
+    more = salvage_only or (accept_unfenced and not record.accept_unfenced)
+    if more and not record.finished:  # than was approved
+        rule, what = site.estate.config.approvals, f"what run {run} is to accept now"
+        check_approved(rule, site.estate.approval, "", frozenset(), what)
     if record.finished:
         list_site(site.estate.store, record, record.state)  # it may have been killed before it was listed so
         return result_of(record)
@@ -117,7 +125,7 @@ def resume_site(
         if record.finished:
             return result_of(record)
         record.journal.anchor = site.estate.anchors.on(record.plan.anchor)
-        take_over(record.journal, next(iter(held.values())).owner)
+        take_over(record.journal, next(iter(held.values())).owner, site.estate.approval)
         if record.journal.attempted(CANCEL):
             return _cancelled(site, record, held, watch)
         plan = record.plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.wording import counted
 
@@ -183,6 +188,86 @@ def key_pair(
                 soft_wrap=True,
             ),
         )
+
+
+@evidence_app.command("approve")
+def approve(
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="A plan file of --out, or a digest that --dry-run shows.")
+    ],
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key of the operator who approves.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The approval to write; none is overwritten.")],
+    hours: Annotated[
+        float, typer.Option("--valid-hours", min=0.1, max=168, callback=bounded, help="How long it holds.")
+    ] = 12,
+    accept_unfenced: Annotated[bool, typer.Option(ACCEPT_UNFENCED, help="Also without a fence.")] = False,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option(ACCEPT_LOSS, metavar="N|unknown", help="Also with this loss; a plan file has its own."),
+    ] = None,
+    accept_salvage_only: Annotated[
+        bool, typer.Option(ACCEPT_SALVAGE_ONLY, help="Also where something will be in the salvage only.")
+    ] = False,
+    allow_rewind: Annotated[bool, typer.Option(ALLOW_REWIND, help="Also moving positions back.")] = False,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Approve a plan, for `[approvals]`: sign its digest, and the flags that it may be carried out with.
+
+    Example: `drkit evidence approve plan.json --key ana.key --out plan.ana`
+    """
+    from drkit.cli.verbs.failover.failover import accepted_loss
+    from drkit.config.schema.config import EvidenceConfig
+    from drkit.evidence.approvals import approval_of
+    from drkit.evidence.signing import open_signer
+
+    with command(config, output, verbose) as invocation:
+        given = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only, ALLOW_REWIND: allow_rewind}
+        flags = {flag for flag, there in given.items() if there}
+        flags |= set() if accept_loss is None else {f"{ACCEPT_LOSS} {accepted_loss(accept_loss)}"}
+        digest, told = _plan_to_approve(plan, flags)
+        signer, _ = open_signer(EvidenceConfig(), key)
+        envelope, said = approval_of(digest, flags, signer, now(), timedelta(hours=hours))
+        try:
+            with out.open("xb") as file:
+                file.write(envelope)
+        except OSError as error:
+            raise ConfigError(
+                f"--out: {out} can't be written: {error.strerror or error}", remedy="Name another"
+            ) from None
+        document = {"approval": str(out), "plan": told, **said}
+        invocation.writer.emit(document, lambda console: _show_approved(console, document))
+
+
+def _plan_to_approve(plan: str, flags: set[str]) -> tuple[str, str | None]:
+    """The digest of a plan, and in words what it is; its own flags are added."""
+    from drkit.cli.wiring.site_outcome import read_if_site_plan
+    from drkit.failover.plan.failover_plan import read_plan
+    from drkit.failover.run.approvals import flags_of
+
+    if re.fullmatch("[0-9a-f]{64}", plan):
+        return plan, None
+    site = read_if_site_plan(Path(plan))
+    plans = (read_plan(Path(plan)),) if site is None else site.plans
+    for each in plans:
+        flags |= flags_of(each, ())
+    moves = [
+        f"{each.kind} of {each.link} to {each.target.alias} (cluster {each.target.cluster_id}), {each.mode}: "
+        f"{counted(len(each.placed), 'position')}"
+        for each in plans
+    ]
+    return plans[0].digest if site is None else site.digest, "; ".join(moves)
+
+
+def _show_approved(console: Console, document: dict[str, Any]) -> None:
+    what = document["plan"] or f"the plan {document['digest']}"
+    flags = f", with {' '.join(document['allows'])}" if document["allows"] else ""
+    console.print(f"approved: {escape(what)}{escape(flags)}", soft_wrap=True)
+    console.print(
+        f"  {escape(document['approval'])} holds until {document['until']}; signed by key {document['key'][:16]}…",
+        soft_wrap=True,
+    )
 
 
 def _settings(invocation: Invocation) -> EvidenceConfig:

@@ -12,6 +12,7 @@ import typer
 
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
+from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption, give_approval
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.output import OutputMode
@@ -77,6 +78,8 @@ def failback(
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
     link: LinksOption = None,
+    approval: ApprovalOption = None,
+    emergency: EmergencyOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -104,6 +107,8 @@ def failback(
             master=master,
             spark_conf=spark_conf,
             driver_memory=driver_memory,
+            approval=approval,
+            emergency=emergency,
         )
 
 
@@ -123,6 +128,8 @@ def bring_back(
     master: str,
     spark_conf: list[str] | None,
     driver_memory: str,
+    approval: list[Path] | None,
+    emergency: str | None,
 ) -> None:
     """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
     from drkit.cli.wiring.site_failback import FailbackFlags, bring_site_back, cluster_ids_given
@@ -135,6 +142,7 @@ def bring_back(
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     with ClusterContext(run.config, run.store()) as estate:
+        give_approval(run, estate, approval, emergency)
         chosen = links_away(estate, to, link or ())
         ids = cluster_ids_given(cluster_id or (), list(dict.fromkeys(each.id.source for each in chosen.links)))
         if by_spark:  # before anything is asked, let alone removed for a seed that can't be

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drkit.cli.views.failover_view import StagePrinter, print_plan
+from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption, give_approval
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
@@ -122,6 +123,8 @@ def failover(
         str | None,
         typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
     ] = None,
+    approval: ApprovalOption = None,
+    emergency: EmergencyOption = None,
     link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -151,6 +154,7 @@ def failover(
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
         with ClusterContext(run.config, run.store()) as estate:
+            give_approval(run, estate, approval, emergency)
             sources = [each.link().id.source for each in run.config.links if each.link().id.target == to]
             if len(sources) == 1:  # several have connections of their own (`SiteContext`)
                 estate.connect_soon(sources)  # while the rest is loaded: a dead one is waited for meanwhile

@@ -6,6 +6,7 @@ import typer
 
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, bring_back
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
+from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption
 from drkit.cli.wiring.context import ConfigOption, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.output import OutputMode
@@ -29,6 +30,8 @@ def reprotect(
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
     link: LinksOption = None,
+    approval: ApprovalOption = None,
+    emergency: EmergencyOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -54,4 +57,6 @@ def reprotect(
             master=master,
             spark_conf=spark_conf,
             driver_memory=driver_memory,
+            approval=approval,
+            emergency=emergency,
         )

@@ -9,6 +9,7 @@ import typer
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
 from drkit.cli.verbs.failover.failover import AcceptLossOption, AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
+from drkit.cli.wiring.approval_options import EmergencyOption, give_approval
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.output import OutputMode
@@ -49,6 +50,7 @@ def resume(
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
+    emergency: EmergencyOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -90,6 +92,7 @@ def resume(
                 yes=yes,
                 accept_unfenced=accept_unfenced,
                 accept_salvage_only=accept_salvage_only,
+                emergency=emergency,
                 ports=ports,
             )
             return
@@ -101,6 +104,7 @@ def resume(
         printer = StagePrinter(run.writer.log)
         try:
             with ClusterContext(run.config, store) as estate:
+                give_approval(run, estate, None, emergency)
                 record = load_anchored_run(estate, wanted)
                 if not unplanned:  # which moves what is back and audited, and deletes nothing
                     refuse_alone(store, record)

@@ -37,6 +37,7 @@ from drkit.failover.run.journal.journal import (
 from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.runs.approval import Approval
 from drkit.model.runs.journal import RunSummary, judge_chain
 from drkit.store.api import Store
 
@@ -220,9 +221,10 @@ _JUDGED = {"rpo_records", "rpo_seconds", "rto_seconds"}
 """The objectives that the evidence of a run is compared with."""
 
 
-def origin_of(config: Config, operator: str) -> dict[str, Any]:
+def origin_of(config: Config, operator: str, approval: Approval | None = None) -> dict[str, Any]:
     """What is journaled of the moment a run begins. `operator`: user@host, as in the lease."""
-    return {
+    approved = {} if approval is None else {"approval": approval.journaled()}
+    return approved | {
         "operator": operator,
         "drkit": __version__,
         "configuration_digest": configuration_digest(config),

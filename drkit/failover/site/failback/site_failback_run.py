@@ -24,6 +24,7 @@ from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
+from drkit.failover.run.approvals import check_approved
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.journal import Journal, new_run_id
 from drkit.failover.run.journal.run_record import load_run, origin_of
@@ -98,6 +99,8 @@ def run_site_failback(
         confirm_cluster(each, cluster_ids.get(each.target.alias, ""))
     for link, obstacle in standing(plan, waived=means.waived):
         raise refusal_of(plan, link, obstacle).refusal()
+    flags, what = frozenset(means.waived), f"the {plan.kind} of {and_more([str(link) for link in plan.links])}"
+    check_approved(site.estate.config.approvals, site.estate.approval, plan.digest, flags, what)
     store, run, began = site.estate.store, new_run_id(), started_at or plan.made_at
     with leases(site, plan.links, run) as held:
         for link in plan.links:
@@ -105,7 +108,7 @@ def run_site_failback(
         take_the_place(site, plan.links, run)
         journal = Journal(store, run, anchor=site.estate.anchors.on(plan.anchor))
         runs = {link: new_run_id() for link in plan.links}
-        origin = origin_of(site.estate.config, next(iter(held.values())).operator)
+        origin = origin_of(site.estate.config, next(iter(held.values())).operator, site.estate.approval)
         begin_site(
             journal,
             plan,

@@ -1,0 +1,66 @@
+"""The two-person rule: whether a plan may be carried out with the approval that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drkit.config.schema.approvals import ApprovalsConfig
+from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.plan.failover_plan import FailoverPlan
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ALLOW_REWIND
+from drkit.model.errors import Refused
+from drkit.model.runs.approval import Approval
+
+
+def flags_of(plan: FailoverPlan | FailbackPlan, waived: Iterable[str]) -> frozenset[str]:
+    """What a plan is carried out in spite of, as flags. `waived`: those that are no part of the plan."""
+    flags = set(waived)
+    if isinstance(plan, FailoverPlan):
+        flags |= {f"{ACCEPT_LOSS} {plan.accept_loss}"} if plan.accept_loss is not None else set()
+        flags |= {ALLOW_REWIND} if plan.allow_rewind else set()
+    return frozenset(flags)
+
+
+def check_approved(
+    rule: ApprovalsConfig | None, approval: Approval | None, digest: str, flags: frozenset[str], what: str
+) -> None:
+    """Raise `Refused` where the rule asks for an approval and there is none of this very plan.
+
+    Args:
+        rule: `[approvals]`; None: nothing is asked for.
+        approval: what was given.
+        digest: of the plan; empty for what is no plan: only an emergency allows that.
+        flags: as `flags_of` gives them.
+        what: what is to be done, for people.
+    """
+    if rule is None:
+        return
+    alone = "drkit … --emergency REASON, which is journaled" if rule.emergency else "[approvals] allows no emergency"
+    sign = f"Two operators: drkit evidence approve {digest or 'DIGEST'} --key FILE --out FILE, with each flag that is "
+    if approval is None:
+        raise Refused(
+            f"{what} is not approved",
+            meaning="[approvals] asks for the signatures of two operators. Nothing was changed",
+            remedy=f"{sign}given. Then give both files: --approval FILE --approval FILE. In an emergency: {alone}",
+        )
+    if approval.emergency is not None:
+        if not rule.emergency:
+            raise Refused(
+                f"{what} is not approved, and [approvals] allows no emergency",
+                meaning="Nothing was changed",
+                remedy=f"{sign}given",
+            )
+        return
+    if not digest or approval.digest != digest:
+        raise Refused(
+            f"{what} is not what {' and '.join(approval.operators)} approved",
+            meaning=f"The plan's digest is {digest or 'none'}, theirs {approval.digest}: the clusters, or what was "
+            "asked for, are others. Nothing was changed",
+            remedy=f"{sign}given",
+        )
+    if more := sorted(flags - approval.allows):
+        raise Refused(
+            f"{what} goes with {' and '.join(more)}, which was not approved",
+            meaning=f"{' and '.join(approval.operators)} signed the plan without it. Nothing was changed",
+            remedy=f"{sign}given: {' '.join(more)}",
+        )
