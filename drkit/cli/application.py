@@ -122,12 +122,13 @@ def _empty() -> typer.Typer:
 
 
 def application_for(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments: with the verb that is called, or all of them where the shell completes.
+    """The command line for these arguments, or for what the shell completes: with the verb that is called.
 
     Loading them all takes more than a second, which a failover at night needn't wait for.
     """
     if "_DRKIT_COMPLETE" in os.environ:
-        return application()
+        typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        arguments = typed.split()[1:]
     verb = arguments[0] if arguments else ""
     return application((verb,)) if verb in VERBS else listing()
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from drkit.cli.views.checks_view import check_mark, counted_marks, print_checks
+from drkit.cli.wiring.completion import aliases
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -40,7 +41,8 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     to: Annotated[
-        str | None, typer.Option("--to", help="The cluster that a failover would go to.", metavar="C")
+        str | None,
+        typer.Option("--to", help="The cluster that a failover would go to.", metavar="C", autocompletion=aliases),
     ] = None,
     link: LinkOption = None,
     timeout: TimeoutOption = None,

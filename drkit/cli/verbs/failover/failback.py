@@ -13,6 +13,7 @@ import typer
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
 from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption, give_approval
+from drkit.cli.wiring.completion import aliases
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.output import OutputMode
@@ -60,7 +61,10 @@ def register(app: typer.Typer) -> None:
 
 def failback(
     to: Annotated[
-        str | None, typer.Option("--to", metavar="C", help="The old primary (default: the one failed away from).")
+        str | None,
+        typer.Option(
+            "--to", metavar="C", help="The old primary (default: the one failed away from).", autocompletion=aliases
+        ),
     ] = None,
     dry_run: DryRunOption = False,
     execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run).")] = False,

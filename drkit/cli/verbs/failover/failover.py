@@ -13,6 +13,7 @@ import typer
 
 from drkit.cli.views.failover_view import StagePrinter, print_plan
 from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption, give_approval
+from drkit.cli.wiring.completion import aliases
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
@@ -55,7 +56,9 @@ def register(app: typer.Typer) -> None:
 
 
 def failover(
-    to: Annotated[str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.", autocompletion=aliases)
+    ] = None,
     at: AtOption = None,
     committed_at: CommittedAtOption = None,
     consistent: Annotated[
