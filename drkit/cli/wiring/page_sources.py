@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from drkit.config import Config
+from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills
 from drkit.failover.plan.planner import PlanRequest, make_plan
@@ -28,7 +28,7 @@ from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, load_site
 from drkit.failover.site.site_result import as_it_stands, result_of
 from drkit.model.clock import iso, now
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
@@ -56,7 +56,11 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
     runs, drills = _Runs(store), _KeptDrills(Drills(default_drills()))
 
     def decisions() -> list[Decision]:
-        return [_decide(config, store, to, () if all_of_them else names) for to, names in targets.items()]
+        _refuse_changed(config)
+        return [
+            replace(_decide(config, store, to, () if all_of_them else names), named=not all_of_them)
+            for to, names in targets.items()
+        ]
 
     def earlier() -> Earlier:
         listed = tuple(store.runs())
@@ -77,7 +81,22 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
         drills=drills.rows,
         drill=drills.report,
         targets={to: tuple(names) for to, names in targets.items()},
+        named=not all_of_them,
     )
+
+
+def _refuse_changed(config: Config) -> None:
+    """A command reads the configuration anew, and may decide otherwise than a server that began with another one.
+
+    Raises:
+        ConfigError: it was changed since, or can't be read any more.
+    """
+    if config.file is not None and load_config(config.file).model_dump() != config.model_dump():
+        raise ConfigError(
+            f"{config.file}, or the environment, was changed since `drkit serve` began",
+            meaning="A failover goes by what it says now",
+            remedy="Start `drkit serve` again",
+        )
 
 
 def _decide(config: Config, store: Store, to: str, patterns: Sequence[str]) -> Decision:

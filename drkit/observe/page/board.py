@@ -72,6 +72,7 @@ class Sources:
         drills: the kept drills in short, newest first.
         drill: one drill's report; None: there is no such drill.
         targets: the clusters that links lead to, and these links.
+        named: these links were named; else they are all that are configured.
     """
 
     statuses: Callable[[], Sequence[LinkStatus]]
@@ -81,6 +82,19 @@ class Sources:
     drills: Callable[[], list[Row]]
     drill: Callable[[str], dict[str, Any] | None]
     targets: Mapping[str, tuple[str, ...]]
+    named: bool = False
+
+
+Conditions = Mapping[str, tuple[str, bool, bool]]
+"""By link: its state, whether its source answers, whether its target does. Once they change, a plan may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What was planned, and what a status had shown before; `conditions` None: there was none yet."""
+
+    decisions: tuple[Decision, ...]
+    conditions: Conditions | None
 
 
 class Board:
@@ -97,8 +111,8 @@ class Board:
         self.status: RepeatedLook[Sequence[LinkStatus]] = RepeatedLook(
             "page-status", self._statuses, seconds=_STATUS_SECONDS, rest=_STATUS_REST
         )
-        self.decision: RepeatedLook[Sequence[Decision]] = RepeatedLook(
-            "page-decision", sources.decisions, seconds=_DECISION_SECONDS, rest=_DECISION_REST
+        self.decision: RepeatedLook[Plans] = RepeatedLook(
+            "page-decision", self._plans, seconds=_DECISION_SECONDS, rest=_DECISION_REST
         )
         self.earlier: RepeatedLook[Earlier] = RepeatedLook(
             "page-earlier", sources.earlier, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
@@ -157,9 +171,18 @@ class Board:
             found = self.sources.statuses()
         except DrkitError:
             self.history.add((), at)
+            self.decision.soon()
             raise
         self.history.add(found, at)
+        planned = None if self.decision.newest is None else self.decision.newest.value
+        if planned is not None and planned.conditions is not None and planned.conditions != _conditions(found):
+            self.decision.soon()
         return found
+
+    def _plans(self) -> Plans:
+        look = self.status.newest
+        before = None if look is None or look.value is None else _conditions(look.value)
+        return Plans(tuple(self.sources.decisions()), before)
 
     def rows_of(self, name: str, version: tuple[int, ...], make: Callable[[], list[Row]]) -> list[Row]:
         """Rows that were made of a look, made once."""
@@ -178,11 +201,29 @@ class Board:
             return [self._unknown(to, look.began_at, why) for to in self.sources.targets]
         if look.age(at) > self.decision.stale_after():
             why = f"the last plan was made {look.age(at):,.0f} s ago, and no newer one came"
-            return [unknown(each, why) for each in look.value]
-        return list(look.value)
+            return [unknown(each, why) for each in look.value.decisions]
+        return [self._unless_over(each, look) for each in look.value.decisions]
+
+    def _unless_over(self, decision: Decision, look: Look[Plans]) -> Decision:
+        """A yes that a later status casts doubt on is unknown until the plan has been made anew."""
+        status = self.status.newest
+        if decision.answer not in {Answer.YES, Answer.UNFENCED} or look.value is None or status is None:
+            return decision
+        if status.error is not None and status.began_at > look.began_at:
+            return unknown(decision, status.error.what, status.error.remedy)
+        if look.value.conditions is None or status.value is None:
+            return decision
+        at_present = _conditions(status.value)
+        for link in decision.links:
+            then, today = look.value.conditions.get(link), at_present.get(link)
+            if then is not None and today is not None and then != today:
+                why = f"{link} {_difference(link, then, today)} since the last plan, and a new one is being made"
+                return unknown(decision, why, "Wait some seconds")
+        return decision
 
     def _unknown(self, to: str, at: datetime, why: str) -> Decision:
-        return unknown(Decision(to, self.sources.targets[to], Answer.UNKNOWN, (), at), why)
+        links = self.sources.targets[to]
+        return unknown(Decision(to, links, Answer.UNKNOWN, (), at, named=self.sources.named), why)
 
     def summary(self) -> dict[str, Any]:
         """The first view, bounded whatever the number of partitions and groups."""
@@ -291,7 +332,7 @@ def _of_plan(make: Callable[[Sequence[Decision]], list[Row]]) -> _Source:
             raise look.error or DrkitError("nothing was planned")
         if board.decision.fresh(now()) is None:
             raise _stale(look, now())
-        value = look.value
+        value = look.value.decisions
         return board.rows_of(name, (look.number,), lambda: make(value)), look.began_at
 
     return source
@@ -325,6 +366,19 @@ TABLES: dict[str, tuple[Table, _Source]] = {
     "drills": (rows.DRILLS, _of_drills),
 }
 """The tables by the names in their addresses."""
+
+
+def _conditions(statuses: Sequence[LinkStatus]) -> dict[str, tuple[str, bool, bool]]:
+    return {str(each.link.id): (each.state, each.source_reachable, each.target_reachable) for each in statuses}
+
+
+def _difference(link: str, then: tuple[str, bool, bool], today: tuple[str, bool, bool]) -> str:
+    """What changed of a link, in words that follow its name."""
+    source, target = LinkId.parse(link).source, LinkId.parse(link).target
+    for alias, before, after in ((target, then[2], today[2]), (source, then[1], today[1])):
+        if before != after:
+            return f"has {alias} {'back' if after else 'without an answer'}"
+    return f"went from {then[0]} to {today[0]}"
 
 
 def _stale(look: Look[Any], at: datetime) -> DrkitError:

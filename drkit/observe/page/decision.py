@@ -6,6 +6,7 @@ by the same calls as the command (`drkit.cli.wiring.page_sources`).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -71,7 +72,7 @@ class Decision:
     """A failover to one cluster, as it would be decided now.
 
     `records`, `seconds`: what would be lost; None: not known, `loss_reason` says why. `lower_bound`: at least so much.
-    `stages`: name and what it would do.
+    `stages`: name and what it would do. `named`: the links are those that `--link` names; else all that lead there.
     """
 
     to: str
@@ -87,6 +88,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
     stages: tuple[tuple[str, str], ...] = ()
     positions: tuple[PlannedRow, ...] = ()
+    named: bool = False
 
 
 _MOST = 20
@@ -139,17 +141,20 @@ def decision_document(decision: Decision, at: datetime) -> dict[str, Any]:
         "digest": decision.digest,
         "made_at": iso(decision.made_at),
         "age_seconds": round(max(0.0, (at - decision.made_at).total_seconds()), 1),
-        "command": f"drkit failover --to {to_word(decision.to)} --dry-run",
+        "command": _command(decision),
     }
 
 
-def to_word(alias: str) -> str:
-    """An alias as a shell takes it: quoted where it needs to be."""
-    plain = alias.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    return alias if plain else "'" + alias.replace("'", "'\\''") + "'"
+def _command(decision: Decision) -> str:
+    """The command whose plan this is, as a shell takes it."""
+    links = [word for link in decision.links for word in ("--link", link)] if decision.named else []
+    return shlex.join(["drkit", "failover", "--to", decision.to, *links, "--dry-run"])
 
 
-def unknown(decision: Decision, why: str) -> Decision:
+_LOG = "Look at the log of `drkit serve`"
+
+
+def unknown(decision: Decision, why: str, remedy: str = _LOG) -> Decision:
     """The decision once it counts no more: unknown is not yes, and its numbers are nobody's any more."""
-    standing = Obstruction(None, why, "What was found before may no longer hold", "Look at the log of `drkit serve`")
-    return Decision(decision.to, decision.links, Answer.UNKNOWN, (standing,), decision.made_at)
+    standing = Obstruction(None, why, "What was found before may no longer hold", remedy)
+    return Decision(decision.to, decision.links, Answer.UNKNOWN, (standing,), decision.made_at, named=decision.named)

@@ -50,6 +50,7 @@ class RepeatedLook(Generic[_T]):
         self._newest: Look[_T] | None = None
         self._first = threading.Event()
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -59,6 +60,11 @@ class RepeatedLook(Generic[_T]):
     def stop(self) -> None:
         """Begin no further look."""
         self._stop.set()
+        self._wake.set()
+
+    def soon(self) -> None:
+        """What the last look saw holds no more: look again as soon as one that is under way has ended."""
+        self._wake.set()
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for a look that is under way; after so long it is left to end with the process."""
@@ -106,7 +112,10 @@ class RepeatedLook(Generic[_T]):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._stop.wait(self._pause(self.look_once().seconds))
+            took = self.look_once().seconds
+            if self._wake.wait(self._pause(took)):
+                self._stop.wait(took)  # what changes all the time isn't looked at all the time
+                self._wake.clear()
 
     def _pause(self, took: float) -> float:
         return max(self._seconds, self._rest * took)

@@ -3,6 +3,7 @@
 import json
 import re
 import ssl
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -427,3 +428,74 @@ def test_the_server_stops_with_pages_open():
         connection.request("GET", "/events")
         assert connection.getresponse().readline() == b"retry: 3000\n"
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ({"target_reachable": False}, "has dr without an answer"),
+        ({"source_reachable": False}, "has primary without an answer"),
+        ({"state": "degraded"}, "went from mirroring to degraded"),
+        ({"state": "sealed"}, "went from mirroring to sealed"),
+    ],
+)
+def test_a_yes_that_a_later_status_casts_doubt_on_is_unknown_until_it_is_planned_anew(later, said):
+    seen = [snapshot()]
+    board = board_of(sources(lambda: [seen[-1]], lambda: [decision(Answer.UNFENCED)]))
+    assert board.decisions(now())[0].answer is Answer.UNFENCED
+    board.status.look_once()
+    assert board.decisions(now())[0].answer is Answer.UNFENCED, "nothing changed"
+    seen.append(snapshot(**later))
+    board.status.look_once()
+    found = board.decisions(now())[0]
+    assert (found.answer, found.records, said in found.obstructions[0].what) == (Answer.UNKNOWN, None, True)
+    board.decision.look_once()
+    assert board.decisions(now())[0].answer is Answer.UNFENCED, "planned on what the status shows"
+
+
+def test_a_yes_from_before_the_store_went_away_is_unknown():
+    def away():
+        raise Unreachable("the store does not answer", remedy="Start it")
+
+    looks = [lambda: [snapshot()]]
+    board = board_of(sources(lambda: looks[-1](), lambda: [decision()]))  # noqa: PLW0108 - the last one as it is then
+    looks.append(away)
+    board.status.look_once()
+    found = board.decisions(now())[0]
+    assert (found.answer, found.obstructions[0].what) == (Answer.UNKNOWN, "the store does not answer")
+    assert found.obstructions[0].remedy == "Start it"
+
+
+def test_a_no_stays_a_no_whatever_a_later_status_shows():
+    seen = [snapshot()]
+    board = board_of(sources(lambda: [seen[-1]], lambda: [decision(Answer.NO)]))
+    seen.append(snapshot(target_reachable=False))
+    board.status.look_once()
+    assert board.decisions(now())[0].answer is Answer.NO
+
+
+def test_a_change_has_the_plan_made_anew_at_once():
+    made = threading.Semaphore(0)
+
+    def planned_now():
+        made.release()
+        return [decision()]
+
+    seen = [snapshot()]
+    board = board_of(sources(lambda: [seen[-1]], planned_now))
+    assert made.acquire(timeout=60)
+    board.decision.start()
+    try:
+        assert made.acquire(timeout=60), "the first of the thread"
+        seen.append(snapshot(state="stopped"))
+        board.status.look_once()
+        assert made.acquire(timeout=60), "long before the next one would be due"
+    finally:
+        board.stop()
+
+
+def test_the_command_beside_the_answer_names_the_links_that_were_named():
+    plain, named = decision(), decision(to="dr site", links=("a->dr site", "b->dr site"), named=True)
+    first, second = board_of(sources(decisions=lambda: [plain, named])).summary()["decisions"]
+    assert first["command"] == "drkit failover --to dr --dry-run"
+    assert second["command"] == ("drkit failover --to 'dr site' --link 'a->dr site' --link 'b->dr site' --dry-run")
