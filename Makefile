@@ -8,7 +8,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak adversary test test-long lint unit containers lock clean
+.PHONY: help setup demo bench soak adversary test test-long lint unit containers docs man picture lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -49,8 +49,21 @@ unit: setup ## only the tests that need no cluster
 containers: setup ## only the tests that need a container engine
 	$(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
 
+docs: ## the site of documentation in build/docs/html; a link that leads nowhere fails it
+	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) tools/bootstrap.py --extra docs
+	$(BIN)/python -m tools.manual site build/docs
+
+picture: setup ## docs/demo.svg anew: the end of a real run of the demo
+	$(BIN)/drkit demo --svg docs/demo.svg
+
+man: ## a man page for each command, in build/man
+	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) tools/bootstrap.py
+	$(BIN)/python -m tools.manual man build/man
+
 lock: setup ## resolve the jars anew and rewrite their lock files
 	$(BIN)/python -m drkit.lab.toolchain lock
 
 clean: ## remove the environment and caches of this checkout
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

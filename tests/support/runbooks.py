@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,8 +233,13 @@ def parse(argv: tuple[str, ...]) -> Any:
         raise RunbookError(f"{' '.join(argv)}: {error.format_message()}") from None
 
 
+@cache
+def _parser() -> Any:
+    return typer.main.get_command(application())
+
+
 def _parsed(rest: list[str]) -> Any:
-    context = typer.main.get_command(application()).make_context("drkit", rest)
+    context = _parser().make_context("drkit", rest)
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]  # where a group keeps what it did not consume
         if not left and context.command.invoke_without_command:

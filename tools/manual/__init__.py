@@ -1,0 +1,1 @@
+"""drkit's site of documentation and its man pages: `python -m tools.manual site|man FOLDER`."""
