@@ -49,9 +49,7 @@ unit: setup ## only the tests that need no cluster
 containers: setup ## only the tests that need a container engine
 	$(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
 
-docs: ## the site of documentation in build/docs/html; a link that leads nowhere fails it
-	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
-	@$(PYTHON) tools/bootstrap.py --extra docs
+docs: setup ## the site of documentation in build/docs/html; a link that leads nowhere fails it
 	$(BIN)/python -m tools.manual site build/docs
 
 picture: setup ## docs/demo.svg anew: the end of a real run of the demo
