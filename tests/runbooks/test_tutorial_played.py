@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from drkit.lab import Lab
+from tests.support.estates import commit_once
 from tests.support.runbooks import read_runbook, run_block
+from tests.support.wait import wait_until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
@@ -27,7 +30,7 @@ def test_the_first_failover(tmp_path, lab_guard):
     lab_guard.watch(tmp_path / "lab")
     book = read_runbook(DOCS / "tutorial-first-failover.md")
     play(book, "clusters", tmp_path)
-    assert "mirror" in play(book, "mirror", tmp_path)
+    assert "all caught up" in play(book, "mirror", tmp_path)
     assert "--accept-unfenced" in play(book, "ask", tmp_path)
     play(book, "disaster", tmp_path)
     assert "0 records" in play(book, "failover", tmp_path, codes=(6,))
@@ -48,7 +51,16 @@ def test_your_own_clusters(lab: Lab, tmp_path, unique_name):
     from drkit.drill.workload.reading import create_topic  # noqa: PLC0415 - the module's alone
 
     topic = f"{unique_name}.orders"
-    create_topic({"bootstrap.servers": lab.bootstrap("primary"), "log_level": 0}, topic, 2, 1, 30)
+    primary = {"bootstrap.servers": lab.bootstrap("primary"), "log_level": 0}
+    create_topic(primary, topic, 2, 1, 30)
+    producer = Producer(primary)
+    for number in range(20):
+        producer.produce(topic, f"order {number}", partition=number % 2)
+    assert producer.flush(30) == 0
+    group = Consumer({**primary, "group.id": f"{unique_name}.billing", "enable.auto.commit": False})
+    offsets = [TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 7)]
+    wait_until(lambda: commit_once(group, offsets), 60, "a coordinator")
+    group.close()
     book = read_runbook(DOCS / "tutorial-your-clusters.md", given)
     play(book, "init", tmp_path)
     assert "kafka-acls" in play(book, "rights", tmp_path)
