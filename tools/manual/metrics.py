@@ -11,6 +11,7 @@ from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.observe.audit_history import AuditCollector as LastAuditCollector
 from drkit.observe.metrics.audit_metrics import AuditCollector
+from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import StatusCollector
 from drkit.observe.metrics.worker_metrics import LiveCollector, worker_metrics
 
@@ -29,7 +30,9 @@ def metrics() -> dict[str, list[MetricDoc]]:
     """The metrics by what serves them."""
     progress = AuditProgress("RUN", "primary->dr", iso(now()), latency_seconds=0.0, reconciled_at=now().isoformat())
     return {
-        "`drkit serve`, at `/metrics`": _told([*StatusCollector(list).collect(), *LastAuditCollector(tuple).collect()]),
+        "`drkit serve`, at `/metrics`": _told(
+            [*StatusCollector(list).collect(), *LastAuditCollector(tuple).collect(), *DrillCollector(tuple).collect()]
+        ),
         "`drkit mirror --metrics-port N`": _told([*worker_metrics([]), *LiveCollector().collect()]),
         "`drkit audit watch --metrics HOST:PORT`": _told(AuditCollector(lambda: (progress, True)).collect()),
     }

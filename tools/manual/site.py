@@ -1,7 +1,7 @@
 """The site: pages of the repository and generated ones in one folder, built by Sphinx; each warning is an error.
 
-Its table of contents is that of docs/index.md: each section there becomes a part of the site, each link a page. A page
-that no section names, a link or an anchor that leads nowhere, and a file that is named and isn't there end the build.
+Its table of contents is that of docs/index.md: each section there becomes a part of the site, each link a page; pages
+that no section names come last. A link or an anchor that leads nowhere, and a file that isn't there end the build.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _LINK = re.compile(r"(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?P<target>[^)\s
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|#")
 _FENCE = re.compile(r"^ *(```|~~~)")
 _HEADING = re.compile(r"^## (.+)$")
+MORE = "More pages"
+"""The part for pages that docs/index.md doesn't name."""
 _GENERATED_HERE = "Reference"
 """The section of docs/index.md that the generated pages are added to."""
 
@@ -117,7 +119,7 @@ def links(page: str, text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def sections(index: str) -> dict[str, list[str]]:
-    """The sections of docs/index.md, and the pages that each links to, in their order and once each."""
+    """The sections of docs/index.md, and the pages that each links to, in their order and once each; then the rest."""
     found: dict[str, list[str]] = {}
     heading, named = "", set()
     for line in index.splitlines():
@@ -129,7 +131,8 @@ def sections(index: str) -> dict[str, list[str]]:
             if heading and path.endswith(".md") and path not in named:
                 named.add(path)
                 found[heading].append(path)
-    return found
+    rest = [page for page in repository_pages() if page not in named]
+    return {**found, MORE: rest} if rest else found
 
 
 def _root_page(text: str, source: Path) -> str:

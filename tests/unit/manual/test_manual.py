@@ -59,6 +59,7 @@ def test_every_page_is_in_the_table_of_contents_once():
     named = [page for section in site.sections(INDEX).values() for page in section]
     assert sorted(named) == sorted(site.repository_pages())
     assert {"Tutorial", "How-to", "Reference", "Explanation"} <= set(site.sections(INDEX))
+    assert site.sections("## One\n- [x](mirror.md)\n")[site.MORE][0].startswith("docs/"), "and those that it forgot"
 
 
 def test_the_staged_pages_are_those_of_the_repository_and_the_reference(tmp_path):
