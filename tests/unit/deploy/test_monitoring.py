@@ -17,8 +17,12 @@ from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
+from drkit.model.runs.journal import RunSummary
 from drkit.observe.audit_history import AuditCollector, AuditOfLink
+from drkit.observe.drill_history import DRILL, PASSED
+from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
+from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import STATES, StatusCollector
 from tests.support.bad_input import ROOT
 from tests.support.page import LATENCY, snapshot, worker
@@ -54,6 +58,7 @@ def metrics() -> dict[str, dict[str, set[str]]]:
     problem = Problem("stalled", "flights", 0, "it stands still", "Look at it", halted=True, since=at)
     link = snapshot(statistics=(worker(latency=LATENCY),), problems=(problem,))
     audit = AuditOfLink("run", "primary->dr", at - timedelta(hours=1), "clean", {"matched": 5}, "")
+    drill = RunSummary("drill", DRILL, PASSED, at, at, "primary lost")
     progress = AuditProgress(
         "run",
         "primary->dr",
@@ -66,6 +71,7 @@ def metrics() -> dict[str, dict[str, set[str]]]:
     return exported(
         StatusCollector(lambda: [link]),
         AuditCollector(lambda: [audit]),
+        DrillCollector(lambda: [drill]),
         ContinuousCollector(lambda: (progress, True)),
     )
 
@@ -121,6 +127,7 @@ def _values_of(name: str, label: str) -> set[str]:
         ("drkit_link_state", "state"): set(STATES),
         ("drkit_group_positions", "certainty"): {each.value for each in Certainty},
         ("drkit_last_audit_verdict", "verdict"): set(VERDICTS),
+        ("drkit_drill_last_verdict", "verdict"): set(DRILL_VERDICTS),
     }[name, label]
 
 
