@@ -32,6 +32,7 @@ from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
 from drkit.model.clock import now
+from drkit.model.errors import Unreachable
 from drkit.model.link_state import SOURCE_TOPIC_DENIED, TARGET_RECREATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
@@ -130,7 +131,7 @@ class TopicSync:
         else:
             self._aligning.give_up()
         self._writer.aligning = self._aligning.topics
-        self._create(look, absent)
+        in_time = self._create(look, absent)
         for topic in look.source:
             self._judge(look, topic)
         self._writer.grow(look)
@@ -144,25 +145,33 @@ class TopicSync:
         self._last = look.ready
         if self._acls is not None:
             self._acls.sync(list(look.source))
-        self._writer.created.clear()
-        self.in_step = len(absent) == len(left)
+        self._writer.created.difference_update(look.target)
+        self.in_step = in_time and len(absent) == len(left)
         # one that is refused keeps no other one waiting
         self._tried = set() if self.in_step else {*self._tried, *absent}
         return dict(look.ready)
 
-    def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> None:
-        """Create topics that the target lacks.
+    def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> bool:
+        """Create topics that the target lacks; false where they were not all there in time. Those that the target said
+        to have created are this mirror's own whenever they are seen: the others of the link don't wait for them.
 
         Raises:
-            Unreachable: they were not all there in time. Those that the target said to have created are this mirror's
-                own at the next look, too.
+            Unreachable: the target doesn't answer.
         """
         if not absent:
-            return
-        with self._pace.measured(sum(look.source[topic].partitions for topic in absent)):
-            created = self._writer.create(look, absent)
+            return True
+        try:
+            with self._pace.measured(sum(look.source[topic].partitions for topic in absent)):
+                created = self._writer.create(look, absent)
+        except Unreachable as error:
+            log.info(
+                "%s: %s is slow to make topics; fewer are asked for: %s", self._link.id, self._link.id.target, error
+            )
+            look.target.update(self._target.topics(self._writer.created, denied=look.target_denied))
+            return False
         for topic in created:
             self._adopt(look, topic, created=True)
+        return True
 
     def follow(self) -> dict[str, ReadyTopic]:
         """The topics that may be mirrored now, as the worker that leads has brought them in step.
