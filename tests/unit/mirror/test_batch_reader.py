@@ -125,7 +125,7 @@ def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> N
     assert play(story, broker, admitted=admitted) == [(100, 110), (110, 120)]
 
 
-@pytest.mark.parametrize(("cpu_seconds", "pause"), [(0.00033, 0.003), (0.1, 0.007)])
+@pytest.mark.parametrize(("cpu_seconds", "pause"), [(0.00051, 0.003), (0.1, 0.0065)])
 def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace(
     cpu_seconds: float, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
