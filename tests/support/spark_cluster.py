@@ -14,7 +14,9 @@ from pathlib import Path
 import pyspark
 
 from drkit.lab.ports import free_ports
+from drkit.lab.process import mark
 from drkit.lab.toolchain import Toolchain
+from tests.support.guard import Guard
 from tests.support.wait import wait_until
 
 _HOST = "127.0.0.1"
@@ -27,6 +29,8 @@ def spark_cluster(toolchain: Toolchain, folder: Path, *, workers: int = 2) -> It
     url = f"spark://{_HOST}:{port}"
     master = ["org.apache.spark.deploy.master.Master", "--host", _HOST, "--port", str(port), "--webui-port", str(page)]
     worker = ["org.apache.spark.deploy.worker.Worker", "--host", _HOST, "--cores", "1", "--memory", "1g"]
+    guard = Guard()  # a test process that is killed leaves none of them
+    guard.watch(folder)
     running = [_start(toolchain, folder / "master", master)]
     try:
         for number in range(workers):
@@ -39,6 +43,7 @@ def spark_cluster(toolchain: Toolchain, folder: Path, *, workers: int = 2) -> It
             with suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
             each.wait()
+        guard.close()
 
 
 def _start(toolchain: Toolchain, folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
@@ -49,6 +54,7 @@ def _start(toolchain: Toolchain, folder: Path, arguments: list[str]) -> subproce
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": _HOST,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": mark(folder.parent.resolve(), folder.name),
         "SPARK_LOCAL_DIRS": str(folder),
     }
     with (folder / "log").open("wb") as log:
