@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from drkit.cli.views.fitting_table import Column, FittingTable
-from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.model.offsets import Certainty
 
 _ROWS = 20
@@ -71,8 +71,8 @@ def sums(positions: Sequence[PlannedPosition]) -> list[GroupSum]:
 
 
 def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupSum:
-    kinds = Counter(_strategy(position) for position in positions)
-    by = next(iter(kinds)) if len(kinds) == 1 else ", ".join(f"{name} {count}" for name, count in kinds.most_common())
+    kinds = Counter(position.strategy for position in positions)
+    by = ", ".join(_named(kind) if len(kinds) == 1 else f"{_named(kind)} {n}" for kind, n in kinds.most_common())
     return GroupSum(
         group=group,
         positions=len(positions),
@@ -128,17 +128,17 @@ def _at_most(positions: Sequence[PlannedPosition]) -> int | None:
 
 def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     """How many positions were chosen in each way, and one of them with its reason, what is least sure first."""
-    kinds = Counter((_strategy(position), position.translation) for position in positions)
+    kinds = Counter((position.strategy, position.translation) for position in positions)
     order = list(Certainty)
-    for strategy, certainty in sorted(kinds, key=lambda kind: (-order.index(kind[1]), kind[0])):
-        example = next(p for p in positions if (_strategy(p), p.translation) == (strategy, certainty))
-        how = strategy if strategy == _NOT_PLACED else f"by {strategy}, {certainty}"
+    for strategy, certainty in sorted(kinds, key=lambda kind: (-order.index(kind[1]), _named(kind[0]))):
+        example = next(p for p in positions if p.strategy == strategy and p.translation == certainty)
+        how = _NOT_PLACED if strategy is None else f"by {strategy}, {certainty}"
         place = f"{example.group} {example.topic}:{example.partition}"
         yield f"{kinds[strategy, certainty]:,} {how}; e.g. {place}: {example.why}"
 
 
-def _strategy(position: PlannedPosition) -> str:
-    return _NOT_PLACED if position.strategy is None else position.strategy.value
+def _named(strategy: Strategy | None) -> str:
+    return _NOT_PLACED if strategy is None else strategy.value
 
 
 def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:

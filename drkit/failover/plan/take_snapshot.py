@@ -247,6 +247,7 @@ def _remember_groups(
     store = estate.store
     covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
 
+    @cache
     def covers(group: str, topic: str) -> bool:
         return covers_group(group) and covers_topic(topic)
 
@@ -366,10 +367,9 @@ def _merge_positions(
     A position that is gone from the source (expired, deleted, wiped by the disaster itself) is kept:
     moving it costs nothing, forgetting it costs the group its place.
     """
-    if not live:
-        return tuple(sorted(remembered, key=GROUP_TOPIC_PARTITION))
-    merged = {GROUP_TOPIC_PARTITION(position): position for position in (*remembered, *live)}
-    return tuple(position for _, position in sorted(merged.items()))
+    there = set(map(GROUP_TOPIC_PARTITION, live or ()))
+    kept = (position for position in remembered if GROUP_TOPIC_PARTITION(position) not in there)
+    return tuple(sorted((*kept, *(live or ())), key=GROUP_TOPIC_PARTITION))
 
 
 # -- the partitions --------------------------------------------------------------------------------

@@ -165,7 +165,9 @@ def choose_positions(
     rule: Where | None = selection.edge or at
     by_commits = isinstance(rule, Moment) and rule.by_commits
     present = {(position.group, position.tp): position for position in snapshot.positions} if by_commits else {}
-    known: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}  # groups at one place go to one place
+    # groups at one place go to one place
+    known: dict[tuple[TopicPartition, int], PlannedPosition] = {}
+    known_elsewhere: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}
     by_output = None if _whole(snapshot) else _ByOutput.of(snapshot)
     for position in _then(snapshot, present) if by_commits else snapshot.positions:
         group, tp = position.group, position.tp
@@ -183,10 +185,15 @@ def choose_positions(
         if by_transactions is not None:
             chosen.append(replace(by_transactions, existing=existing))
             continue
-        key = (tp, position.offset, where)
-        if key not in known:
-            known[key] = place(position, snapshot.partitions.get(tp), snapshot, where)
-        chosen.append(_bounded(_as_of(known[key], position, existing), tp, snapshot, final=final))
+        stands = (tp, position.offset)
+        found = known.get(stands) if where is rule else known_elsewhere.get((*stands, where))
+        if found is None:
+            found = place(position, snapshot.partitions.get(tp), snapshot, where)
+            if where is rule:
+                known[stands] = found
+            else:
+                known_elsewhere[*stands, where] = found
+        chosen.append(_bounded(_as_of(found, position, existing), tp, snapshot, final=final))
     chosen += _unmovable(snapshot, selection)
     return tuple(sorted(chosen, key=GROUP_TOPIC_PARTITION))
 

@@ -195,7 +195,7 @@ class Drain:
         settled = settle_watermarks(context, snapshot)
         keep_problems(context, snapshot)
         if snapshot.positions_live:  # the newest there are, should the source go before they are translated
-            context.estate.store.put_group_positions(context.link.id, snapshot.positions)
+            context.estate.store.put_group_positions(context.link.id, snapshot.news())
         facts = replace(
             facts,
             mirror_stopped=True,
