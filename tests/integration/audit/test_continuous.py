@@ -259,8 +259,13 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
         with continuous(own, tmp_path) as second:
             said = second.wait_for("ALERT")
             assert f"{topic}:0 source offsets 800 to 819: 1 lost" in said
+            wait_until(
+                lambda: second.metrics().get(f'drkit_audit_records_total{{outcome="lost",topic="{topic}"}}') == 1,
+                timeout=60,
+                what="the metrics to have what was just told",
+            )
+            wait_until(lambda: own.store.problems(own.link.id), timeout=60, what="the problem to be on record")
             found = second.metrics()
-            assert found[f'drkit_audit_records_total{{outcome="lost",topic="{topic}"}}'] == 1
             assert found["drkit_audit_mismatches_total{}"] == 1
             assert found["drkit_audit_latency_seconds{}"] < 60
             (problem,) = own.store.problems(own.link.id)
