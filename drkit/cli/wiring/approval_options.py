@@ -21,7 +21,7 @@ ApprovalOption = Annotated[
 ]
 EmergencyOption = Annotated[
     str | None,
-    typer.Option("--emergency", metavar="REASON", help="Act alone although [approvals] asks for two; journaled."),
+    typer.Option("--emergency", metavar="REASON", help="Act alone although approvals are asked for; journaled."),
 ]
 
 

@@ -1,6 +1,7 @@
 """The frame of the CLI: help, usage errors, errors as exit codes and documents."""
 
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -198,6 +199,12 @@ def test_every_example_is_a_call_that_is_understood():
                 command, words = command.commands[words[0]], words[1:]
             context = command.make_context(path, [*words], resilient_parsing=False)
             assert context is not None
+
+
+def test_no_help_has_a_word_in_brackets_which_markup_would_leave_out():
+    for path, command in _commands(get_command(application()), []):
+        for text in (command.help, *(getattr(option, "help", None) for option in command.params)):
+            assert not re.search(r"(?<!\\)\[(?!dim\])[a-z_]+\]", text or ""), (path, text)
 
 
 def _commands(command, path):

@@ -213,7 +213,7 @@ def approve(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Approve a plan, for `[approvals]`: sign its digest, and the flags that it may be carried out with.
+    """Approve a plan where `approvals` are asked for: sign its digest, and the flags that it may be carried out with.
 
     Example: `drkit evidence approve plan.json --key ana.key --out plan.ana`
     """

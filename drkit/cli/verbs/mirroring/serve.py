@@ -50,7 +50,8 @@ def serve(
 ) -> None:
     """Serve the status page, its JSON and Prometheus metrics; read-only.
 
-    On loopback anybody on this machine may read it; elsewhere readers need the token of `[serve]`, or a certificate.
+    On loopback anybody on this machine may read it; elsewhere readers need the token that `serve` names in drkit.toml,
+    or a certificate.
     """
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.drill_history import drill_kinds
