@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from drkit.audit.read.offset_ranges import Span
+from drkit.kafka.client.heap import keep_freed_blocks
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.portable_config import unpacked
 from drkit.kafka.protocol.record_columns import Headers, RecordColumns
@@ -50,7 +51,8 @@ def read_rows(
 
 
 def settle() -> None:
-    """Make what Spark does in its Python workers after each task cheap; called at the beginning of one.
+    """Make what Spark does in its Python workers after each task cheap, and memory for batches; called at the beginning
+    of one.
 
     A worker that is to be used again looks for garbage in all that was ever imported, and reads the directories of
     all archives on its path anew (that of Spark's own jar has thousands of entries): a tenth of a second of CPU a
@@ -60,6 +62,7 @@ def settle() -> None:
     global _settled  # noqa: PLW0603 - asking gc how much is frozen counts it all, which takes 10 ms
     if not _settled:
         gc.freeze()
+        keep_freed_blocks()
         _settled = True
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
