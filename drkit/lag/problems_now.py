@@ -117,7 +117,7 @@ def _compared(
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
     return with_divergence_now(
         lambda: clusters.admin(link.id.source, may_be_gone=True),
-        link.id,
+        link,
         marks,
         record.topics,
         problems,

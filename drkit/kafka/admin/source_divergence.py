@@ -32,7 +32,7 @@ from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_offsets
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId, TopicPartition
 
 KIND = SOURCE_TRUNCATED
 """Kind of the problem; the partition stands still until an operator decides."""
@@ -42,7 +42,9 @@ KIND = SOURCE_TRUNCATED
 class Divergence:
     """A partition whose source lost what was mirrored of it, through offset `through` - 1 and from `kept` on.
 
-    `epoch`: the leader epoch of the last batch mirrored; None where only the log's end tells.
+    `epoch`: the leader epoch of the last batch mirrored; None where only the log's end tells. `undecided`: the source's
+    last stable offset, where it lies below `kept`: the lost tail held the end of a transaction whose records were
+    mirrored as committed, and which is open there again; None: none is, or the link doesn't wait for ends.
     """
 
     tp: TopicPartition
@@ -50,6 +52,7 @@ class Divergence:
     target_end: int
     kept: KeptEpochs
     epoch: int | None
+    undecided: int | None = None
 
     def reason(self, link: LinkId) -> str:
         """What happened, for the problem."""
@@ -62,12 +65,25 @@ class Divergence:
             why = f"its log there doesn't know leader epoch {self.epoch}, in which the last of them was written"
         lost = f"offsets {first} to {last}" if first <= last else f"offsets below {self.through}"
         also = "" if self.kept.exact else ", and maybe earlier ones,"
-        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}"
+        opened = (
+            ""
+            if self.undecided is None
+            else f". With them went the end of a transaction: what was mirrored as committed from offset "
+            f"{self.undecided} on is open there again, and may yet be aborted"
+        )
+        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}{opened}"
 
     @property
     def unsure(self) -> tuple[int, None]:
         """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
-        return (self.kept.offset if self.kept.exact else 0, None)
+        if not self.kept.exact:
+            return (0, None)
+        return (self.kept.offset if self.undecided is None else min(self.undecided, self.kept.offset), None)
+
+    def seen_with(self, stable_end: int) -> Divergence:
+        """This, with the source's last stable offset, of a link that mirrors what is committed: all that was mirrored
+        lay below it once, so where it is lower now, a transaction is open again."""
+        return replace(self, undecided=stable_end) if stable_end < self.kept.offset else self
 
     def remedy(self, link: LinkId) -> str:
         """What to do, for the problem."""
@@ -100,14 +116,13 @@ def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Diver
     epoch = mirrored.leader_epoch
     if epoch is not None and end is not None and end.end >= 0:
         kept = kept_offsets(mirrored.source_through, epoch, end)
-        return None if kept is None else _divergence(mirrored, kept, epoch)
+        return (
+            None if kept is None else Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)
+        )
     if log_end < mirrored.source_through:
-        return _divergence(mirrored, KeptEpochs(log_end, exact=True), None)
+        kept = KeptEpochs(log_end, exact=True)
+        return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, None)
     return None
-
-
-def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Divergence:
-    return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +140,11 @@ class SourceComparison:
 
 
 def compare_source(
-    source: ClusterAdmin, marks: Mapping[TopicPartition, Watermark], topics: Mapping[str, TopicState]
+    source: ClusterAdmin,
+    marks: Mapping[TopicPartition, Watermark],
+    topics: Mapping[str, TopicState],
+    *,
+    committed: bool,
 ) -> SourceComparison:
     """Compare the source's logs as they are now with what was mirrored of them.
 
@@ -136,6 +155,8 @@ def compare_source(
         source: the cluster.
         marks: watermarks, read before.
         topics: what is known of the topics.
+        committed: whether it is asked, too, which transactions are open again (`Divergence.undecided`): of links that
+            mirror what is committed.
     """
     try:
         there = source.topics({tp.topic for tp in marks}, denied=set())
@@ -157,14 +178,16 @@ def compare_source(
         ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in same.items() if mark.leader_epoch is not None})
         silent = [tp for tp, mark in same.items() if mark.leader_epoch is None or (tp in ends and ends[tp].end < 0)]
         log_ends = source.end_offsets(silent, committed=False, partial=True) if silent else {}
+        diverged = {
+            tp: each
+            for tp, mark in same.items()
+            if (tp in ends or tp in log_ends)
+            and (each := divergence(mark, ends.get(tp), log_ends.get(tp, mark.source_through))) is not None
+        }
+        stable = source.end_offsets(diverged, committed=True, partial=True) if committed and diverged else {}
     except (Unreachable, AuthenticationError, Refused) as error:
         return SourceComparison(why=str(error))
-    diverged = {}
-    for tp, mark in same.items():
-        if tp in ends or tp in log_ends:
-            found_now = divergence(mark, ends.get(tp), log_ends.get(tp, mark.source_through))
-            if found_now is not None:
-                diverged[tp] = found_now
+    diverged |= {tp: diverged[tp].seen_with(end) for tp, end in stable.items()}
     # a log without epochs shows a loss only until it has grown again
     return SourceComparison(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged, anew)
 
@@ -206,7 +229,7 @@ class DivergenceProblems:
 
 def with_divergence_now(
     source: Callable[[], ClusterAdmin],
-    link: LinkId,
+    link: Link,
     marks: Mapping[TopicPartition, Watermark],
     topics: Mapping[str, TopicState],
     problems: Sequence[Problem],
@@ -230,14 +253,16 @@ def with_divergence_now(
     if not wanted:
         return DivergenceProblems(list(problems))
     try:
-        look = compare_source(source(), wanted, topics)
+        look = compare_source(source(), wanted, topics, committed=link.committed)
     except (Unreachable, AuthenticationError) as error:
         look = SourceComparison(why=str(error))
     fresh = [
-        each for found in look.diverged.values() if (each := earlier_divergence(link, found, problems, at)) is not None
+        each
+        for found in look.diverged.values()
+        if (each := earlier_divergence(link.id, found, problems, at)) is not None
     ]
     known = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}
-    fresh += [topic_recreated(link, topics[name], look.anew[name], at) for name in sorted(look.anew.keys() - known)]
+    fresh += [topic_recreated(link.id, topics[name], look.anew[name], at) for name in sorted(look.anew.keys() - known)]
     places = {(problem.topic, problem.partition) for problem in fresh}
     kept = []
     unseen = set()
@@ -249,7 +274,7 @@ def with_divergence_now(
             continue
         elif tp is not None and tp in wanted and tp not in look.seen:
             unseen.add(tp)
-            why = f"{problem.reason}; whether {link.source} has lost more of it since isn't known: {look.why}"
+            why = f"{problem.reason}; whether {link.id.source} has lost more of it since isn't known: {look.why}"
             kept.append(replace(problem, reason=why))
         else:
             kept.append(problem)

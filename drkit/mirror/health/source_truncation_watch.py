@@ -12,7 +12,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import KIND, compare_source, earlier_divergence, halted_partitions
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
-from drkit.model.topology import LinkId
+from drkit.model.topology import Link
 from drkit.store.api import Store
 
 
@@ -26,7 +26,7 @@ class SourceTruncationWatch:
         problems: where what is found goes.
     """
 
-    def __init__(self, link: LinkId, source: ClusterAdmin, store: Store, problems: Problems) -> None:
+    def __init__(self, link: Link, source: ClusterAdmin, store: Store, problems: Problems) -> None:
         self._link = link
         self._source = source
         self._store = store
@@ -39,16 +39,17 @@ class SourceTruncationWatch:
         Raises:
             Unreachable: the store doesn't answer.
         """
-        problems = self._store.problems(self._link)
+        problems = self._store.problems(self._link.id)
         if not any(problem.halted for problem in problems):
             return
-        marks = halted_partitions(self._store.watermarks(self._link), problems)
+        marks = halted_partitions(self._store.watermarks(self._link.id), problems)
         if not marks:
             return
-        topics = self._store.topic_states(self._link)
-        for tp, found in compare_source(self._source, marks, topics).diverged.items():
+        topics = self._store.topic_states(self._link.id)
+        look = compare_source(self._source, marks, topics, committed=self._link.committed)
+        for tp, found in look.diverged.items():
             # read again: what an operator cleared meanwhile is not to come back
-            problem = earlier_divergence(self._link, found, self._store.problems(self._link), now())
+            problem = earlier_divergence(self._link.id, found, self._store.problems(self._link.id), now())
             if problem is not None:
                 self._problems.put_standing(
                     KIND, tp, marks[tp].epoch, problem.reason, problem.remedy, unsure=found.unsure

@@ -281,6 +281,8 @@ class Resumer:
         found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
         if found is None:
             return False
+        if self._committed:
+            found = found.seen_with(seen.source_readable_end)
         epoch, reason, remedy = seen.topic.state.epoch, found.reason(self._link), found.remedy(self._link)
         self._problems.put_standing(KIND, seen.tp, epoch, reason, remedy, unsure=found.unsure)
         return True

@@ -185,7 +185,7 @@ class Session:
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
-        self._source_cuts = SourceTruncationWatch(link.id, self._source, store, self._problems)
+        self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems)
         self._starter = PartitionStarter(
             link.id,
             self._rebalance,

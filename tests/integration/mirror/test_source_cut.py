@@ -153,6 +153,36 @@ def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirror
     mirrored.assert_same(whole)
 
 
+def test_a_cut_that_takes_the_end_of_a_committed_transaction(mirrored: Mirrored) -> None:
+    """Its records, long mirrored, are still there, and open again: whether they stay isn't known, so no position among
+    them is exact."""
+    topic = mirrored.name("reopened")
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for first in (0, 50):
+        for value in named("decided", first, first + 50):
+            producer.produce(topic, value=value, partition=0)
+        assert producer.flush(30) == 0
+    producer.commit_transaction(30)
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, KEPT + 50) == KEPT + 50
+    write(mirrored, topic, named("other", KEPT + 50, GROWN))
+    assert said(mirrored, topic, KEPT - 1)[2:] == ("exact", KEPT - 1)
+    for offset in (KEPT, KEPT + 10):
+        assert said(mirrored, topic, offset)[2:] == ("conservative", KEPT)
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    (problem,) = mirrored.problems()
+    assert problem.unsure_from == KEPT
+    assert f"lost offsets {KEPT + 50} to {THROUGH} after they were mirrored" in problem.reason
+    assert f"from offset {KEPT} on is open there again" in problem.reason
+    assert said(mirrored, topic, KEPT + 10)[2:] == ("conservative", KEPT)
+
+
 def test_a_source_cut_while_an_operator_holds_the_topic(mirrored: Mirrored) -> None:
     """Nobody fetches it, so no broker compares: whoever looks does, though a mirror is running on the link."""
     topic = mirrored_topic(mirrored, "held")

@@ -17,12 +17,13 @@ from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import Isolation, Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)
 LINK = LinkId("primary", "dr")
+COMMITTED = Link(LINK, topics=(".*",))
 TP = TopicPartition("t", 0)
 MARK = Watermark("t", 0, 1, 1_000, 1_000, 0, 1_000, 0, AT, leader_epoch=3)
 TOPIC = TopicState("t", "t", "ours", "theirs", 1, 1, created_by_drkit=True)
@@ -35,6 +36,7 @@ class Source:
     def __init__(self) -> None:
         self.end: EpochEnd | None = EpochEnd(3, 900)
         self.topic_id = "ours"
+        self.stable_end = 1_050
         self.asked = 0
 
     def topics(self, names: Iterable[str], **_: Any) -> dict[str, Any]:
@@ -44,8 +46,11 @@ class Source:
         self.asked += 1
         return {} if self.end is None else dict.fromkeys(at, self.end)
 
-    def end_offsets(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
-        return dict.fromkeys(tps, 1_050)
+    def end_offsets(
+        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool
+    ) -> dict[TopicPartition, int]:
+        assert partial
+        return dict.fromkeys(tps, self.stable_end if committed else 1_050)
 
 
 @pytest.fixture
@@ -60,7 +65,7 @@ def store() -> Iterator[Store]:
 def watch(store: Store, source: Source) -> SourceTruncationWatch:
     problems = Problems(store, LINK, lambda _: None)
     problems.load()
-    return SourceTruncationWatch(LINK, source, store, problems)  # type: ignore[arg-type]  # all it asks
+    return SourceTruncationWatch(COMMITTED, source, store, problems)  # type: ignore[arg-type]  # all it asks
 
 
 def test_a_lower_place_replaces_the_one_on_record_and_a_higher_one_does_not(store: Store) -> None:
@@ -89,10 +94,10 @@ def test_nothing_is_asked_while_nothing_stands_still(store: Store) -> None:
     assert source.asked == 0
 
 
-def seen(source: Source, problems: list[Problem], *, unwatched: bool = False) -> Any:
+def seen(source: Source, problems: list[Problem], *, unwatched: bool = False, link: Link = COMMITTED) -> Any:
     return with_divergence_now(
         lambda: source,  # type: ignore[arg-type,return-value]  # all it asks
-        LINK,
+        link,
         {TP: MARK},
         {"t": TOPIC},
         problems,
@@ -107,6 +112,19 @@ def test_a_look_lowers_the_place_or_finds_what_nobody_has_seen() -> None:
     assert [each.unsure_from for each in seen(source, [NOTED]).problems] == [400]
     assert [each.unsure_from for each in seen(source, [], unwatched=True).problems] == [400]
     assert seen(source, []).problems == []
+
+
+def test_a_transaction_that_is_open_again_is_doubted_from_where_it_begins() -> None:
+    """Its end was in the lost tail. Where what is open is mirrored, too, nothing changes by it."""
+    source = Source()
+    source.stable_end = 850
+    (problem,) = seen(source, [NOTED]).problems
+    assert problem.unsure_from == 850
+    assert "mirrored as committed from offset 850 on is open there again" in problem.reason
+    (problem,) = seen(source, [NOTED], link=replace(COMMITTED, isolation=Isolation.READ_UNCOMMITTED)).problems
+    assert problem == NOTED
+    source.stable_end = 950  # of a later transaction, of which nothing was mirrored
+    assert seen(source, [NOTED]).problems == [NOTED]
 
 
 @pytest.mark.parametrize("why", ["no leader", "another topic", "no epochs"])
@@ -126,6 +144,6 @@ def test_a_source_that_is_gone_leaves_what_is_on_record_and_says_so() -> None:
     def gone() -> Any:
         raise Unreachable("primary does not answer", remedy="")
 
-    found = with_divergence_now(gone, LINK, {TP: MARK}, {"t": TOPIC}, [NOTED], AT, unwatched=())
+    found = with_divergence_now(gone, COMMITTED, {TP: MARK}, {"t": TOPIC}, [NOTED], AT, unwatched=())
     assert found.unseen == {TP}
     assert "primary does not answer" in found.problems[0].reason
