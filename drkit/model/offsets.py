@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from drkit.model.topology import TopicPartition
 
@@ -79,9 +80,11 @@ class Watermark:
         return max(0, self.source_end - self.source_through)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPosition:
-    """A consumer group's committed offset on the source, as captured. Its metadata is kept."""
+class GroupPosition(NamedTuple):
+    """A consumer group's committed offset on the source, as captured. Its metadata is kept.
+
+    A tuple, as a large site has a million of them.
+    """
 
     group: str
     topic: str

@@ -129,7 +129,7 @@ class FailoverPlan:
     @property
     def placed(self) -> tuple[PlannedPosition, ...]:
         """The positions that will be committed."""
-        return tuple(position for position in self.positions if position.target_offset is not None)
+        return tuple([position for position in self.positions if position.target_offset is not None])
 
 
 _ADAPTER = TypeAdapter(FailoverPlan)

@@ -251,7 +251,10 @@ def _remember_groups(
     def covers(group: str, topic: str) -> bool:
         return covers_group(group) and covers_topic(topic)
 
-    positions = tuple(p for p in store.group_positions(link.id) if covers(p.group, p.topic))
+    positions = tuple(store.group_positions(link.id))
+    groups, topics = {p.group for p in positions}, {p.topic for p in positions}
+    if not (all(map(covers_group, groups)) and all(map(covers_topic, topics))):
+        positions = tuple(p for p in positions if covers(p.group, p.topic))
     if at is None or not at.by_commits:
         return positions, {}
     states = store.group_states_around(link.id, at.instant)

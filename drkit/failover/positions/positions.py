@@ -77,9 +77,10 @@ class Strategy(StrEnum):
 _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlannedPosition:
-    """A group's place on a target partition, with its certificate.
+    """A group's place on a target partition, with its certificate. Nobody changes one; only its making isn't slowed
+    down by `frozen`, for a failover makes a hundred thousand within its seconds.
 
     `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
     offsets, None where not known. `why` always explains the choice; `reason` is None when the
@@ -361,7 +362,7 @@ class _ByOutput:
             found = place_unwatched(position)
         if found is None:
             return None
-        stands = replace(position, offset=found.offset, metadata=found.metadata)
+        stands = position._replace(offset=found.offset, metadata=found.metadata)
         view = snapshot.partitions.get(position.tp)
         placed = replace(place(stands, view, snapshot, None), transactional=True, transactions_again=found.again)
         if placed.target_offset is None or view is None or view.target_end is None:

@@ -22,7 +22,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -173,7 +172,7 @@ class GroupCapture:
                 elif known.captured_at > oldest:
                     continue
                 due.append(GroupPosition(group, topic, partition, offset, metadata, at))
-        due += [replace(p, captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
+        due += [p._replace(captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
         new = {position.group for position in due} - {group for group, _ in self._standing}
         if new and (found := self._suspected(new)):
             suspect(self._store, self._link.id, found)

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,8 +12,8 @@ LATER = AT + timedelta(seconds=1)
 
 
 def chosen():
-    groups = [replace(position(offset, group=f"g{n}"), metadata="") for n, offset in enumerate((3, 3, 9, 3))]
-    groups[3] = replace(groups[3], captured_at=LATER, metadata="kept")
+    groups = [position(offset, group=f"g{n}")._replace(metadata="") for n, offset in enumerate((3, 3, 9, 3))]
+    groups[3] = groups[3]._replace(captured_at=LATER, metadata="kept")
     seen = world([Log("rrrhrrrrr", through=7).view()], groups, committed={("g1", TopicPartition("t", 0)): 1})
     return choose_positions(seen, Selection(), None)
 

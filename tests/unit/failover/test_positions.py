@@ -367,7 +367,7 @@ def test_what_an_edge_skips_is_not_known_where_the_place_is_not():
 
 
 def test_groups_at_one_place_keep_what_is_their_own():
-    seen = world([Log("r" * 10).view()], [position(3, group="a"), replace(position(3, group="b"), metadata="other")])
+    seen = world([Log("r" * 10).view()], [position(3, group="a"), position(3, group="b")._replace(metadata="other")])
     seen = replace(seen, committed={("b", TopicPartition("t", 0)): 9})
     first, second = choose_positions(seen, Selection(), None)
     assert (first.group, first.metadata, first.existing) == ("a", "kept", None)
