@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from typing import Any
 
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
-from drkit.audit.classify.classifier import Classified, Limits, classify, reordered
+from drkit.audit.classify.classifier import Classified, Limits, Steps, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.merge_join_tasks import read_span
@@ -71,6 +72,8 @@ class InMemory:
     """The target's."""
     sealed_at: int | None = None
     """Where a sealed link's part of the target ends."""
+    known: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of the partition, as fields of `Limits`."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -88,8 +91,9 @@ class InMemory:
             target_start=self.target.start, target_end=_bound(self.target, self.target_bound),
             source_from=self.source.start, target_from=self.target.start,
             zones=self.zones, basis=PlacementBasis.MAPPING if self.places else PlacementBasis.CONTENT,
-            first_place=min(self.places.values(), default=0), mirrored_through=self.through, sealed_at=None,
-            earlier_until=None, source_compacted=self.source_compacted, target_compacted=self.target_compacted,
+            first_place=min(self.places.values(), default=self.target.start),
+            mirrored_through=self.through, sealed_at=None, earlier_until=None,
+            source_compacted=self.source_compacted, target_compacted=self.target_compacted,
         )  # fmt: skip
 
     def pieces(self, parallel: int) -> list[Piece]:
@@ -110,7 +114,7 @@ class InMemory:
         scope = self.scope()
         last = max((each.s_hi + 1 for each in found.stretches), default=None)
         known = [each for each in (self.through, last) if each is not None]
-        return Limits(
+        limits = Limits(
             number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
             source_end=scope.source_end, target_start=scope.target_start, target_end=scope.target_end,
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,
@@ -118,6 +122,7 @@ class InMemory:
             source_compacted=self.source_compacted, target_compacted=self.target_compacted,
             aborted=self.aborted, altered=self.altered, bound=self.sealed_at,
         )  # fmt: skip
+        return replace(limits, **self.known)
 
     def classified(
         self, *, parallel: int = 1, full: bool = False, meanwhile: Callable[[], None] | None = None
@@ -127,13 +132,7 @@ class InMemory:
         if meanwhile is not None:
             meanwhile()
         limits = self.limits(found)
-        steps = classify(limits, found.source_left, found.target_left, found.stretches)
-        answer = None
-        try:
-            while True:
-                answer = self.answer(steps.send(answer))
-        except StopIteration as done:
-            result: Classified = done.value
+        result = self.driven(classify(limits, found.source_left, found.target_left, found.stretches))
         unmatched = frozenset(row.s for row in found.source_left)
         ranges = merged_ranges((line.s_lo, line.s_hi + 1) for line in result.aside)
         aside = [reordered(0, row) for row in self.answer(MatchedRecords(0, ranges, unmatched, limits.zones))]
@@ -143,19 +142,32 @@ class InMemory:
             (str(each.outcome), each.s, each.t) for each in classifications if str(each.outcome) in FINDINGS
         }
 
+    def driven(self, steps: Steps) -> Classified:
+        """A classification taken to its end."""
+        answer = None
+        try:
+            while True:
+                answer = self.answer(steps.send(answer))
+        except StopIteration as done:
+            result: Classified = done.value
+            return result
+
     def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:
         """The classification as a task does it: how many rows of each kind, and the findings among them."""
-        found = self.compared(parallel, full=full)
-        log = (self.source.start, self.scope().source_end)
-        pieces = tuple(self.pieces(parallel))
-        unit = Unit(self.limits(found), pieces, tuple(found.stretches), log, alone=False)
-        rows = [
-            dict(zip(CLASSIFICATION_ARROW, row, strict=True))
-            for row in unit_rows(_Reader(self.source), _Reader(self.target), unit, full=full)
-        ]
+        rows = self.task_rows(parallel=parallel, full=full)
         findings = [(row["outcome"], row["s"], row["t"]) for row in rows if row["outcome"] in FINDINGS]
         assert len(set(findings)) == len(findings)
         return Counter(row["outcome"] for row in rows), set(findings)
+
+    def task_rows(self, *, parallel: int = 1, full: bool = False, alone: bool = False) -> list[dict[str, Any]]:
+        """All rows of a task. `alone`: it judges each record by its own place."""
+        found = self.compared(parallel, full=full)
+        log = (self.source.start, self.scope().source_end)
+        unit = Unit(self.limits(found), tuple(self.pieces(parallel)), tuple(found.stretches), log, alone=alone)
+        return [
+            dict(zip(CLASSIFICATION_ARROW, row, strict=True))
+            for row in unit_rows(_Reader(self.source), _Reader(self.target), unit, full=full)
+        ]
 
     def answer(self, request: LogRequest) -> object:
         """As tasks do, each of which reads some of the ranges."""

@@ -408,11 +408,7 @@ class _Classifier:
         limits = self._limits
         if limits.earlier_until is not None and row.t < limits.earlier_until:
             return True
-        if limits.source_start <= 0:
-            return False
-        beside = self._beside.of_target(row.t)
-        place = row.t - self._displaced_at_head(beside)
-        return beside.before is None and limits.first_place <= place < limits.start_place
+        return limits.first_place <= row.t < limits.start_place and self._beside.of_target(row.t).before is None
 
     def _before_target_start(self, row: SourceLeft) -> bool:
         """Whether its place is before the target's log start."""
@@ -420,15 +416,10 @@ class _Classifier:
         if self._limits.target_start <= 0 or begin <= row.s < until:
             return False
         beside = self._beside.of_source(row.s)
-        return beside.before is None and row.e + self._displaced_at_head(beside) < self._limits.target_start
-
-    def _displaced_at_head(self, beside: Beside) -> int:
-        """How far records before all that matched are displaced.
-
-        Where the mapping is known, a log has as many places before its start as the mapping says: one record
-        more than that is a record lost, or one too many, although which one can't be told any more.
-        """
-        return 0 if self._limits.recorded else beside.displaced_after
+        # Where the mapping is known, a log has as many places before its start as the mapping says: one record more
+        # than that is a record lost, or one too many, although which one can't be told any more.
+        displaced = 0 if self._limits.recorded else beside.displaced_after
+        return beside.before is None and row.e + displaced < self._limits.target_start
 
     def _duplicated(self, copies: Sequence[TargetLeft], equal: dict[Digest, tuple[int, int]]) -> list[Classification]:
         """Further copies of source records.
