@@ -31,7 +31,7 @@ import threading
 import time
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -227,8 +227,8 @@ class Trials:
         for mutant in self._every:
             calling = [number for number, (_, called) in enumerate(baseline) if _calls_it(called, mutant)]
             calling.sort(key=lambda number: (-kills[mutant.name, number], baseline[number][0]))
-            seconds = sum(baseline[number][0] for number in calling)
-            told = in_child(partial(_attempt, session, mutant, loaded, calling), seconds + 5)  # they were traced
+            tests = {number: baseline[number][0] for number in calling}
+            told = in_child(partial(_attempt, session, mutant, loaded, tests), sum(tests.values()) + 60)
             if told == _NOT_PUT:
                 continue
             if told == "":
@@ -268,13 +268,15 @@ def _calls_it(called: set[tuple[str, str]], mutant: Mutant) -> bool:
     return any(path == str(mutant.path) and (constant or name == mutant.name) for path, name in called)
 
 
-def _attempt(session: pytest.Session, mutant: Mutant, loaded: Sequence[Any], tests: Sequence[int]) -> int | str:
-    """The test that kills a mutant, by number; empty: none does."""
+def _attempt(session: pytest.Session, mutant: Mutant, loaded: Sequence[Any], tests: Mapping[int, float]) -> int | str:
+    """The test that kills a mutant, by number; empty: none does. `tests`: with the CPU seconds that each took traced,
+    and may take now: beyond, the process ends."""
     try:
         mutant.apply(loaded)
     except (LookupError, ValueError):
         return _NOT_PUT
-    for number in tests:
+    for number, seconds in tests.items():
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds + 2)
         session.items[number].ihook.pytest_runtest_protocol(item=session.items[number], nextitem=None)
         if session.testsfailed:
             return number

@@ -27,6 +27,7 @@ from tests.support.batches import Plain, batch_bytes
 from tests.support.damage import Expected, Record
 
 SHIFT = 4
+TOPIC, COPY = "t", "copy.of.t"
 FINDINGS = {kind.value for kind in FindingKind}
 
 
@@ -86,7 +87,7 @@ class InMemory:
 
     def scope(self) -> PartitionScope:
         return PartitionScope(
-            number=0, topic="t", target_topic="t", partition=0,
+            number=0, topic=TOPIC, target_topic=COPY, partition=0,
             source_start=self.source.start, source_end=_bound(self.source, self.source_bound),
             target_start=self.target.start, target_end=_bound(self.target, self.target_bound),
             source_from=self.source.start, target_from=self.target.start,
@@ -166,33 +167,36 @@ class InMemory:
         unit = Unit(self.limits(found), tuple(self.pieces(parallel)), tuple(found.stretches), log, alone=alone)
         return [
             dict(zip(CLASSIFICATION_ARROW, row, strict=True))
-            for row in unit_rows(_Reader(self.source), _Reader(self.target), unit, full=full)
+            for row in unit_rows(_Reader(self.source, TOPIC), _Reader(self.target, COPY), unit, full=full)
         ]
 
     def answer(self, request: LogRequest) -> object:
         """As tasks do, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()
-        log = self.target if request.of_target else self.source
+        log, topic = (self.target, COPY) if request.of_target else (self.source, TOPIC)
         end = self.scope().target_end if request.of_target else self.scope().source_end
         asked = (log.start, end) if request.beyond is None else (request.beyond, log.end)
         for first, until in merged_ranges(request.ranges(asked)):
             other = request.new()
-            read_span(_Reader(log), Span(0, "t", 0, first, until, until), request, other)
+            read_span(_Reader(log, topic), Span(0, topic, 0, first, until, until), request, other)
             request.merge(answer, other)
         return answer
 
 
 @dataclass
 class _Reader:
-    """Reads a log as `LogReader` does."""
+    """Reads a log as `LogReader` does, of one topic."""
 
     log: Log
+    topic: str
 
-    def read(self, _topic: str, _partition: int, first: int, until: int) -> Iterator[list[Batch]]:
+    def read(self, topic: str, _partition: int, first: int, until: int) -> Iterator[list[Batch]]:
+        assert topic == self.topic
         return self.log.read(first, until)
 
-    def end(self, _topic: str, _partition: int, _known: int) -> int:
+    def end(self, topic: str, _partition: int, _known: int) -> int:
+        assert topic == self.topic
         return self.log.end
 
 

@@ -120,3 +120,35 @@ def test_where_the_fewest_out_of_order_are_not_sought_that_is_a_fact(monkeypatch
     there = [*made[:5], made[20], *made[5:20], *made[21:]]
     rows = InMemory(Log.of(made, 10), Log.of(there, 10), identity(30), through=30).task_rows()
     assert facts(rows)["exact"] is False
+
+
+def test_only_what_is_out_of_order_is_told_where_the_next_record_stayed():
+    """Records 10 to 42 were written behind those from 48 to 79, which are the fewer; 80 stands right behind them."""
+    made = written(100)
+    rows = {n: made[n] for n in (*range(10, 43), *range(48, 100))}
+    there = {n: made[n] for n in range(48, 80)} | {n + 80: made[n] for n in range(10, 43)}
+    there |= {n + 100: made[n] for n in range(80, 100)}
+    places = {n: n for n in range(80)} | {n: n + 100 for n in range(80, 100)}
+    logs = InMemory(at_offsets(rows), at_offsets(there), places, through=100)
+    told = {(row["s"], row["t"]) for row in logs.task_rows() if row["outcome"] == "reordered"}
+    assert told == {(n, n) for n in range(48, 80)}
+
+
+def test_of_a_compacted_topic_every_record_is_in_the_way_also_of_long_runs():
+    """The lost record has no key, so an empty place would explain it; where it would stand a moved run stands."""
+    made = [Record(None if n == 164 else b"k%d" % n, b"value %d" % n, STAMP + n) for n in range(265)]
+    there = [*made[64:164], *made[:64], *made[165:]]
+    logs = InMemory(Log.of(made, 50), Log.of(there, 50), identity(265), through=265, target_compacted=True)
+    expected = {("lost", 164, None), *(("reordered", n, n + 100) for n in range(64))}
+    assert logs.in_a_task()[1] == logs.classified()[1] == expected
+
+
+def at_offsets(records: dict[int, Record]) -> Log:
+    log = Log()
+    for offset, record in sorted(records.items()):
+        row = (record.stamp, record.key, record.value, [])
+        if log.batches and log.end == offset:
+            log.batches[-1][1].append(row)
+        else:
+            log.batches.append((offset, [row]))
+    return log
