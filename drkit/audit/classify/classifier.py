@@ -282,15 +282,14 @@ class _Classifier:
         self._found.pairs = [Pair(number, source.s, target.t, source.s_ts) for source, target in pairs]
         self._found.exact = ordered.exact
         self._found.aside = tuple(line for line in ordered.aside if not line.moved)
-        out_of_order = {line.s_lo for line in ordered.aside if line.moved}
+        out_of_order = {line.s_lo for line in ordered.aside}  # where a stretch begins no residual is
         self._found.classifications += [
             Classification(FindingKind.REORDERED, number, source.s, target.t, source, None)
             for source, target in pairs
             if source.s in out_of_order
         ]
-        highest = max(*self._paired, *(run.s_hi for run in self._runs), -1)
-        if highest >= 0:
-            self._through = max(highest + 1, self._through or 0)
+        highest = max([*self._paired, *(run.s_hi for run in self._runs)])
+        self._through = max(highest + 1, self._through or 0)
 
     def _lines(
         self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]

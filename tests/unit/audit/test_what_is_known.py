@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.audit.classify.classifier import classify, holds
-from drkit.audit.classify.log_lookups import FirstEqual, MatchedSegments
+from drkit.audit.classify.log_lookups import FirstEqual, KeysBeyond, MatchedSegments, NewestOfKeys
 from drkit.audit.classify.ordering import Line
 from tests.support.audit_in_memory import InMemory, Log
 from tests.support.damage import STAMP, Record
@@ -240,6 +240,28 @@ def test_a_record_found_elsewhere_takes_nothing_off_what_was_recorded():
     assert result.through == 8
 
 
+def test_where_nothing_matched_a_compacted_source_explains_nothing():
+    """No mapping tells places and nothing matched: that the source's first offset is empty says nothing."""
+    source, keyless = log({1: written(2)[1]}), Record(None, b"nobody's", STAMP)
+    logs = InMemory(source, log({0: keyless}), {}, source_compacted=True)
+    assert outcomes(logs) == {("unseen", 1, None), ("foreign", None, 0)}
+
+
+def test_a_log_that_is_as_it_was_compared_is_not_asked_about_on_the_other_side():
+    made = {n: Record(b"k%d" % (n % 3), b"%d" % n, STAMP + n) for n in range(12)}
+    short = {n: each for n, each in made.items() if n not in {1, 11}}
+    for compacted in ("source", "target"):
+        sides = (log(short), log(made)) if compacted == "source" else (log(made), log(short))
+        logs = InMemory(*sides, identity(12), through=12, **{f"{compacted}_compacted": True})
+        kind = {"source": "foreign", "target": "lost"}[compacted]
+        assert [each[0] for each in sorted(outcomes(logs))] == sorted([kind, f"{compacted}_retired"])
+        asked = [each for each in logs.requests if isinstance(each, NewestOfKeys | KeysBeyond)]
+        assert [(type(each), each.of_target) for each in asked] == [
+            (NewestOfKeys, False),
+            (KeysBeyond, compacted == "target"),
+        ]
+
+
 # -- order around what moved -----------------------------------------------------------------------
 
 
@@ -266,18 +288,18 @@ def test_of_records_that_changed_places_with_others_the_fewer_are_out_of_order(g
 
 
 def test_only_chunks_that_a_residual_stands_in_are_looked_at_once_more():
-    """Chunks have 16 target offsets. One record moved from the first to the third; the second is whole."""
+    """Chunks have 16 target offsets. One record moved from the first to the third; of the second one is lost."""
     made = written(64)
     source, target = by_offset(made), by_offset(made)
-    del source[40], target[4]
+    del source[40], target[4], target[20]
     target[40] = made[4]
     logs = InMemory(log(source), log(target), identity(64), through=64)
     result, found = logs.classified()
-    assert found == {("reordered", 4, 40)}
+    assert found == {("reordered", 4, 40), ("lost", 20, None)}
     (asked,) = [each for each in logs.requests if isinstance(each, MatchedSegments)]
     assert list(asked.within) == [(0, 16), (32, 48)]
     assert (list(asked.source_cuts), list(asked.target_cuts), asked.unmatched) == ([4], [40], {4})
-    assert result.exact
+    assert (result.exact, result.aside) == (True, ())
 
 
 @pytest.mark.parametrize("group", [5, 20])
@@ -315,15 +337,75 @@ def test_lines_set_aside_are_where_they_matched():
         assert result.aside == (Line(48, 63, 48, 63, 0, 16, moved=False),)
 
 
+@pytest.mark.parametrize("place", [4, 6])
+def test_what_stands_where_the_records_around_a_lost_one_say_is_it_altered(place):
+    """Records from 5 on are two further; the place of 4 is 4 by what is before it, and 6 by what is after."""
+    made = by_offset(written(20))
+    target = {n: made[n] for n in range(4)} | {place: STRANGER} | {n + 2: made[n] for n in range(5, 20)}
+    found = InMemory(log(made), log(target), identity(22), through=20).classified()[1]
+    assert found == {("corrupted", 4, place)}
+
+
+def test_where_two_may_be_the_altered_record_it_is_the_one_that_what_is_before_says():
+    made = by_offset(written(20))
+    others = {4: STRANGER, 6: replace(STRANGER, value=b"6")}
+    target = {n: made[n] for n in range(4)} | others | {n + 2: made[n] for n in range(5, 20)}
+    found = InMemory(log(made), log(target), identity(22), through=20).classified()[1]
+    assert found == {("corrupted", 4, 4), ("foreign", None, 6)}
+
+
+@pytest.mark.parametrize(
+    ("at", "shifted"),
+    [(10, range(8, 13)), (12, range(8, 13)), (8, range(8, 13))],
+    ids=["within", "only what is before says", "only what is after says"],
+)
+def test_of_equal_records_first_those_are_one_that_stand_where_the_records_around_them_say(at, shifted):
+    """Two equal records, at 2 and `at`. The first was written late; the other one moved with those around it."""
+    equal = Record(b"the", b"same", STAMP)
+    source = by_offset(written(13)) | {2: equal, at: equal}
+    target = {n: each for n, each in source.items() if n != 2 and n not in shifted}
+    target |= {n + 20: source[n] for n in shifted} | {60: equal}
+    result, _ = InMemory(log(source), log(target), identity(70), through=70).classified()
+    assert {(pair.s, pair.t) for pair in result.pairs} == {(2, 60), *((n, n + 20) for n in shifted)}
+
+
+# -- compaction ------------------------------------------------------------------------------------
+
+
+def test_what_others_wrote_behind_a_sealed_link_explains_what_the_target_lacks():
+    made = by_offset(written(10))
+    target = {n: each for n, each in made.items() if n != 3} | {10: Record(b"k3", b"newer", STAMP)}
+    logs = InMemory(log(made), log(target), identity(10), through=10, target_compacted=True, sealed_at=10)
+    assert outcomes(logs) == {("target_retired", 3, None), ("target_appended", None, 10)}
+
+
+def test_only_a_tombstone_above_what_was_mirrored_may_have_taken_a_record_with_it():
+    for value, outcome in ((None, "target_unproven"), (b"newer", "lost")):
+        made = by_offset(written(10)) | {8: Record(b"k3", value, STAMP)}
+        target = {n: made[n] for n in range(8) if n != 3} | {9: made[9]}
+        logs = InMemory(log(made), log(target), identity(10), through=8, target_compacted=True)
+        logs.known = {"through": 8}
+        assert {(kind, s) for kind, s, _ in outcomes(logs)} == {(outcome, 3), ("unseen", 8)}
+
+
+def test_a_tombstone_whose_place_is_behind_a_sealed_link_by_the_records_around_it_explains_nothing():
+    """All is two further on the target, so the tombstone's place is the first of those that others wrote to."""
+    made = by_offset(written(6)) | {6: Record(b"k1", None, STAMP)}
+    target = {0: STRANGER, 1: replace(STRANGER, value=b"1"), 9: replace(STRANGER, key=b"x")}
+    target |= {n + 2: made[n] for n in range(6) if n != 1}
+    for sealed_at, outcome in ((8, "lost"), (9, "target_unproven")):
+        logs = InMemory(log(made), log(target), identity(7), through=6, target_compacted=True, sealed_at=sealed_at)
+        assert (outcome, 1, None) in outcomes(logs)
+
+
 # -- copies ----------------------------------------------------------------------------------------
 
 
 def test_equals_are_looked_for_among_what_is_on_both_sides():
     """What neither matched nor was paired has no equal on the target, or it would have been paired with it."""
     made = written(64)
-    there = by_offset(made[:63]) | {64: made[20], 65: made[4]}
+    there = by_offset(made[:62]) | {64: made[20], 65: made[62]}
     source = {n: each for n, each in by_offset(made).items() if n < 63}
-    del there[4]
     logs = InMemory(log(source), log(there), identity(66), through=66)
     found = logs.classified()[1]
     assert ("duplicated", 20, 64) in found
@@ -354,6 +436,19 @@ def test_of_copies_next_to_each_other_the_first_is_the_record(copies, told):
     source = {n: each for n, each in made.items() if n not in copies}
     logs = InMemory(log(source), log(target), identity(20), through=20)
     assert outcomes(logs) == {("duplicated", 11, t) for t in told.values()}
+
+
+@pytest.mark.parametrize(("s", "strangers"), [(700, 0), (703, 3)])
+def test_a_copy_of_a_record_of_a_long_run_goes_by_where_the_run_is(s, strangers):
+    """Five records are lost at the beginning. The copy stands right before the place that the mapping gives."""
+    made = written(900)
+    others = [replace(STRANGER, value=b"%d" % n) for n in range(strangers)]
+    there = [*made[5:704], *others, made[s], *made[704:]]
+    logs = InMemory(Log.of(made, 50), Log.of(there, 30), identity(900), through=900)
+    copy = ("duplicated", s, 699 + strangers)
+    lost = {("lost", n, None) for n in range(5)}
+    foreign = {("foreign", None, 699 + n) for n in range(strangers)}
+    assert logs.in_a_task()[1] == {copy} | lost | foreign
 
 
 def test_a_copy_of_a_record_that_was_displaced_goes_by_where_it_is_now():
