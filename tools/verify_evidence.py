@@ -59,7 +59,10 @@ DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "co
 """Faults of the workload's topic that take data away; the others add to it, or write beside it."""
 TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
 NETWORK_FAULTS = ("degrade_network", "partition_network", "reset_network", "heal_network")
-CLUSTER_FAULTS = (*TOPIC_FAULTS, *NETWORK_FAULTS)
+APPLICATION_FAULTS = ("expire_credentials", "renew_credentials")
+CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
+DISASTERS = ("kill", "pause", "restart", "expire_credentials", *DATA_FAULTS)
+"""Faults that take from the clients what they need: RPO and RTO count from the first one on primary."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
 """Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
@@ -1396,7 +1399,7 @@ def _fault_of(step: str) -> tuple[str, str] | None:
 def _is_disaster(step: str) -> bool:
     """Whether RPO and RTO count from this step where it is the first such one."""
     fault, on = _fault_of(step) or ("", "")
-    takes = on.partition("-")[0] == "primary" and fault in {"kill", "pause", "restart", *DATA_FAULTS}
+    takes = on.partition("-")[0] == "primary" and fault in DISASTERS
     return takes or step.partition(" ")[0] == "failover"
 
 

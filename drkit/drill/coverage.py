@@ -2,11 +2,11 @@
 
     states    steady → failover's stages → failed over → failback's stages → failed back
     faults    what is done (`kill`, `delete_topic` …) to what (a cluster, one broker of several, the mirror, the
-              store, the run's own process, the topic on one of the clusters)
+              store, the run's own process, the topic or the applications on one of the clusters)
 
 Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
 fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
-a fault (`resume`, `heal_network`, `restart` in the same state) and rollbacks strike nothing.
+a fault (`resume`, `heal_network`, `renew_credentials`, `restart` in the same state) and rollbacks strike nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from drkit.drill.experiment.experiment import (
     Move,
 )
 from drkit.drill.experiment.faults import (
+    APPLICATION_FAULTS,
     ENDS,
     NETWORK_FAULTS,
     NODE_FAULTS,
     TOPIC_FAULTS,
+    ApplicationFault,
     Disconnect,
     Fault,
-    HealNetwork,
     Kill,
     NetworkFault,
     Pause,
@@ -60,20 +61,24 @@ STATES: Final = (
 _AFTER: Final = {"failover": FAILED_OVER, "failback": FAILED_BACK}
 ONE_OF: Final = "one broker of "
 TOPIC_ON: Final = "topic on "
+APPLICATIONS_ON: Final = "applications on "
 TARGETS: Final = ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr", "cassandra", "mirror", "run")
 """The nodes that faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
 TOPICS: Final = (f"{TOPIC_ON}primary", f"{TOPIC_ON}dr")
+APPLICATIONS: Final = (f"{APPLICATIONS_ON}primary", f"{APPLICATIONS_ON}dr")
 NETWORK: Final = "network of primary"
 """The line between drkit and primary."""
+_ENDS: Final = tuple(word_of(kind) for kind in get_args(ENDS))
 ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind not in get_args(ENDS))
 _AT_NODES: Final = tuple(
     (do, on)
     for on in TARGETS
     for do in NODE_FAULTS
-    if do != word_of(Resume) and (do != word_of(Disconnect) or on == "mirror")
+    if do not in _ENDS and (do != word_of(Disconnect) or on == "mirror")
 )
 _AT_TOPICS: Final = tuple((do, on) for on in TOPICS for do in TOPIC_FAULTS)
-_AT_NETWORK: Final = tuple((do, NETWORK) for do in NETWORK_FAULTS if do != word_of(HealNetwork))
+_AT_APPLICATIONS: Final = tuple((do, on) for on in APPLICATIONS for do in APPLICATION_FAULTS if do not in _ENDS)
+_AT_NETWORK: Final = tuple((do, NETWORK) for do in NETWORK_FAULTS if do not in _ENDS)
 NO_RUN: Final = "no run is under way then"
 ONLY_KILLED: Final = "a run can be killed only; one that hangs is one that somebody pauses in its terminal"
 
@@ -88,8 +93,9 @@ class Cell(NamedTuple):
     @property
     def fault(self) -> str:
         """Row of the table."""
-        if self.on in TOPICS:
-            return f"{self.do.replace('_', ' ')} on {self.on.removeprefix(TOPIC_ON)}"
+        if self.on in (*TOPICS, *APPLICATIONS):
+            cluster = self.on.removeprefix(TOPIC_ON).removeprefix(APPLICATIONS_ON)
+            return f"{self.do.replace('_', ' ')} on {cluster}"
         if self.on == NETWORK:
             return self.do.replace("_", " ")
         return f"{self.do} {self.on}"
@@ -104,7 +110,9 @@ class Cell(NamedTuple):
         return NO_RUN if self.state in (STEADY, *_AFTER.values()) else None
 
 
-CELLS: Final = tuple(Cell(do, on, state) for state in STATES for do, on in (*_AT_NODES, *_AT_NETWORK, *_AT_TOPICS))
+CELLS: Final = tuple(
+    Cell(do, on, state) for state in STATES for do, on in (*_AT_NODES, *_AT_NETWORK, *_AT_APPLICATIONS, *_AT_TOPICS)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +128,9 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
     """The faults of an experiment, in order. A restart that ends a kill or pause in the same state is none itself."""
     down: dict[str, str] = {}
     for state, fault, line, words in _faults(file):
-        if isinstance(fault, HealNetwork):
-            continue
-        if isinstance(fault, Resume):
-            down.pop(fault.node, None)
+        if isinstance(fault, ENDS):
+            if isinstance(fault, Resume):
+                down.pop(fault.node, None)
         elif isinstance(fault, Restart) and down.pop(fault.node, None) == state:
             continue
         else:
@@ -149,6 +156,8 @@ def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
 def _target(fault: Fault, lab: LabSpec) -> str:
     if isinstance(fault, NetworkFault):
         return NETWORK
+    if isinstance(fault, ApplicationFault):
+        return f"{APPLICATIONS_ON}{fault.cluster}"
     if isinstance(fault, TopicFault):
         return f"{TOPIC_ON}{fault.cluster}"
     cluster, dash, _ = fault.node.partition("-")

@@ -20,8 +20,9 @@ from typing import Literal
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users
-from drkit.drill.environment.wan import LISTENERS
+from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
 from drkit.drill.experiment.experiment import Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.keys import SOURCE, TARGET
@@ -343,7 +344,7 @@ def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]
     folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
     (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
     users = new_users() if spec.secured else None
-    listeners = LISTENERS if spec.wan else None
+    listeners = {**(SECURED_LISTENERS if spec.secured else {}), **(WAN_LISTENERS if spec.wan else {})}
     lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, listeners=listeners, say=course.told)
     try:
         yield lab

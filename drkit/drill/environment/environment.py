@@ -15,7 +15,7 @@ from typing import Any
 from drkit.config import Config, load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
-from drkit.drill.environment.secured import let_in
+from drkit.drill.environment.secured import LISTENER, has_listener, let_in
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect
 from drkit.drill.experiment.faults import Fault
@@ -44,6 +44,7 @@ class DrillEnvironment:
     that couldn't be read.
     `run_process`: the run that stands still at a stage now.
     `may_not_strike`: why a fault may not be injected now, by a safety rule; None: it may.
+    `applications`: what the applications' clients need, by cluster; not `properties` where they are their own user.
     `took_data_from`: clusters from which a fault took data, or may have.
     """
 
@@ -54,6 +55,7 @@ class DrillEnvironment:
     say: Callable[[str], None]
     clients: Clients
     properties: dict[str, dict[str, str]]
+    applications: dict[str, dict[str, str]]
     wan: Wan | None = None
     may_not_strike: Callable[[Fault], str | None] = lambda _: None
     took_data_from: set[str] = field(default_factory=set)
@@ -82,7 +84,7 @@ class DrillEnvironment:
         applications = let_in(lab) if experiment.lab.secured else properties
         clients = Clients(run, folder, experiment.workload, applications)
         wan = Wan.of(lab, folder) if experiment.lab.wan else None
-        return cls(run, experiment, lab, folder, say, clients, properties, wan)
+        return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
 
     @staticmethod
     def _own_configuration(lab: Lab) -> Config:
@@ -96,8 +98,8 @@ class DrillEnvironment:
         named = {alias: cluster.bootstrap_servers for alias, cluster in config.clusters.items()}
         writers = {alias: config.clusters[alias].fence.bootstrap_servers for alias in own.keys() & named.keys()}
         known = {alias: {None, lab.bootstrap(alias)} for alias in writers}
-        if lab.users:
-            known = {alias: places | {lab.bootstrap(alias, sasl=True)} for alias, places in known.items()}
+        if has_listener(lab):
+            known = {alias: places | {lab.bootstrap(alias, listener=LISTENER)} for alias, places in known.items()}
         clusters = named == own and all(place in known[alias] for alias, place in writers.items())
         if clusters and config.store.plain_url == lab.store_url():
             return config
@@ -127,6 +129,17 @@ class DrillEnvironment:
         self.started_from = tuple(
             ConfirmedPosition(cluster, partition, offset, at) for partition, offset in found.items()
         )
+
+    def credentials_of(self, cluster: str) -> dict[str, str]:
+        """What the applications authenticate by on a cluster.
+
+        Raises:
+            Refused: they need not.
+        """
+        found = self.applications[cluster]
+        if "sasl.username" not in found:
+            raise Refused(f"the applications need no credentials on {cluster}", remedy="Set lab.secured to true")
+        return found
 
     # -- processes ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as documented
@@ -19,6 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as document
     ConfigResource,
     NewPartitions,
     NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 
 from drkit.drill.environment.log_surgery import stopped
@@ -27,6 +31,10 @@ from drkit.lab import Lab
 
 _SECONDS = 40.0
 _NODE_ID = "1"
+SCRAM_MECHANISM: Final = "SCRAM-SHA-512"
+_MECHANISM = ScramMechanism.SCRAM_SHA_512
+_ITERATIONS = 4096
+"""The fewest that Kafka takes."""
 
 
 class LabCluster:
@@ -131,6 +139,18 @@ class LabCluster:
     def set_broker(self, name: str, value: str | None) -> None:
         """As `set`, of the broker."""
         self._alter(ConfigResource.Type.BROKER, _NODE_ID, name, value)
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user of `SCRAM_MECHANISM` this password; one that isn't there is made."""
+        info = ScramCredentialInfo(_MECHANISM, _ITERATIONS)
+        self._change_user(user, UserScramCredentialUpsertion(user, info, password.encode()))
+
+    def remove_password(self, user: str) -> None:
+        """Delete a user of `SCRAM_MECHANISM`."""
+        self._change_user(user, UserScramCredentialDeletion(user, _MECHANISM))
+
+    def _change_user(self, user: str, change: Any) -> None:
+        self._admin.alter_user_scram_credentials([change])[user].result(20)
 
     def _alter(self, kind: Any, of: str, name: str, value: str | None) -> None:
         operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from crc32c import crc32c
+
 from drkit.drill.environment.waiting import wait_for
-from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.kafka.protocol.record_batch import CODEC_MASK, CRC_FROM, Batch, parse
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError, Refused
 
@@ -26,6 +28,9 @@ _EPOCHS = "leader-epoch-checkpoint"
 _STARTS = "log-start-offset-checkpoint"
 _OF_A_SEGMENT = (".index", ".timeindex", ".txnindex", ".snapshot")
 _STOP_SECONDS = 60.0
+_CRC_BYTES = 4
+_CODEC_AT = CRC_FROM + 1
+"""The byte of a batch that holds its codec: the lower one of its attributes."""
 
 
 class Disk:
@@ -156,16 +161,46 @@ def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
     Returns:
         the batch as it was.
     """
+    segment, begin, batch = _stored(folder, offset)
+    with segment.open("r+b") as file:
+        file.seek(begin + at % len(batch.whole))
+        byte = file.read(1)[0]
+        file.seek(begin + at % len(batch.whole))
+        file.write(bytes([byte ^ mask]))
+    return batch
+
+
+def recode(folder: Path, offset: int, codec: int) -> Batch:
+    """Have the stored batch that holds an offset say that it is compressed by another codec, with a checksum that fits.
+
+    Args:
+        folder: as for `flip`.
+        offset: as for `flip`.
+        codec: 0 to 7; 5 and above are no codec of Kafka's.
+
+    Returns:
+        the batch as it was.
+    """
+    segment, begin, batch = _stored(folder, offset)
+    whole = bytearray(batch.whole)
+    whole[_CODEC_AT] = whole[_CODEC_AT] & ~CODEC_MASK | codec
+    whole[CRC_FROM - _CRC_BYTES : CRC_FROM] = crc32c(whole[CRC_FROM:]).to_bytes(_CRC_BYTES, "big")
+    with segment.open("r+b") as file:
+        file.seek(begin)
+        file.write(whole)
+    return batch
+
+
+def _stored(folder: Path, offset: int) -> tuple[Path, int, Batch]:
+    """The segment and the place in it of the batch that holds an offset, and the batch.
+
+    Raises:
+        DrkitError: there is none.
+    """
     for segment in sorted(folder.glob("*.log")):
         begin = 0
         for batch in parse(memoryview(segment.read_bytes())):
             if batch.base_offset <= offset <= batch.last_offset:
-                size = len(batch.whole)
-                with segment.open("r+b") as file:
-                    file.seek(begin + at % size)
-                    byte = file.read(1)[0]
-                    file.seek(begin + at % size)
-                    file.write(bytes([byte ^ mask]))
-                return batch
+                return segment, begin, batch
             begin += len(batch.whole)
     raise DrkitError(f"no batch of {folder} holds offset {offset}")

@@ -1,21 +1,44 @@
 """A lab with an authorizer: applications are a user of their own, whom rules let in and a fence keeps out.
 
-drkit itself comes by the plain listener, where it is a super user: a fence is shown to the applications' user instead.
+They authenticate by SCRAM on a listener of their own, so their credentials can be changed while the brokers run; what
+is connected there authenticates again every few seconds (`connections.max.reauth.ms`). drkit itself comes by the plain
+listener, where it is a super user: a fence is shown to the applications' user instead.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import time
+from contextlib import closing
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.config import load_config
+from drkit.drill.environment.lab_cluster import SCRAM_MECHANISM, LabCluster
 from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
 
-USER = "drillapp"
+USER: Final = "drillapp"
+LISTENER: Final = "applications"
+AGAIN_SECONDS: Final = 10
+"""How long what has authenticated stays connected without doing so again."""
+LISTENERS: Final = {
+    LISTENER: {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": SCRAM_MECHANISM,
+        f"{SCRAM_MECHANISM.lower()}.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "connections.max.reauth.ms": str(AGAIN_SECONDS * 1000),
+    }
+}
+"""What a lab needs whose applications are a user of their own."""
+_TRY_SECONDS = 1.0
 
 
 def new_users() -> dict[str, str]:
@@ -28,10 +51,10 @@ def let_in(lab: Lab) -> dict[str, dict[str, str]]:
     whom a fence is shown; what its clients need, by cluster.
 
     Raises:
-        Refused: the lab has no such user: it was made without.
-        DrkitError: a cluster doesn't take the rules.
+        Refused: the lab has no such user or listener: it was made without.
+        DrkitError: a cluster doesn't take the rules or the credentials.
     """
-    if USER not in lab.users:
+    if USER not in lab.users or not has_listener(lab):
         raise Refused(
             f"the lab in {lab.dir} has no user {USER}",
             meaning="The experiment needs clusters with an authorizer",
@@ -44,10 +67,12 @@ def let_in(lab: Lab) -> dict[str, dict[str, str]]:
             refused = admin.create_acls(_rules())
         if refused:
             raise DrkitError(f"{alias} does not take a rule: {'; '.join(refused.values())}")
+        with closing(LabCluster(lab, alias)) as cluster:
+            cluster.set_password(USER, lab.users[USER])
         found[alias] = {
-            "bootstrap.servers": lab.bootstrap(alias, sasl=True),
+            "bootstrap.servers": lab.bootstrap(alias, listener=LISTENER),
             "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
+            "sasl.mechanisms": SCRAM_MECHANISM,
             "sasl.username": USER,
             "sasl.password": lab.users[USER],
         }
@@ -56,6 +81,33 @@ def let_in(lab: Lab) -> dict[str, dict[str, str]]:
         with lab.config_path.open("a", encoding="utf-8") as file:
             file.writelines(_fence(alias, client) for alias, client in found.items())
     return found
+
+
+def has_listener(lab: Lab) -> bool:
+    """Whether the brokers of a lab have the applications' listener."""
+    return all(LISTENER in node.listener_ports for node in lab.nodes if node.cluster in (SOURCE, TARGET))
+
+
+def authenticates(properties: dict[str, str], timeout_seconds: float) -> bool | None:
+    """Whether a cluster takes these credentials of a new connection; None: it said neither in time."""
+    refused = False
+
+    def told(error: KafkaError) -> None:
+        nonlocal refused
+        refused = refused or error.code() == KafkaError._AUTHENTICATION  # noqa: SLF001 - librdkafka's own codes begin so
+
+    producer = Producer({**properties, "log_level": 0, "error_cb": told})
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        try:
+            producer.list_topics(timeout=_TRY_SECONDS)
+        except KafkaException:
+            producer.poll(0)
+            if refused:
+                return False
+        else:
+            return True
+    return None
 
 
 def _rules() -> list[Acl]:

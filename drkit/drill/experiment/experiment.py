@@ -24,6 +24,7 @@ from drkit.config import Objectives as ConfiguredObjectives
 from drkit.drill.experiment.faults import (
     ON_DISK,
     AnyFault,
+    ApplicationFault,
     CorruptBatch,
     Fault,
     HealNetwork,
@@ -31,6 +32,7 @@ from drkit.drill.experiment.faults import (
     NetworkFault,
     NodeFault,
     Pause,
+    RenewCredentials,
     Restart,
     Resume,
     TopicFault,
@@ -44,8 +46,8 @@ CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotoni
 class LabSpec(Strict):
     """The lab that the experiment needs.
 
-    `brokers` is per cluster; `secured`: with an authorizer, to be fenced by; `wan`: drkit reaches primary over a line
-    that faults of the network disturb.
+    `brokers` is per cluster; `secured`: with an authorizer, to be fenced by, and applications that authenticate; `wan`:
+    drkit reaches primary over a line that faults of the network disturb.
     """
 
     brokers: int = Field(default=1, ge=1, le=9)
@@ -319,7 +321,9 @@ Step = Annotated[
     Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients,
     Field(discriminator="do"),
 ]
-Rollback = Annotated[Kill | Pause | Resume | Restart | HealNetwork | StopClients, Field(discriminator="do")]
+Rollback = Annotated[
+    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | StopClients, Field(discriminator="do")
+]
 
 
 class Objectives(Strict):
@@ -400,12 +404,19 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     mirrors = [n for n, step in enumerate(experiment.method) if isinstance(step, Mirror)]
     for number in mirrors[1:]:
         yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
+    yield from _contradictory_faults(experiment, mirrors)
+
+
+def _contradictory_faults(experiment: Experiment, mirrors: Sequence[int]) -> Iterator[tuple[Place, str]]:
     for place, fault in _faults(experiment):
         if isinstance(fault, NodeFault):
             yield from _contradictory_node_fault(experiment, place, fault, mirrors)
         elif isinstance(fault, NetworkFault):
             if not experiment.lab.wan:
                 yield place, "the lab has no line to primary that could be disturbed; set lab.wan to true"
+        elif isinstance(fault, ApplicationFault):
+            if not experiment.lab.secured:
+                yield place, "the applications of this lab need no credentials; set lab.secured to true"
         else:
             yield from _contradictory_topic_fault(experiment, place, fault)
 

@@ -1,8 +1,8 @@
 """The faults that an experiment file may name.
 
 Those of a node take it away, or its connections; those of the network are of the line between drkit and primary; those
-of a topic strike at the workload's topic on one cluster, as an operator's mistake, an attack, or a bad disk does. Each
-is injected by the file of its name in `drkit.drill.faults`.
+of the applications strike at what the drill's clients have; those of a topic at the workload's topic on one cluster, as
+an operator's mistake, an attack, or a bad disk does. Each is injected by the file of its name in `drkit.drill.faults`.
 """
 
 from __future__ import annotations
@@ -112,11 +112,17 @@ class LoseTail(Strict):
 
 
 class CorruptBatch(Strict):
-    """Turn a byte of the last batch of a partition, on disk."""
+    """Have the last batch of a partition be one that can't be passed on.
+
+    `damage`: `checksum`: a byte of it turns, on disk; `codec`: on disk it says to be compressed by a codec that nobody
+    knows, and its checksum fits; `oversized`: a batch of one record is written that is larger than the topic's limit
+    allows now, as one that was written before the limit was lowered.
+    """
 
     do: Literal["corrupt_batch"]
     cluster: Cluster
     partition: int = Field(default=0, ge=0, le=999)
+    damage: Literal["checksum", "codec", "oversized"] = "checksum"
 
 
 class Flood(Strict):
@@ -126,6 +132,27 @@ class Flood(Strict):
     cluster: Cluster
     records: int = Field(default=100_000, ge=1, le=10_000_000)
     value_bytes: int = Field(default=1_000, ge=1, le=100_000)
+
+
+# --- of the applications ------------------------------------------------------------------------
+
+
+class ExpireCredentials(Strict):
+    """Have a cluster refuse the applications' credentials: their user is `deleted`, or its password `changed`.
+
+    What is connected stays so for a few seconds, until it has to authenticate again.
+    """
+
+    do: Literal["expire_credentials"]
+    cluster: Cluster
+    how: Literal["deleted", "changed"] = "deleted"
+
+
+class RenewCredentials(Strict):
+    """Have a cluster take the applications' credentials again."""
+
+    do: Literal["renew_credentials"]
+    cluster: Cluster
 
 
 # --- of the line between drkit and primary ------------------------------------------------------
@@ -168,11 +195,12 @@ class HealNetwork(Strict):
     cluster: Literal["primary"] = "primary"
 
 
+ApplicationFault = ExpireCredentials | RenewCredentials
 NodeFault = Kill | Pause | Resume | Restart | Disconnect
 TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteForeign | LoseTail | CorruptBatch | Flood
 NetworkFault = DegradeNetwork | PartitionNetwork | ResetNetwork | HealNetwork
-Fault = NodeFault | TopicFault | NetworkFault
-ENDS = Resume | HealNetwork
+Fault = NodeFault | TopicFault | ApplicationFault | NetworkFault
+ENDS = Resume | HealNetwork | RenewCredentials
 """What ends a fault, and is none."""
 AnyFault = Annotated[Fault, Field(discriminator="do")]
 ON_DISK = LoseTail | CorruptBatch | RecreateTopic
@@ -187,6 +215,7 @@ def word_of(kind: type[Fault]) -> str:
 
 NODE_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NodeFault))
 TOPIC_FAULTS: Final = tuple(word_of(kind) for kind in get_args(TopicFault))
+APPLICATION_FAULTS: Final = tuple(word_of(kind) for kind in get_args(ApplicationFault))
 NETWORK_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NetworkFault))
 
 
@@ -194,6 +223,8 @@ def is_disaster(fault: Fault) -> bool:
     """Whether it takes from primary what clients need: RPO and RTO are counted from the first such fault on."""
     if isinstance(fault, NetworkFault):
         return False  # applications live beside primary
+    if isinstance(fault, ApplicationFault):
+        return fault.cluster == SOURCE and not isinstance(fault, ENDS)
     if isinstance(fault, TopicFault):
         return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
     return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)

@@ -19,14 +19,14 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Fault, NetworkFault, NodeFault, TopicFault
+from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
 
 
 def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
     """A step in a few words."""
     if isinstance(step, NodeFault):
         return f"{step.do} {step.node}"
-    if isinstance(step, TopicFault | NetworkFault):
+    if isinstance(step, TopicFault | ApplicationFault | NetworkFault):
         return f"{step.do.replace('_', ' ')} on {step.cluster}"
     match step:
         case Failover() | Failback():

@@ -14,6 +14,7 @@ from drkit.drill.faults.corrupt_batch import corrupt_batch
 from drkit.drill.faults.degrade_network import degrade_network
 from drkit.drill.faults.delete_topic import delete_topic
 from drkit.drill.faults.disconnect import disconnect
+from drkit.drill.faults.expire_credentials import expire_credentials
 from drkit.drill.faults.flood import flood
 from drkit.drill.faults.heal_network import heal_network
 from drkit.drill.faults.kill import kill
@@ -22,6 +23,7 @@ from drkit.drill.faults.partition_network import partition_network
 from drkit.drill.faults.pause import pause
 from drkit.drill.faults.purge_topic import purge_topic
 from drkit.drill.faults.recreate_topic import recreate_topic
+from drkit.drill.faults.renew_credentials import renew_credentials
 from drkit.drill.faults.reset_network import reset_network
 from drkit.drill.faults.restart import restart
 from drkit.drill.faults.resume import resume
@@ -44,6 +46,8 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         lose_tail,
         corrupt_batch,
         flood,
+        expire_credentials,
+        renew_credentials,
         degrade_network,
         partition_network,
         reset_network,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from drkit.config import load_config
+from drkit.config import ClusterConfig, load_config
 from drkit.drill.environment.child_processes import Child
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.lab_cluster import LabCluster
@@ -27,6 +27,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.protocol.record_batch import parse
 from drkit.model.errors import DrkitError, Refused
 from tests.support import raw
+from tests.support.mirroring import Mirrored
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
@@ -138,6 +139,57 @@ def test_a_batch_can_not_be_read_any_more(env, cluster):
     other = list(parse(memoryview(raw.fetch(cluster.bootstrap, topic(env), 0))))
     cluster.delete(topic(env))
     assert all(batch.intact() for batch in other)
+
+
+NAMED = {"checksum": "source_unreadable", "codec": "not_moving", "oversized": "record_rejected"}
+"""What the mirror says of each. A codec that it doesn't know it passes on: it may be newer than drkit, and the target's
+brokers decide."""
+
+
+@pytest.mark.parametrize("damage", NAMED)
+def test_the_mirror_names_what_can_not_be_passed_on(env, lab, tmp_path, damage):
+    """And passes everything before it, and all of the other partition."""
+    (tmp_path / "link").mkdir()
+    world = Mirrored(lab, tmp_path / "link", topic(env))
+    last = list(parse(memoryview(raw.fetch(lab.bootstrap("primary"), topic(env), 1))))[-1]
+    before = last.last_offset + 1 if damage == "oversized" else last.base_offset
+    try:
+        inject(env, CorruptBatch(do="corrupt_batch", cluster="primary", partition=1, damage=damage))
+        inject(env, WriteForeign(do="write_foreign", cluster="primary", records=PARTITIONS))
+        with world.running():
+            world.wait_through(topic(env), 0)
+            wait_until(lambda: world.problems(NAMED[damage]), 90, "the problem")
+        (problem,) = world.problems()
+        assert (problem.topic, problem.partition) == (topic(env), 1)
+        assert len(world.target.read(topic(env), 1)) == before
+        assert len(world.target.read(topic(env), 0)) == WRITTEN // PARTITIONS + 1
+    finally:
+        world.close()
+        LabCluster(lab, "primary").delete(topic(env))
+
+
+def test_a_batch_of_an_unknown_codec_has_a_checksum_that_fits_and_no_reader_takes_it(env, cluster):
+    said = inject(env, CorruptBatch(do="corrupt_batch", cluster="primary", partition=1, damage="codec"))
+    assert "compressed by codec 7" in said
+    damaged = list(parse(memoryview(raw.fetch(cluster.bootstrap, topic(env), 1))))
+    assert all(batch.intact() for batch in damaged)
+    assert [batch.codec for batch in damaged] == [0] * (len(damaged) - 1) + [7]
+    with pytest.raises(reading.NotRead):
+        reading.read_all(env.properties["primary"], env.run, topic(env), PARTITIONS, 10)
+    cluster.delete(topic(env))
+
+
+def test_an_oversized_batch_is_above_the_limit_that_the_topic_has_again(env, cluster):
+    inject(env, CorruptBatch(do="corrupt_batch", cluster="primary", partition=1, damage="oversized"))
+    assert marks(env, cluster) == [(0, WRITTEN // 2), (0, WRITTEN // 2 + 1)]
+    (last,) = list(parse(memoryview(raw.fetch(cluster.bootstrap, topic(env), 1, WRITTEN // 2))))
+    assert last.intact()
+    assert len(last.whole) > 2_000_000
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=cluster.bootstrap)) as admin:
+        wait_until(
+            lambda: int(admin.topic_configs([topic(env)])[topic(env)]["max.message.bytes"]) < len(last.whole),
+            what="the limit of before",
+        )
 
 
 def test_a_flood_is_beside_the_workloads_topic(env, cluster):

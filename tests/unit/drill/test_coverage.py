@@ -13,6 +13,7 @@ from drkit.cli.views.drill_coverage_view import show_coverage
 from drkit.drill import faults
 from drkit.drill.coverage import (
     ACTIONS,
+    APPLICATIONS,
     CELLS,
     NETWORK,
     STAGES,
@@ -116,7 +117,7 @@ def test_states_and_faults_are_those_of_the_code():
     assert STAGES["failover"] == tuple(step.stage for step in PATHS[Kind.FAILOVER])
     assert STAGES["failback"] == tuple(step.stage for step in PATHS[Kind.FAILBACK])
     assert len(STATES) == len(set(STATES)) == 3 + len(STAGES["failover"]) + len(STAGES["failback"])
-    assert set(ACTIONS) == set(FAULTS) - {"resume", "heal_network"}
+    assert set(ACTIONS) == set(FAULTS) - {"resume", "heal_network", "renew_credentials"}
     files = {each.stem for each in Path(faults.__file__).parent.glob("*.py")}
     assert files - {"__init__", "inject"} == set(FAULTS), "one file each"
     verified = {*verifier.NODE_FAULTS, *verifier.CLUSTER_FAULTS}
@@ -185,7 +186,7 @@ def test_the_table_says_where_nothing_ever_struck(tmp_path):
     assert "kill" in rows["failover commit"]
     assert "(kill)" not in rows["failover commit"]
     assert "(pause)" in rows["failover drain"]
-    assert rows["failback close"].count("never") == len(TARGETS) + len([NETWORK]) + len(TOPICS)
+    assert rows["failback close"].count("never") == len(TARGETS) + len([NETWORK]) + len(APPLICATIONS) + len(TOPICS)
     assert "kill run (failover commit)  1 time, last 2026-11-20T04:03:00.000Z passed  One" in said
 
 
@@ -218,6 +219,7 @@ def test_the_library_strikes_in_failover_and_failback():
 TOPICS_TEXT = """\
 title: %s
 hypothesis: h
+lab: { secured: true }
 steady_state: { conditions: [{ condition: answers, cluster: dr }] }
 method:
   - do: workload
@@ -225,6 +227,8 @@ method:
   - do: disconnect
   - do: disconnect
   - { do: purge_topic, cluster: primary }
+  - { do: expire_credentials, cluster: primary }
+  - { do: renew_credentials, cluster: primary }
   - do: failover
     strikes:
       - at: switch
@@ -235,12 +239,13 @@ checks: [duplicated]
 """
 
 
-def test_what_is_done_to_a_topic_or_to_connections_has_cells_of_its_own(tmp_path):
+def test_what_is_done_to_a_topic_to_applications_or_to_connections_has_cells_of_its_own(tmp_path):
     file = experiment(tmp_path, text=TOPICS_TEXT)
     assert [(each.cell.fault, each.cell.on, each.cell.state) for each in planned_strikes(file)] == [
         ("disconnect mirror", "mirror", "steady"),
         ("disconnect mirror", "mirror", "steady"),
         ("purge topic on primary", "topic on primary", "steady"),
+        ("expire credentials on primary", "applications on primary", "steady"),
         ("write foreign on dr", "topic on dr", "failover switch"),
         ("delete topic on primary", "topic on primary", "failed over"),
     ]

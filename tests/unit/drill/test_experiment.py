@@ -122,6 +122,12 @@ def test_a_good_file_is_read(tmp_path):
             "method.3.partition: the workload has 4 partitions",
         ),
         ("    node: primary-1", "    node: primary-1\n  - do: reset_network", 14, "set lab.wan to true"),
+        (
+            "    node: primary-1",
+            "    node: primary-1\n  - { do: expire_credentials, cluster: dr }",
+            14,
+            "set lab.secured to true",
+        ),
         ("    node: primary-1", "    node: primary-1\n  - do: reprotect", 14, "a reprotect needs a failover before it"),
         (
             "    node: primary-1",
