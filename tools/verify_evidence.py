@@ -54,14 +54,14 @@ DRILL_FILES = (
 DRILL_LINK = "primary->dr"
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
-NODE_FAULTS = ("kill", "pause", "resume", "restart", "disconnect")
+NODE_FAULTS = ("kill", "pause", "resume", "restart", "fill_disk", "disconnect")
 DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "corrupt_batch")
 """Faults of the workload's topic that take data away; the others add to it, or write beside it."""
 TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
 NETWORK_FAULTS = ("degrade_network", "partition_network", "reset_network", "heal_network")
-APPLICATION_FAULTS = ("expire_credentials", "renew_credentials")
+APPLICATION_FAULTS = ("expire_credentials", "renew_credentials", "skew_clock", "correct_clock")
 CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
-DISASTERS = ("kill", "pause", "restart", "expire_credentials", *DATA_FAULTS)
+DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", *DATA_FAULTS)
 """Faults that take from the clients what they need: RPO and RTO count from the first one on primary."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
@@ -1367,7 +1367,7 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
     """A step of an experiment in a few words."""
     what: str = step["do"]
     match what:
-        case "kill" | "pause" | "resume" | "restart" | "disconnect":
+        case "kill" | "pause" | "resume" | "restart" | "fill_disk" | "disconnect":
             return f"{what} {step['node']}"
         case "failover" | "failback":
             return f"{what} to {step['to']}"

@@ -6,7 +6,8 @@
 
 Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
 fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
-a fault (`resume`, `heal_network`, `renew_credentials`, `restart` in the same state) and rollbacks strike nothing.
+a fault (`resume`, `heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks
+strike nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from drkit.drill.experiment.faults import (
     ApplicationFault,
     Disconnect,
     Fault,
+    FillDisk,
     Kill,
     NetworkFault,
     Pause,
@@ -70,11 +72,13 @@ NETWORK: Final = "network of primary"
 """The line between drkit and primary."""
 _ENDS: Final = tuple(word_of(kind) for kind in get_args(ENDS))
 ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind not in get_args(ENDS))
+_ONLY_AT: Final = {
+    word_of(Disconnect): ("mirror",),
+    word_of(FillDisk): ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr"),
+}
+"""What some faults strike at alone; the others at any node."""
 _AT_NODES: Final = tuple(
-    (do, on)
-    for on in TARGETS
-    for do in NODE_FAULTS
-    if do not in _ENDS and (do != word_of(Disconnect) or on == "mirror")
+    (do, on) for on in TARGETS for do in NODE_FAULTS if do not in _ENDS and on in _ONLY_AT.get(do, TARGETS)
 )
 _AT_TOPICS: Final = tuple((do, on) for on in TOPICS for do in TOPIC_FAULTS)
 _AT_APPLICATIONS: Final = tuple((do, on) for on in APPLICATIONS for do in APPLICATION_FAULTS if do not in _ENDS)
@@ -125,7 +129,8 @@ class PlannedStrike:
 
 
 def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
-    """The faults of an experiment, in order. A restart that ends a kill or pause in the same state is none itself."""
+    """The faults of an experiment, in order. A restart that ends a kill, a pause or a full disk in the same state
+    is none itself."""
     down: dict[str, str] = {}
     for state, fault, line, words in _faults(file):
         if isinstance(fault, ENDS):
@@ -134,7 +139,7 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
         elif isinstance(fault, Restart) and down.pop(fault.node, None) == state:
             continue
         else:
-            if isinstance(fault, Kill | Pause):
+            if isinstance(fault, Kill | Pause | FillDisk):
                 down[fault.node] = state
             yield PlannedStrike(Cell(fault.do, _target(fault, file.experiment.lab), state), line, words)
 

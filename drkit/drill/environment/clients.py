@@ -14,6 +14,7 @@ from drkit.drill.experiment.experiment import Workload
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
 from drkit.drill.workload.ledger import LedgerReader
 from drkit.drill.workload.spec import ClientSpec
+from drkit.model.errors import Refused
 
 Kind = Literal["producer", "consumer"]
 FLUSH_SECONDS = 3.0
@@ -42,8 +43,11 @@ class Clients:
         self._properties = properties
         self._all: list[Client] = []
 
-    def start(self, kind: Kind, cluster: str) -> Client:
-        """Start a client on a cluster. A producer continues with the numbers of those before it."""
+    def start(self, kind: Kind, cluster: str, *, clock_skew_seconds: float = 0.0) -> Client:
+        """Start a client on a cluster. A producer continues with the numbers of those before it.
+
+        `clock_skew_seconds`: how far ahead a producer's clock is.
+        """
         name = f"{kind}-{1 + sum(client.kind == kind for client in self._all)}"
         ledger = self._folder / f"{name}.sqlite"
         workload = self._workload
@@ -65,6 +69,7 @@ class Clients:
             key_prefix=f"{cluster}-k" if kind == "producer" and self.running("producer") else "k",
             # A group that continues elsewhere has a position there, or it was forgotten and skips what it had not read.
             offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
+            clock_skew_seconds=clock_skew_seconds,
         )
         path = self._folder / f"{name}.json"
         spec.write(path)
@@ -73,6 +78,18 @@ class Clients:
         client = Client(name, kind, cluster, child, LedgerReader(ledger))
         self._all.append(client)
         return client
+
+    def restart_producer(self, cluster: str, *, clock_skew_seconds: float) -> Client:
+        """Have another producer continue in place of the one on a cluster, with a clock that is so far ahead.
+
+        Raises:
+            Refused: none runs there.
+        """
+        running = [client for client in self.running("producer") if client.cluster == cluster]
+        if not running:
+            raise Refused(f"no producer runs on {cluster}", remedy="Look at the steps before this one")
+        self.stop(running)
+        return self.start("producer", cluster, clock_skew_seconds=clock_skew_seconds)
 
     def running(self, kind: Kind | None = None) -> list[Client]:
         """Clients that run now (of a kind)."""

@@ -25,7 +25,9 @@ from drkit.drill.experiment.faults import (
     ON_DISK,
     AnyFault,
     ApplicationFault,
+    CorrectClock,
     CorruptBatch,
+    CredentialFault,
     Fault,
     HealNetwork,
     Kill,
@@ -322,7 +324,8 @@ Step = Annotated[
     Field(discriminator="do"),
 ]
 Rollback = Annotated[
-    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | StopClients, Field(discriminator="do")
+    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | CorrectClock | StopClients,
+    Field(discriminator="do"),
 ]
 
 
@@ -415,8 +418,7 @@ def _contradictory_faults(experiment: Experiment, mirrors: Sequence[int]) -> Ite
             if not experiment.lab.wan:
                 yield place, "the lab has no line to primary that could be disturbed; set lab.wan to true"
         elif isinstance(fault, ApplicationFault):
-            if not experiment.lab.secured:
-                yield place, "the applications of this lab need no credentials; set lab.secured to true"
+            yield from _contradictory_application_fault(experiment, place, fault)
         else:
             yield from _contradictory_topic_fault(experiment, place, fault)
 
@@ -437,9 +439,23 @@ def _contradictory_node_fault(
         )
 
 
-def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: TopicFault) -> Iterator[tuple[Place, str]]:
+def _contradictory_application_fault(
+    experiment: Experiment, place: Place, fault: ApplicationFault
+) -> Iterator[tuple[Place, str]]:
+    if isinstance(fault, CredentialFault):
+        if not experiment.lab.secured:
+            yield place, "the applications of this lab need no credentials; set lab.secured to true"
+    elif _before_workload(experiment, place):
+        yield place, f"{fault.do} comes before the workload is started: no producer runs"
+
+
+def _before_workload(experiment: Experiment, place: Place) -> bool:
     started = next(n for n, step in enumerate(experiment.method) if isinstance(step, Workload))
-    if place[0] == "method" and isinstance(place[1], int) and place[1] < started:
+    return place[0] == "method" and isinstance(place[1], int) and place[1] < started
+
+
+def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: TopicFault) -> Iterator[tuple[Place, str]]:
+    if _before_workload(experiment, place):
         yield place, f"{fault.do} comes before the workload is started: its topic is not there"
     if isinstance(fault, ON_DISK) and experiment.lab.brokers > 1:
         yield place, f"{fault.do} strikes at a topic's only replica; set lab.brokers to 1"

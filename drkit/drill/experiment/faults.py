@@ -21,7 +21,14 @@ def _node(name: str) -> str:
     return name
 
 
+def _broker(name: str) -> str:
+    if not re.fullmatch(r"(primary|dr)(-[1-9][0-9]*)?", name):
+        raise ValueError(f"{name!r} is no broker; known are primary, dr (all of its brokers), primary-1 …")
+    return name
+
+
 Node = Annotated[str, AfterValidator(_node)]
+Broker = Annotated[str, AfterValidator(_broker)]
 
 
 # --- of a node ----------------------------------------------------------------------------------
@@ -53,6 +60,13 @@ class Restart(Strict):
 
     do: Literal["restart"]
     node: Node
+
+
+class FillDisk(Strict):
+    """Have a broker's disk be full: it can't write a byte more, and ends. It has room again when it is restarted."""
+
+    do: Literal["fill_disk"]
+    node: Broker
 
 
 class Disconnect(Strict):
@@ -155,6 +169,21 @@ class RenewCredentials(Strict):
     cluster: Cluster
 
 
+class SkewClock(Strict):
+    """Have the producer stamp its records by a clock that is so many seconds ahead (negative: behind)."""
+
+    do: Literal["skew_clock"]
+    cluster: Cluster
+    seconds: float = Field(default=-3_600.0, ge=-31_536_000, le=31_536_000)
+
+
+class CorrectClock(Strict):
+    """Have it stamp them by the right time again."""
+
+    do: Literal["correct_clock"]
+    cluster: Cluster
+
+
 # --- of the line between drkit and primary ------------------------------------------------------
 
 
@@ -195,12 +224,13 @@ class HealNetwork(Strict):
     cluster: Literal["primary"] = "primary"
 
 
-ApplicationFault = ExpireCredentials | RenewCredentials
-NodeFault = Kill | Pause | Resume | Restart | Disconnect
+CredentialFault = ExpireCredentials | RenewCredentials
+ApplicationFault = CredentialFault | SkewClock | CorrectClock
+NodeFault = Kill | Pause | Resume | Restart | FillDisk | Disconnect
 TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteForeign | LoseTail | CorruptBatch | Flood
 NetworkFault = DegradeNetwork | PartitionNetwork | ResetNetwork | HealNetwork
 Fault = NodeFault | TopicFault | ApplicationFault | NetworkFault
-ENDS = Resume | HealNetwork | RenewCredentials
+ENDS = Resume | HealNetwork | RenewCredentials | CorrectClock
 """What ends a fault, and is none."""
 AnyFault = Annotated[Fault, Field(discriminator="do")]
 ON_DISK = LoseTail | CorruptBatch | RecreateTopic
@@ -224,7 +254,7 @@ def is_disaster(fault: Fault) -> bool:
     if isinstance(fault, NetworkFault):
         return False  # applications live beside primary
     if isinstance(fault, ApplicationFault):
-        return fault.cluster == SOURCE and not isinstance(fault, ENDS)
+        return fault.cluster == SOURCE and isinstance(fault, ExpireCredentials)
     if isinstance(fault, TopicFault):
         return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
     return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)

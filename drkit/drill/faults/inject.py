@@ -10,11 +10,13 @@ from confluent_kafka import KafkaException
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.faults import TAKES_DATA, Fault
 from drkit.drill.faults.add_partitions import add_partitions
+from drkit.drill.faults.correct_clock import correct_clock
 from drkit.drill.faults.corrupt_batch import corrupt_batch
 from drkit.drill.faults.degrade_network import degrade_network
 from drkit.drill.faults.delete_topic import delete_topic
 from drkit.drill.faults.disconnect import disconnect
 from drkit.drill.faults.expire_credentials import expire_credentials
+from drkit.drill.faults.fill_disk import fill_disk
 from drkit.drill.faults.flood import flood
 from drkit.drill.faults.heal_network import heal_network
 from drkit.drill.faults.kill import kill
@@ -27,6 +29,7 @@ from drkit.drill.faults.renew_credentials import renew_credentials
 from drkit.drill.faults.reset_network import reset_network
 from drkit.drill.faults.restart import restart
 from drkit.drill.faults.resume import resume
+from drkit.drill.faults.skew_clock import skew_clock
 from drkit.drill.faults.write_foreign import write_foreign
 from drkit.model.errors import DrkitError
 
@@ -37,6 +40,7 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         pause,
         resume,
         restart,
+        fill_disk,
         disconnect,
         delete_topic,
         recreate_topic,
@@ -48,6 +52,8 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         flood,
         expire_credentials,
         renew_credentials,
+        skew_clock,
+        correct_clock,
         degrade_network,
         partition_network,
         reset_network,

@@ -68,7 +68,7 @@ class _Sender:
         value = value_of(self.spec.drill, record, self.spec.value_bytes)
         partition = number % self.spec.partitions
         headers: list[tuple[str, bytes | None]] = [(HEADER, self.spec.drill.encode())]
-        timestamp = int(time.time() * 1000)
+        timestamp = int((time.time() + self.spec.clock_skew_seconds) * 1000)
         digest = digest_of(key.encode(), value, headers, timestamp)
         sent_at = time.monotonic()
         while True:

@@ -16,7 +16,7 @@ class ClientSpec:
 
     `rate` is records a second over all partitions; `next_seqs` where the numbers of each key continue;
     `offset_reset` is where a group without a position starts: `earliest` or `latest`;
-    `key_prefix` begins the keys of a producer;
+    `key_prefix` begins the keys of a producer; `clock_skew_seconds`: how far ahead its clock is;
     `parent` the process that started it: a client ends by itself when that is gone.
     """
 
@@ -35,6 +35,7 @@ class ClientSpec:
     next_seqs: dict[str, int]
     offset_reset: str
     key_prefix: str
+    clock_skew_seconds: float = 0.0
 
     def write(self, path: Path) -> None:
         """Keep it where only the owner can read it."""

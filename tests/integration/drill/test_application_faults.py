@@ -1,16 +1,19 @@
 """Faults of the applications bite, on clusters with an authorizer: seen by what real clients keep and log."""
 
+from itertools import groupby
+
 import pytest
 
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.secured import LISTENERS, authenticates, new_users
 from drkit.drill.experiment.experiment import Experiment
-from drkit.drill.experiment.faults import ExpireCredentials, RenewCredentials
+from drkit.drill.experiment.faults import CorrectClock, ExpireCredentials, RenewCredentials, SkewClock
 from drkit.drill.faults.inject import inject
-from drkit.drill.judge.history import AttemptOutcome
+from drkit.drill.judge.history import AttemptOutcome, RecordId
 from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
+from tests.support.log_reader import read_partition
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -98,3 +101,48 @@ def test_where_nobody_authenticates_no_credentials_can_expire(lab, unique_name, 
     played = play(found, ExpireCredentials(do="expire_credentials", cluster="primary"))
     assert played.outcome == "unknown", "a fault that could not be made did not strike"
     assert "need no credentials" in played.reason
+
+
+@pytest.fixture
+def plain(lab, unique_name, tmp_path):
+    """A producer on a cluster where nobody authenticates."""
+    found = environment(lab, unique_name, tmp_path)
+    reading.create_topic(found.properties["primary"], unique_name, PARTITIONS, 1, 30)
+    found.clients.start("producer", "primary")
+    wait_until(lambda: acknowledged(found) >= 100, SECONDS, "100 acknowledgements")
+    yield found
+    found.end_processes()
+
+
+def test_records_are_stamped_by_a_clock_that_is_behind_until_it_is_corrected(plain):
+    said = inject(plain, SkewClock(do="skew_clock", cluster="primary", seconds=-3600.0))
+    assert said == "producer-2 on primary stamps its records 3600 s behind"
+    for fault in (None, CorrectClock(do="correct_clock", cluster="primary")):
+        if fault is not None:
+            inject(plain, fault)
+        before = acknowledged(plain)
+        wait_until(lambda before=before: acknowledged(plain) >= before + 100, SECONDS, "further acknowledgements")
+    plain.clients.stop(plain.clients.running())
+    assert plain.clients.incomplete() == {}
+    workload = plain.experiment.workload
+    for partition in range(PARTITIONS):
+        stamps = [one.timestamp for one in read_partition(plain.lab.bootstrap("primary"), workload.topic, partition)]
+        late = ["late" if stamp < stamps[0] - 1_800_000 else "right" for stamp in stamps]
+        assert [key for key, _ in groupby(late)] == ["right", "late", "right"]
+
+
+def test_records_stamped_too_far_ahead_are_refused_by_the_broker(plain):
+    """`message.timestamp.after.max.ms` is an hour by default."""
+    inject(plain, SkewClock(do="skew_clock", cluster="primary", seconds=7200.0))
+    (ahead,) = plain.clients.running("producer")
+    wait_until(lambda: ahead.ledger.count("attempts") >= 200, SECONDS, "attempts")
+    plain.clients.stop([ahead])
+    assert ahead.ledger.count("acks") == 0
+    workload = plain.experiment.workload
+    landed = reading.read_all(plain.properties["primary"], "drill-test", workload.topic, PARTITIONS, 30)
+    sent = {RecordId(str(key), int(seq)) for key, seq, *_ in ahead.ledger.attempts()}
+    assert not sent & {each.record for each in landed}
+
+
+def test_where_no_producer_runs_no_clock_is_wrong(plain):
+    assert play(plain, SkewClock(do="skew_clock", cluster="dr")).outcome == "unknown"
