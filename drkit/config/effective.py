@@ -65,7 +65,7 @@ def effective_settings(sources: ConfigSources) -> list[Setting]:
     config = config_of(sources)
     lines = key_lines(sources.text)
     settings = []
-    for path, value in _leaves(config, ()):
+    for path, value in leaves(config, ()):
         given = value_at(path, sources.merged)
         shown, hidden = _shown(path, value, given)
         variable = variable_of(path, sources.environment)
@@ -110,7 +110,7 @@ def _parameters(query: str) -> str:
     return "&".join(f"{name}={value if name in _URL_PARAMETERS else HIDDEN}" for name, value in pairs)
 
 
-def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     """Values with their paths: tables and arrays of tables are gone into, arrays of values are one value."""
     inner: Iterator[tuple[str, Any]] | None = None
     if isinstance(value, Strict) and not isinstance(value, SecretFromEnv | SecretFromFile):
@@ -123,7 +123,7 @@ def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
         yield path, value
         return
     for name, each in inner:
-        yield from _leaves(each, (*path, name))
+        yield from leaves(each, (*path, name))
 
 
 def _shown(path: KeyPath, value: Any, given: Any) -> tuple[Any, bool]:

@@ -95,7 +95,7 @@ def _refuse_changed(config: Config) -> None:
         raise ConfigError(
             f"{config.file}, or the environment, was changed since `drkit serve` began",
             meaning="A failover goes by what it says now",
-            remedy="Start `drkit serve` again",
+            remedy="Send `drkit serve` a SIGHUP, or start it again: its log names what only a start can change",
         )
 
 

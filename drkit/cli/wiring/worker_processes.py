@@ -61,11 +61,12 @@ class WorkerProcesses:
         self._writer = writer
         self._until_done = until_done
         self._lock = threading.Lock()
+        self._children: list[_Child] = []
         self._ends: queue.SimpleQueue[tuple[_Child, int]] = queue.SimpleQueue()
 
     def run(self, stop: threading.Event) -> ExitCode:
         """Supervise. Returns the exit code of the whole: the worst of the verdicts of those that ended for good."""
-        children = [self._start(number) for number in range(1, self._count + 1)]
+        children = self._children = [self._start(number) for number in range(1, self._count + 1)]
         told = False
         try:
             while any(child.code is None for child in children):
@@ -88,6 +89,10 @@ class WorkerProcesses:
                 reader.join()
         worst = max(child.code or 0 for child in children)
         return ExitCode(worst) if worst in set(ExitCode) else ExitCode.FAILED
+
+    def reload(self) -> None:
+        """Have each child read its configuration again; it says what came of it. Any thread may ask."""
+        _tell(self._children, signal.SIGHUP)
 
     # -- children ----------------------------------------------------------------------------------
 

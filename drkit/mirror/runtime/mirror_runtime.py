@@ -18,9 +18,10 @@ from drkit.config import Config
 from drkit.kafka.transform.record_transform import Alteration
 from drkit.mirror.control import check_not_held, read_orders
 from drkit.mirror.engine.interface import Engine
-from drkit.mirror.runtime.events import MirrorEvent, OnEvent
+from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, OnEvent
 from drkit.mirror.runtime.session import MirrorReport, Options, Session
 from drkit.mirror.workers.leader_lease import LeaderLease
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.state_topic.recorded_store import StateRecording
@@ -60,13 +61,24 @@ class MirrorRuntime:
         self._config = config
         self._link = link
         self._store = store
+        self._lock = threading.Lock()
         self._session: Session | None = None
+        self._reconfigured = False
         self._options = Options(
             topic_seconds=topic_seconds,
             patience_seconds=patience_seconds,
             watchdog_seconds=watchdog_seconds,
             engine=engine,
         )
+
+    def reconfigure(self, config: Config, link: Link) -> None:
+        """Continue with another configuration of the same link: what runs ends in order, then it begins anew. What
+        may change so: `drkit.config.reload`. Any thread may call it.
+        """
+        with self._lock:
+            self._config, self._link, self._reconfigured = config, link, True
+            if self._session is not None:
+                self._session.leave()
 
     @property
     def stuck(self) -> DrkitError | None:
@@ -89,19 +101,39 @@ class MirrorRuntime:
             Unreachable: catching up, and a cluster or the store stays away.
             DrkitError: the store failed for good, or a partition is stuck.
         """
-        stop = stop or threading.Event()
-        orders = read_orders(self._store, self._link)
+        stop, tell = stop or threading.Event(), on_progress or _ignore
+        records = 0
+        while True:
+            with self._lock:
+                self._session, self._reconfigured = None, False
+                config, link = self._config, self._link
+            report = self._run_once(config, link, stop, tell, until_caught_up=until_caught_up)
+            records += report.records
+            if stop.is_set() or not self._reconfigured:
+                break
+        report = replace(report, records=records)
+        tell(DoneEvent(report.link.id, now(), report.records, report.caught_up, report.halted))
+        return report
+
+    def _run_once(
+        self, config: Config, link: Link, stop: threading.Event, tell: OnEvent, *, until_caught_up: bool
+    ) -> MirrorReport:
+        """One session, until it is told to stop or to make way for one with another configuration."""
+        orders = read_orders(self._store, link)
         if orders.refusal is not None:
             raise orders.refusal
         if until_caught_up:
-            check_not_held(self._link, orders)
-        lease = LeaderLease(self._store, self._link.id)
-        recording = StateRecording(self._config, self._store, self._link.id)
+            check_not_held(link, orders)
+        lease = LeaderLease(self._store, link.id)
+        recording = StateRecording(config, self._store, link.id)
         try:
             options = replace(self._options, until_caught_up=until_caught_up)
-            tell = on_progress or _ignore
-            self._session = Session(self._config, self._link, recording.store, lease, options, stop, tell)
-            return self._session.run()
+            session = Session(config, link, recording.store, lease, options, stop, tell)
+            with self._lock:
+                self._session = session
+                if self._reconfigured:  # since its configuration was taken
+                    session.leave()
+            return session.run()
         finally:
             recording.close()
             lease.release()

@@ -41,7 +41,7 @@ from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp
-from drkit.mirror.runtime.events import DoneEvent, OnEvent, ProblemEvent
+from drkit.mirror.runtime.events import OnEvent, ProblemEvent
 from drkit.mirror.runtime.mapping_writer import MappingWriter
 from drkit.mirror.runtime.partition_starter import PartitionStarter
 from drkit.mirror.runtime.periodic_task import Periodic
@@ -53,7 +53,6 @@ from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
-from drkit.model.clock import now
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.log_context import keeping_context
@@ -124,7 +123,7 @@ class Session:
         self._link = link
         self._store = store
         self._stop = stop
-        self._tell = tell
+        self._left = threading.Event()
         self._options = options
         self._orders = Orders()
         self._followed = False
@@ -257,6 +256,10 @@ class Session:
         """Why the watchdog ends this run; None: it does not."""
         return self._reporting.stuck
 
+    def leave(self) -> None:
+        """End in order, as when it is told to stop; any thread may ask for it, at any time."""
+        self._left.set()
+
     # -- the data thread ---------------------------------------------------------------------------
 
     def run(self) -> MirrorReport:
@@ -278,15 +281,13 @@ class Session:
             self._finish(caught_up=caught_up)
         finally:
             self._close()
-        report = MirrorReport(
+        return MirrorReport(
             self._link,
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
             self._problems.of_kind(TARGET_PURGED),
         )
-        self._tell(DoneEvent(self._link.id, now(), report.records, report.caught_up, report.halted))
-        return report
 
     def _begin(self) -> None:
         """Announce this worker; a store that is down is waited for as long as a dead worker's lease may last."""
@@ -367,7 +368,8 @@ class Session:
         """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
             failed = any(thread.failure is not None or self._too_old(thread) for thread in self._threads)
-            if self._stop.is_set() or self._orders.refusal or failed or self._reporting.ends:
+            told = self._stop.is_set() or self._left.is_set()
+            if told or self._orders.refusal or failed or self._reporting.ends:
                 self._ending.set()
 
     def _read_orders(self) -> None:

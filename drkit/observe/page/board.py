@@ -115,10 +115,16 @@ class Board:
             "page-decision", self._plans, seconds=_DECISION_SECONDS, rest=_DECISION_REST
         )
         self.earlier: RepeatedLook[Earlier] = RepeatedLook(
-            "page-earlier", sources.earlier, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
+            "page-earlier", self._runs_before, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
         )
         self.stopping = threading.Event()
         self._rows: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
+
+    def reconfigure(self, sources: Sources, objectives: Objectives) -> None:
+        """Ask other sources about the same links from the next look on, which comes soon."""
+        self.sources, self.objectives = sources, objectives
+        for each in (self.status, self.decision):
+            each.soon()
 
     def start(self) -> None:
         """Begin to look."""
@@ -178,6 +184,9 @@ class Board:
         if planned is not None and planned.conditions is not None and planned.conditions != _conditions(found):
             self.decision.soon()
         return found
+
+    def _runs_before(self) -> Earlier:
+        return self.sources.earlier()
 
     def _plans(self) -> Plans:
         look = self.status.newest

@@ -192,7 +192,7 @@ def test_compose_runs_drkits_commands_from_files_that_are_there():
 
 
 def commands(unit: Path) -> list[list[str]]:
-    return [shlex.split(each) for each in re.findall(r"^Exec\w+=(.+)$", unit.read_text(), re.MULTILINE)]
+    return [shlex.split(each) for each in re.findall(r"^ExecStart\w*=(.+)$", unit.read_text(), re.MULTILINE)]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -206,6 +206,12 @@ def test_a_unit_runs_drkit_as_a_user_of_its_own(unit: Path):
     for line in ("User=drkit", "NoNewPrivileges=yes", "ProtectSystem=strict", "StateDirectory=drkit"):
         assert line in text
     assert "DRKIT_CONFIG=/etc/drkit/drkit.toml" in text
+
+
+@pytest.mark.parametrize("name", ["drkit-mirror", "drkit-serve"])
+def test_what_runs_until_it_is_stopped_is_reloaded_by_the_signal_that_it_answers(name: str):
+    text = (DEPLOY / "systemd" / f"{name}.service").read_text()
+    assert re.findall(r"^ExecReload=(.+)$", text, re.MULTILINE) == ["/bin/kill -HUP $MAINPID"]
 
 
 def test_every_timer_has_its_service():

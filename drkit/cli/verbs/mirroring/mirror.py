@@ -28,8 +28,10 @@ from drkit.cli.wiring.context import (
 from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode, Writer
+from drkit.cli.wiring.reloading import Hangups, LiveConfig, hangups
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
+from drkit.config.reload import FIXED
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime.process_tuning import serve_the_data_path
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
@@ -40,6 +42,7 @@ from drkit.observe import formatting
 from drkit.observe.metrics.worker_health import ENDED, WAITING, WorkerHealth
 
 if TYPE_CHECKING:
+    from drkit.config import Config
     from drkit.mirror.runtime.mirror_runtime import MirrorReport
     from drkit.observe.metrics.worker_metrics import LiveCollector
 
@@ -99,6 +102,8 @@ def mirror(
 ) -> None:
     """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order.
 
+    SIGHUP makes it read its configuration again: what may change while it runs takes effect.
+
     Several of them, here or on other machines, share a link's partitions.
     """
     with command(config, output, verbose, lines=True) as run:
@@ -114,7 +119,7 @@ def mirror(
         health.begin(str(each.id) for each in run.links(link))
         listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
-        with _logging(run), _stop_on_signals() as stop, listener.showing():
+        with _logging(run), _stop_on_signals() as stop, hangups(stop) as hung_up, listener.showing():
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
             links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
@@ -122,6 +127,7 @@ def mirror(
             workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
+            _reload_on(hung_up, run, workers, until_caught_up=until_caught_up)
             wait_for(workers, stop, listener.error)
         _end(run, workers, until_caught_up=until_caught_up)
 
@@ -143,6 +149,19 @@ def _links_to_run(
             log.warning("waiting for the store: %s", error)
             if stop.wait(_WAIT_SECONDS):
                 return []
+
+
+def _reload_on(hung_up: Hangups, run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
+    """Answer SIGHUP: the links whose configuration changed begin anew with it."""
+
+    def take(config: Config) -> None:
+        for worker in workers:
+            worker.take(config)
+
+    def refuse() -> None:
+        log.warning("the configuration is not reloaded: a run --until-caught-up keeps the one with which it started")
+
+    hung_up.answer(refuse if until_caught_up else LiveConfig(run.config, "mirror", FIXED, take).reload)
 
 
 def _one_port_for_many() -> ConfigError:
@@ -183,8 +202,10 @@ def _supervise(
     if run.verbose:
         arguments.append("--verbose")
     arguments += ["--log-format", run.writer.log_format.value]
-    with _stop_on_signals() as stop:
-        code = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up).run(stop)
+    with _stop_on_signals() as stop, hangups(stop) as hung_up:
+        children = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up)
+        hung_up.answer(children.reload)
+        code = children.run(stop)
     if code is not ExitCode.OK:
         run.exit(code)
 
@@ -217,6 +238,15 @@ class _Worker(threading.Thread):
     def stuck(self) -> DrkitError | None:
         """Why the watchdog ends it; None: it does not."""
         return self._runtime.stuck
+
+    def take(self, config: Config) -> None:
+        """Continue with the link as this configuration has it, in the direction in which it flows."""
+        wanted = self.link.id.reversed() if self.link.inverse else self.link.id
+        found = next(link for each in config.links if (link := each.link()).id == wanted)
+        link = found.reversed() if self.link.inverse else found
+        if link != self.link:
+            self.link = link
+            self._runtime.reconfigure(config, link)
 
     def run(self) -> None:
         """Run until the end; an error is said at once, the other links continue. A service waits for its store."""

@@ -17,13 +17,17 @@ from drkit.cli.wiring.context import (
     VerboseOption,
     command,
     listen_address,
+    select_links,
     set_client_logs,
 )
 from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.output import OutputMode, to_json
+from drkit.cli.wiring.reloading import LiveConfig, hangups
+from drkit.config.reload import FIXED_SERVE
 from drkit.model.errors import ConfigError, DrkitError, error_body
 
 if TYPE_CHECKING:
+    from drkit.config import Config
     from drkit.config.schema.serve import ServeConfig
     from drkit.observe.page.server import Certificates
     from drkit.observe.status import LinkStatus
@@ -51,7 +55,7 @@ def serve(
     """Serve the status page, its JSON and Prometheus metrics; read-only.
 
     On loopback anybody on this machine may read it; elsewhere readers need the token that `serve` names in drkit.toml,
-    or a certificate.
+    or a certificate. SIGHUP makes it read its configuration again.
     """
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.drill_history import drill_kinds
@@ -86,17 +90,24 @@ def serve(
         except BaseException:
             listening.close()
             raise
+
+        def take(config: Config) -> None:
+            changed = select_links(config, link)
+            board.reconfigure(page_sources(config, store, changed, timeout), config.objectives)
+
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        board.start()
-        server.start()
         if token is not None and certificates is None:
             run.writer.log.print("[bold]![/] The token crosses the network as it is: set serve.certificate, serve.key")
-        url = server.url
-        run.writer.emit({"url": url}, lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics"))
-        while not stop.wait(_CHECK_SECONDS):
-            server.check()
+        with hangups(stop) as hung_up:
+            board.start()
+            server.start()
+            hung_up.answer(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
+            url = server.url
+            run.writer.emit({"url": url}, lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics"))
+            while not stop.wait(_CHECK_SECONDS):
+                server.check()
         board.stop()
         server.stop()
 

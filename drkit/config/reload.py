@@ -1,0 +1,138 @@
+"""A configuration that is read again while a process runs: what of it takes effect, and what is refused, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from drkit.config.effective import dotted, leaves
+from drkit.config.schema.config import Config, LinkConfig
+from drkit.config.toml_lines import KeyPath
+from drkit.model.errors import ConfigError
+
+LINK_RELOADED = frozenset(
+    {
+        "topics",
+        "exclude_topics",
+        "groups",
+        "exclude_groups",
+        "topic_settings",
+        "deletions",
+        "deletion_limit",
+        "timeline",
+        "canary",
+        "range_digests",
+        "max_bytes_per_second",
+        "buffer_bytes",
+    }
+)
+"""Keys of `[[links]]` that may change while a mirror runs."""
+
+FIXED = {
+    "clusters": "clients are connected to the clusters as they were configured",
+    "store": "the store is open",
+}
+"""Tables that no running process can change, and why."""
+
+FIXED_SERVE = FIXED | {"serve": "the page listens already"}
+"""The same of `drkit serve`."""
+
+_FIXED_LINK = "it decides which records are on the target and how, and all workers of the link must agree on it"
+_LINK_SET = "a process keeps the links with which it started"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedKey:
+    """A key whose new value doesn't take effect. `key`: with its tables, as the new file has it."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """`config`: what holds from now on. `changed`: keys whose new values do; `refused`: keys whose old ones stay."""
+
+    config: Config
+    changed: tuple[str, ...]
+    refused: tuple[RefusedKey, ...]
+
+
+def reload_config(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Reloaded:
+    """What holds once `fresh` was read in a process that runs with `current`.
+
+    Args:
+        current: what holds now.
+        fresh: what the file and the environment say.
+        fixed: `FIXED`, or `FIXED_SERVE`.
+
+    Raises:
+        ConfigError: the new values don't fit together with the old ones that stay; nothing takes effect.
+    """
+    found = dict(_differences(current, fresh, fixed))
+    changed = tuple(key for key, reason in found.items() if reason is None)
+    refused = tuple(RefusedKey(key, reason) for key, reason in found.items() if reason is not None)
+    return Reloaded(_mixed(current, fresh, fixed) if changed else current, changed, refused)
+
+
+def _differences(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Keys with other values, each with the reason why it keeps the old one (None: it doesn't)."""
+    for name in Config.model_fields:
+        if name != "links":
+            before, after = getattr(current, name), getattr(fresh, name)
+            yield from ((dotted(path), fixed.get(name)) for path in _changed(before, after, (name,)))
+    before_links, numbers = _by_name(current), {name: number for number, name in enumerate(_by_name(fresh))}
+    for name, link in _by_name(fresh).items():
+        number = str(numbers[name])
+        if name not in before_links:
+            yield f"links.{number}", f"{name} is new: {_LINK_SET}"
+            continue
+        for path in _changed(before_links[name], link, ("links", number)):
+            yield f"{dotted(path)} ({name})", None if path[2] in LINK_RELOADED else _FIXED_LINK
+    for name in before_links.keys() - numbers.keys():
+        yield f"links ({name})", f"it was removed: {_LINK_SET}"
+
+
+def _by_name(config: Config) -> dict[str, LinkConfig]:
+    return {f"{link.source}->{link.target}": link for link in config.links}
+
+
+def _changed(before: Any, after: Any, path: KeyPath) -> list[KeyPath]:
+    """Keys of a table whose values differ, in order."""
+    old, new = dict(leaves(before, path)), dict(leaves(after, path))
+    return [key for key in dict.fromkeys([*new, *old]) if key not in old or key not in new or old[key] != new[key]]
+
+
+def _mixed(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Config:
+    """The old configuration with what may change of the new one; checked as a file is."""
+    kept = {*fixed, "links"}
+    values = {name: getattr(current if name in kept else fresh, name) for name in Config.model_fields}
+    new_links = _by_name(fresh)
+    values["links"] = [
+        {
+            key: getattr(new_links.get(name, link) if key in LINK_RELOADED else link, key)
+            for key in LinkConfig.model_fields
+        }
+        for name, link in _by_name(current).items()
+    ]
+    try:
+        mixed = Config.model_validate(values)
+    except ValidationError as error:
+        why = "; ".join(str(each["msg"]) for each in error.errors(include_input=False, include_url=False))
+        raise ConfigError(
+            f"{current.file}: what may change while drkit runs doesn't fit what may not: {why}",
+            remedy="Restart the process to have all of the new file",
+        ) from None
+    mixed._file = current.file  # noqa: SLF001 - as `load_config` sets it
+    for before, after in zip(current.links, mixed.links, strict=True):
+        if before.link().shares_target != after.link().shares_target:
+            raise ConfigError(
+                f"{current.file}: with these topics another set of links would write the topics of "
+                f"{after.source}->{after.target} on {after.target}",
+                meaning="Where topics have several writers, offsets aren't translated: no change for one that runs",
+                remedy="Restart all workers of the link to have the new file",
+            )
+    return mixed
