@@ -115,9 +115,13 @@ class Sequencer:
         return True
 
     def _follows(self, read: Read) -> bool:
-        """Whether what was read is what comes next for a partition that continues."""
+        """Whether what was read is what comes next for a partition that continues.
+
+        One that ends where a record can't be appended doesn't: behind that record nothing may be queued, or it would be
+        taken for a hole of the source.
+        """
         flow, partition = self._flow, read.partition
-        if not partition.active:
+        if not partition.active or partition.ending is not None:
             return False
         if not partition.follows(
             read.begin, read.batches[-1].last_offset + 1

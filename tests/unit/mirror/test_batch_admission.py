@@ -52,6 +52,19 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
     assert partition.next_source == 25
 
 
+def test_what_is_read_behind_a_record_that_can_not_be_appended_is_no_reason_to_pass_it_over() -> None:
+    """The next read was under way when it was found, and what came before it is not written yet: between that and the
+    record stands nothing but what the target refuses, and no hole of the source."""
+    flow, told = a_flow()
+    partition = added(flow)
+    admission = Sequencer(flow, lambda _: None, lambda work: work.close())
+    large = memoryview(batch_bytes([(1, None, bytes(2_000_000), [])], base_offset=10))
+    admission.admit([read(partition, 0, 0), Read(partition, 10, scan(large)[0], ()), read(partition, 11, 11)])
+    assert partition.next_source == 10
+    assert [item.source_first for item in partition.queue if isinstance(item, Append)] == [0]
+    assert told == [], "it is told once what came before is written"
+
+
 def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     """Rows of one answer's partitions are kept together: what is taken away meanwhile mustn't stop the others."""
     stream = cast("DataClient", None)
