@@ -174,7 +174,7 @@ def test_group_positions_are_sorted_and_replaced_one_by_one(store, link):
             position("", PLAIN, 0),
         ],
     )
-    store.put_group_positions(link, [replace(position("zebra", PLAIN, 0), captured_at=AT + timedelta(seconds=1))])
+    store.put_group_positions(link, [position("zebra", PLAIN, 0)._replace(captured_at=AT + timedelta(seconds=1))])
     found = store.group_positions(link)
     assert [(p.group, p.topic, p.partition, p.offset, p.metadata) for p in found] == [
         ("", "flights", 0, 0, ""),

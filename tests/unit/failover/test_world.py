@@ -8,8 +8,8 @@ from tests.unit.failover.worlds import Log, position, world
 
 def test_news_are_positions_that_the_store_does_not_hold_so():
     stood = [position(3, group="a"), position(5, group="b"), position(7, group="c")]
-    moved = replace(stood[1], offset=6)
-    marked = replace(stood[2], metadata="other")
+    moved = stood[1]._replace(offset=6)
+    marked = stood[2]._replace(metadata="other")
     came = position(1, group="d")
     found = replace(world([Log("r" * 10).view()], [stood[0], moved, marked, came], source_reachable=True), stored=stood)
     assert found.news() == [moved, marked, came]
