@@ -80,10 +80,10 @@ class Commands:
         self.config_path = config_path
         self._processes: list[subprocess.Popen[str]] = []
 
-    def drkit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any verb, to its end; in this process where that is no difference."""
+    def drkit(self, *arguments: str, own_process: bool = False) -> subprocess.CompletedProcess[str]:
+        """Any verb, to its end; in this process where that is no difference, or it isn't said to be one."""
         command = self._command(*arguments)
-        if arguments[0] in _OWN_PROCESS and "--dry-run" not in arguments:
+        if own_process or (arguments[0] in _OWN_PROCESS and "--dry-run" not in arguments):
             return subprocess.run(
                 command, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL
             )

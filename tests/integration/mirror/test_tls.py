@@ -168,7 +168,7 @@ def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain:
         assert SECRET not in refused.stderr
         assert "Traceback" not in refused.stderr
         endpoint.answer = (200, {"access_token": Issuer(world.folder).token(CLIENT, 600), "expires_in": 600})
-        refused = world.drkit("status")
+        refused = world.drkit("status", own_process=True)  # this one holds a good token of before
         assert "rejected the credentials" in refused.stdout, "a token that somebody else signed"
 
 
