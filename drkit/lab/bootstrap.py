@@ -22,20 +22,20 @@ from drkit.model.errors import DrkitError
 _POLL_SECONDS = 0.1
 
 
-def formatted_bootstrap(toolchain: Toolchain, interrupts: Interrupts) -> bytes:
-    """The bootstrap checkpoint of the toolchain's Kafka.
+def formatted_bootstrap(toolchain: Toolchain, interrupts: Interrupts, jar_set: str = "kafka") -> bytes:
+    """The bootstrap checkpoint of the Kafka in a set of the toolchain's jars.
 
     Raises:
         DrkitError: the format command failed; its output is in the message.
     """
-    release = hashlib.sha256("".join(jar.sha256 for jar in toolchain.sets["kafka"]).encode()).hexdigest()[:16]
+    release = hashlib.sha256("".join(jar.sha256 for jar in toolchain.sets[jar_set]).encode()).hexdigest()[:16]
     kept = toolchain.cache / "kafka-format" / release / "bootstrap.checkpoint"
     if not kept.is_file():
-        write_atomically(kept, _format(toolchain, interrupts))
+        write_atomically(kept, _format(toolchain, interrupts, jar_set))
     return kept.read_bytes()
 
 
-def _format(toolchain: Toolchain, interrupts: Interrupts) -> bytes:
+def _format(toolchain: Toolchain, interrupts: Interrupts, jar_set: str) -> bytes:
     work = Path(tempfile.mkdtemp(prefix="drkit-format-"))
     try:
         node = Node("any", "kafka", "any", 1, 1, 2)
@@ -43,7 +43,7 @@ def _format(toolchain: Toolchain, interrupts: Interrupts) -> bytes:
         settings = properties(node, [node], work / "data", {})
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         command = [str(toolchain.java), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]
-        command += ["-cp", toolchain.classpath("kafka"), "kafka.tools.StorageTool", "format"]
+        command += ["-cp", toolchain.classpath(jar_set), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_uuid(), "-c", str(file)]
         with (work / "output").open("wb") as output:
             tool = subprocess.Popen(

@@ -144,11 +144,9 @@ def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
         write_atomically(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in meta.items()))
 
 
-def command(
-    toolchain: Toolchain, node: Node, lab: Path, folder: Path, listeners: Mapping[str, Mapping[str, str]] | None = None
-) -> list[str]:
+def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, layout: Layout) -> list[str]:
     """The command line of the broker; it may fetch the keys by which its listeners check tokens."""
-    keys = [own[_TOKEN_KEYS] for own in (listeners or {}).values() if _TOKEN_KEYS in own]
+    keys = [own[_TOKEN_KEYS] for own in layout.listeners.values() if _TOKEN_KEYS in own]
     return [
         str(toolchain.java),
         "-Xms64m",
@@ -162,7 +160,7 @@ def command(
         *([f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={','.join(keys)}"] if keys else []),
         mark(lab, node.name),
         "-cp",
-        toolchain.classpath("kafka"),
+        toolchain.classpath(layout.jar_set(node)),
         "kafka.Kafka",
         str(folder / "server.properties"),
     ]

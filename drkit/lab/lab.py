@@ -22,7 +22,7 @@ from drkit.lab.ready import probe
 from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter
-from drkit.lab.toolchain import ensure
+from drkit.lab.toolchain import Toolchain, ensure
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError, Refused
 
@@ -79,6 +79,7 @@ class Lab:
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         listeners: Mapping[str, Mapping[str, str]] | None = None,
+        releases: Mapping[str, str] | None = None,
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
@@ -95,6 +96,7 @@ class Lab:
             listeners: further listeners of every broker by name (lower-case letters), each with its settings
                 without Kafka's `listener.name.NAME.`; `security.protocol` is one of them, `advertised.host` where
                 clients are to find it (default: 127.0.0.1, where it listens).
+            releases: clusters that run another Kafka than the lab's own, and the set of jars that has it.
             timeout_seconds: how long the nodes may take to answer.
             say: gets a line for people about each step.
 
@@ -116,6 +118,7 @@ class Lab:
                     broker_config or {},
                     users or {},
                     listeners or {},
+                    releases or {},
                 )
             else:
                 refuse_other_shape(folder, layout, brokers, store)
@@ -229,7 +232,7 @@ class Lab:
         """
         nodes = self._layout.select(names)
         with self._held(say) as interrupts:
-            toolchain = ensure(*dict.fromkeys(node.kind for node in nodes), interrupts=interrupts)
+            toolchain = self._toolchain(nodes, interrupts)
             stop(self._chosen_running(names).values(), _GRACE_SECONDS)
             expected = {node: frozenset({node.node_id}) for node in nodes}
             Starter(self._folder, self._layout, toolchain, interrupts, say).start(nodes, expected, timeout_seconds)
@@ -253,7 +256,7 @@ class Lab:
         paused = {name for name, each in running.items() if process.is_paused(each)}
         awake = [node for node in self.nodes if node.name not in paused]
         dead = [node for node in self.nodes if node.name not in running]
-        toolchain = ensure(*dict.fromkeys(node.kind for node in dead), interrupts=interrupts)
+        toolchain = self._toolchain(dead, interrupts)
         if made:
             self._folder.write_layout(self._layout)
         if dead:
@@ -263,6 +266,10 @@ class Lab:
             dead, expected, timeout_seconds
         )
         return [node.name for node in dead]
+
+    def _toolchain(self, nodes: Sequence[Node], interrupts: Interrupts) -> Toolchain:
+        """What these nodes run on."""
+        return ensure(*dict.fromkeys(self._layout.jar_set(node) for node in nodes), interrupts=interrupts)
 
     @contextmanager
     def _held(self, say: Callable[[str], None]) -> Iterator[Interrupts]:

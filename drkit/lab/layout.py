@@ -59,7 +59,8 @@ class Layout:
 
     `users`: passwords by name, for labs with an authorizer. Whoever comes by the plain listener is a super
     user there. `listeners`: brokers' further listeners by name, each with its settings without Kafka's
-    `listener.name.NAME.`; `security.protocol` is one of them.
+    `listener.name.NAME.`; `security.protocol` is one of them. `releases`: clusters that run another Kafka than
+    the others, and the set of jars that has it.
     """
 
     brokers: int
@@ -70,6 +71,11 @@ class Layout:
     broker_config: dict[str, str] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)
     listeners: dict[str, dict[str, str]] = field(default_factory=dict)
+    releases: dict[str, str] = field(default_factory=dict)
+
+    def jar_set(self, node: Node) -> str:
+        """The set of jars that a node runs."""
+        return self.releases.get(node.cluster, node.kind)
 
     def select(self, names: tuple[str, ...]) -> list[Node]:
         """The nodes that these names mean; an alias means all of its nodes.

@@ -47,12 +47,14 @@ def new_layout(
     broker_config: Mapping[str, str],
     users: Mapping[str, str] | None = None,
     listeners: Mapping[str, Mapping[str, str]] | None = None,
+    releases: Mapping[str, str] | None = None,
 ) -> Layout:
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
     Raises:
         Refused: the folder holds somebody's drkit.toml, or there aren't enough free ports.
-        ConfigError: no broker, a name twice, or a user or listener that a broker's configuration can't name.
+        ConfigError: no broker, a name twice, a user or listener that a broker's configuration can't name, or a
+            release of no cluster.
     """
     if folder.config.exists():
         raise Refused(
@@ -62,6 +64,8 @@ def new_layout(
         )
     if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
         raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
+    if not (releases or {}).keys() <= set(clusters):
+        raise ConfigError(f"releases are of the lab's clusters: {', '.join(clusters)}")
     users = users or {}
     if not all(text.isalnum() and text.isascii() for user in users.items() for text in user):
         raise ConfigError("names and passwords of a lab's users are letters and digits")
@@ -88,7 +92,9 @@ def new_layout(
     if with_cassandra:
         nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
     ids = {alias: cluster_uuid() for alias in clusters}
-    return Layout(brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users), further)
+    return Layout(
+        brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users), further, dict(releases or {})
+    )
 
 
 def refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:

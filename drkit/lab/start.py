@@ -48,11 +48,10 @@ class Starter:
         """
         self._refuse_taken_ports(nodes)
         refuse_too_little_memory(sum(_memory(node) for node in nodes))
-        bootstrap = b""
-        if any(node.kind == "kafka" for node in nodes):
-            bootstrap = formatted_bootstrap(self.toolchain, self.interrupts)
+        releases = dict.fromkeys(self.layout.jar_set(node) for node in nodes if node.kind == "kafka")
+        bootstraps = {name: formatted_bootstrap(self.toolchain, self.interrupts, name) for name in releases}
         for node in nodes:
-            self._prepare(node, bootstrap)
+            self._prepare(node, bootstraps.get(self.layout.jar_set(node), b""))
         running = process.marked(self.folder.path)
         started: dict[str, psutil.Process] = {}
         stop = threading.Event()
@@ -97,9 +96,7 @@ class Starter:
     def _command(self, node: Node) -> list[str]:
         if node.kind == "cassandra":
             return cassandra_node.command(self.toolchain, node, self.folder.path, self.folder.node(node.name))
-        return kafka_node.command(
-            self.toolchain, node, self.folder.path, self.folder.node(node.name), self.layout.listeners
-        )
+        return kafka_node.command(self.toolchain, node, self.folder.path, self.folder.node(node.name), self.layout)
 
     def _refuse_taken_ports(self, nodes: Iterable[Node]) -> None:
         for node in nodes:

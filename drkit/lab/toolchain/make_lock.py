@@ -31,9 +31,14 @@ class Wanted:
 
 
 KAFKA = "4.3.1"
+EARLIER_KAFKA = "3.9.1"
 LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 SETS = {
     "kafka": Wanted((f"org.apache.kafka:kafka_2.13:{KAFKA}", LOG4J)),
+    # the last release before 4.0; what it logs by Log4j 1 goes the same way
+    "kafka-3.9": Wanted(
+        (f"org.apache.kafka:kafka_2.13:{EARLIER_KAFKA}", LOG4J, "org.apache.logging.log4j:log4j-1.2-api:2.25.4")
+    ),
     "mirrormaker": Wanted(
         (
             f"org.apache.kafka:kafka-tools:{KAFKA}",
