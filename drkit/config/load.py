@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tomllib
@@ -214,14 +215,25 @@ def _check_secrets(config: Config, file: Path) -> None:
             raise ConfigError(f"{file}: {key}: {error}", remedy="Provide the secret where the key says it is") from None
 
 
+def _refuse_circle(place: Path) -> None:
+    """Raise OSError for links in a circle: from Python 3.13 `resolve` takes them as they are."""
+    try:
+        place.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
+
+
 def _anchor_store(config: Config, file: Path) -> Config:
     """A relative SQLite path is relative to the configuration file, not to where one stands."""
     prefix = "sqlite:///"
     url = config.store.plain_url
     if not url.startswith(prefix) or url.startswith("sqlite:////"):
         return config
+    place = file.parent / url.removeprefix(prefix)
     try:
-        path = (file.parent / url.removeprefix(prefix)).resolve()
+        path = place.resolve()
+        _refuse_circle(place)
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a folder that is gone, a NUL
         raise ConfigError(
             f"{file}: store.url: its path leads nowhere: {error}", remedy="Name the store's file in store.url"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +20,9 @@ LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{tmp_path / 'drkit.db'}")) as opened:
+        yield opened
 
 
 def decide(store: Store, link: Link, direction: Direction) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,8 +20,9 @@ LINK = LinkId("primary", "dr")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{tmp_path / 'drkit.db'}")) as opened:
+        yield opened
 
 
 def test_this_process_is_not_dead_and_runtimes_differ() -> None:

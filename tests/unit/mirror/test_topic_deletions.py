@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -52,6 +53,7 @@ class World:
 
     def __init__(self, *topics: str) -> None:
         self.store = open_store("sqlite:///:memory:")
+        weakref.finalize(self, self.store.close)
         self.source, self.target = Cluster(), Cluster()
         self.at = 0.0
         self.states = {t: TopicState(t, t, f"s-{t}", f"t-{t}", 1, 1, created_by_drkit=True) for t in topics}
