@@ -212,6 +212,7 @@ def test_a_unit_runs_drkit_as_a_user_of_its_own(unit: Path):
 def test_what_runs_until_it_is_stopped_is_reloaded_by_the_signal_that_it_answers(name: str):
     text = (DEPLOY / "systemd" / f"{name}.service").read_text()
     assert re.findall(r"^ExecReload=(.+)$", text, re.MULTILINE) == ["/bin/kill -HUP $MAINPID"]
+    assert "\nRestartForceExitStatus=SIGHUP\n" in text, "systemd takes that signal for a clean end"
 
 
 def test_every_timer_has_its_service():
