@@ -11,8 +11,16 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin import acls, allowed_operations, leader_epochs, log_offsets, topic_deletion
-from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, describe, error_class
+from drkit.kafka.admin.admin_connection import (
+    AdminConnection,
+    ClusterClient,
+    Reachability,
+    RetryLater,
+    describe,
+    error_class,
+)
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.log_sizes import log_sizes
 from drkit.kafka.admin.topic_requests import (
@@ -53,6 +61,12 @@ class ClusterAdmin(ClusterClient):
     Every call ends within `timeout_seconds`, raising `Unreachable` when the cluster didn't answer;
     authorization failures are `Refused`, rejected credentials `ConfigError`.
     """
+
+    def __init__(
+        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 10.0, reach: Reachability | None = None
+    ) -> None:
+        super().__init__(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
+        self._recent = log_offsets.RecentLeaders()
 
     # -- the cluster -------------------------------------------------------------------------------
 
@@ -318,23 +332,31 @@ class ClusterAdmin(ClusterClient):
 
     # -- offsets -----------------------------------------------------------------------------------
 
-    def start_offsets(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+    def start_offsets(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, recent_leaders: bool = False
+    ) -> dict[TopicPartition, int]:
         """The log start of each partition. Partitions that don't exist are left out.
 
-        `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`.
+        `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`. `recent_leaders`:
+        for who looks again and again at very many: who led them within the last half minute is asked at once
+        (`log_offsets.RecentLeaders`).
         """
         return log_offsets.list_offsets(
-            self._connection, "list start offsets", dict.fromkeys(tps, log_offsets.EARLIEST), partial=partial
+            self._connection,
+            "list start offsets",
+            dict.fromkeys(tps, log_offsets.EARLIEST),
+            partial=partial,
+            recent=self._recent if recent_leaders else None,
         )
 
     def end_offsets(
-        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool = False
+        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool = False, recent_leaders: bool = False
     ) -> dict[TopicPartition, int]:
         """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
 
         Of a link's source it is `Link.committed` that says which.
 
-        Partitions that don't exist are left out; `partial` as in `start_offsets`.
+        Partitions that don't exist are left out; `partial` and `recent_leaders` as in `start_offsets`.
         """
         return log_offsets.list_offsets(
             self._connection,
@@ -342,16 +364,24 @@ class ClusterAdmin(ClusterClient):
             dict.fromkeys(tps, log_offsets.LATEST),
             committed=committed,
             partial=partial,
+            recent=self._recent if recent_leaders else None,
         )
 
-    def log_ends(self, tps: Iterable[TopicPartition], *, partial: bool = False) -> dict[TopicPartition, int]:
+    def log_ends(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, recent_leaders: bool = False
+    ) -> dict[TopicPartition, int]:
         """The true end of each log on its leader, records included that aren't replicated yet.
 
-        What the next record appended gets. Partitions that don't exist are left out; `partial` as in
-        `start_offsets`.
+        What the next record appended gets. Partitions that don't exist are left out; `partial` and `recent_leaders` as
+        in `start_offsets`.
         """
         return log_offsets.list_offsets(
-            self._connection, "list log ends", dict.fromkeys(tps, log_offsets.LATEST), true_end=True, partial=partial
+            self._connection,
+            "list log ends",
+            dict.fromkeys(tps, log_offsets.LATEST),
+            true_end=True,
+            partial=partial,
+            recent=self._recent if recent_leaders else None,
         )
 
     def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

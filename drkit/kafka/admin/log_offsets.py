@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +26,8 @@ _READ_COMMITTED = 1
 _CONSUMER = -1
 _OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
 _PARTITIONS_A_REQUEST = 5_000
+_LEADERS_SECONDS = 30.0
+"""Below the minute for which the data path goes by its metadata."""
 
 
 class _View(NamedTuple):
@@ -31,6 +35,49 @@ class _View(NamedTuple):
 
     isolation: int
     replica: int
+
+
+class RecentLeaders:
+    """Which broker led each partition a moment ago, for who asks about the same ones again and again: reading the
+    metadata of a partition costs twice what listing its offset does. Shared by threads.
+
+    A broker that doesn't lead a partition any more refuses to tell its offsets: then metadata are read again. One that
+    doesn't know it yet (it is cut off from its controller) is believed for as long as this is.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[TopicPartition, tuple[int, float]] = {}
+
+    def among(self, tps: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+        """Partitions by the node id of their leader, and those whose leader isn't known."""
+        at = self._clock()
+        leaders: dict[int, list[TopicPartition]] = defaultdict(list)
+        others = []
+        with self._lock:
+            for tp in tps:
+                leader, until = self._known.get(tp, (-1, at))
+                if until > at:
+                    leaders[leader].append(tp)
+                else:
+                    others.append(tp)
+        return leaders, others
+
+    def learn(self, leaders: Mapping[TopicPartition, int]) -> None:
+        """Metadata have just named these."""
+        until = self._clock() + _LEADERS_SECONDS
+        with self._lock:
+            self._known.update((tp, (leader, until)) for tp, leader in leaders.items())
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """Their leaders gave no answer."""
+        with self._lock:
+            for tp in tps:
+                self._known.pop(tp, None)
 
 
 @dataclass(slots=True)
@@ -53,13 +100,15 @@ def list_offsets(
     committed: bool = False,
     true_end: bool = False,
     partial: bool = False,
+    recent: RecentLeaders | None = None,
 ) -> dict[TopicPartition, int]:
     """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
 
     Partitions that don't exist are left out. A partition without a leader is retried until the
     timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. One that drkit's principal may not
     see is left out, too, where the answer may be `partial`, else `Refused`. `LATEST` is the high
-    watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader.
+    watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader. `recent`: the
+    leaders that are asked without reading metadata first.
     """
     if not times:
         return {}
@@ -67,13 +116,19 @@ def list_offsets(
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
     async def step(connection: AdminConnection) -> None:
-        leaders = await find_leaders(connection, list(answers.pending), answers.absent, denied=answers.denied)
+        leaders, unknown = ({}, list(answers.pending)) if recent is None else recent.among(answers.pending)
+        if unknown:
+            named = await find_leaders(connection, unknown, answers.absent, denied=answers.denied, recent=recent)
+            for leader, tps in named.items():
+                leaders.setdefault(leader, []).extend(tps)
         for tp in answers.absent | (answers.denied or set()):
             answers.pending.pop(tp, None)
         await connection.gather(
             _ask_or_leave(connection, leader, tps, times, view, answers) for leader, tps in leaders.items()
         )
         if answers.pending:
+            if recent is not None:
+                recent.forget(answers.pending)
             tp, why = next(iter(answers.pending.items()))
             raise RetryLater(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
 
@@ -92,11 +147,13 @@ async def find_leaders(
     epochs: dict[TopicPartition, int] | None = None,
     *,
     denied: set[TopicPartition] | None = None,
+    recent: RecentLeaders | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
     Partitions without a leader are in neither. `epochs` takes the leaders' epochs. `denied` takes partitions of topics
-    that drkit's principal may not see; None: that is an error.
+    that drkit's principal may not see; None: that is an error. `recent` takes the leaders of all partitions of these
+    topics.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
@@ -112,6 +169,9 @@ async def find_leaders(
             left_out.update(TopicPartition(topic.name, partition) for partition in wanted[topic.name])
             continue
         known = {partition.partition_index: partition for partition in topic.partitions}
+        if recent is not None:
+            led = ((number, each.leader_id) for number, each in known.items() if each.leader_id >= 0)
+            recent.learn({TopicPartition(topic.name, number): leader for number, leader in led})
         for partition in wanted[topic.name]:
             tp = TopicPartition(topic.name, partition)
             if partition not in known:
@@ -160,8 +220,8 @@ def topics_asked(times: Mapping[TopicPartition, int]) -> list[tuple[str, list[tu
     """The topics of a ListOffsets request of version 4 or 5, as plain tuples: objects, in a version with tags, take
     seven times the CPU, which counts over thousands of partitions."""
     by_topic: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for tp, time in times.items():
-        by_topic[tp.topic].append((tp.partition, UNKNOWN_EPOCH, time))
+    for tp, timestamp in times.items():
+        by_topic[tp.topic].append((tp.partition, UNKNOWN_EPOCH, timestamp))
     return list(by_topic.items())
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
+from drkit.kafka.admin.admin_connection import AdminConnection
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
@@ -48,6 +51,20 @@ def fill(cluster: ClusterConfig, topic: str) -> None:
     for number in range(10):
         producer.produce(topic, value=b"x", partition=0, timestamp=1000 + number)
     assert producer.flush(20) == 0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the requests that are sent, by type."""
+    counts: Counter[str] = Counter()
+    send = AdminConnection.send
+
+    async def counting(self: AdminConnection, request: Any, *where: Any, **how: Any) -> Any:
+        counts[type(request).__name__] += 1
+        return await send(self, request, *where, **how)
+
+    monkeypatch.setattr(AdminConnection, "send", counting)
+    return counts
 
 
 def test_the_cluster(admin: ClusterAdmin, lab: Lab) -> None:
@@ -209,6 +226,34 @@ def test_many_groups_are_committed_and_those_that_fail_say_why(groups: GroupAdmi
     finally:
         groups.close()
     wait_until(lambda: threading.active_count() <= before, 20, "the threads of all connections ended")
+
+
+def test_who_looks_again_and_again_asks_the_leaders_that_it_knows(
+    admin: ClusterAdmin, cluster: ClusterConfig, topic: str, asked: Counter[str]
+) -> None:
+    fill(cluster, topic)
+    first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert admin.log_ends([first], recent_leaders=True) == {first: 10}
+    asked.clear()
+    assert admin.log_ends([first, other], recent_leaders=True) == {first: 10, other: 0}
+    assert admin.end_offsets([first, other], committed=True, recent_leaders=True) == {first: 10, other: 0}
+    assert admin.start_offsets([other], recent_leaders=True) == {other: 0}
+    assert asked == {"ListOffsetsRequest": 3}
+    assert admin.start_offsets([other]) == {other: 0}
+    assert asked == {"ListOffsetsRequest": 4, "MetadataRequest": 1}, "who doesn't say so reads metadata"
+
+
+def test_a_leader_that_is_another_one_by_now_and_a_topic_that_is_gone_are_looked_up(
+    admin: ClusterAdmin, topic: str, asked: Counter[str]
+) -> None:
+    tp = TopicPartition(topic, 0)
+    admin._recent.learn({tp: 4711})  # a broker that has left the cluster
+    assert admin.log_ends([tp], recent_leaders=True) == {tp: 0}
+    assert asked["MetadataRequest"] == 1
+    admin.delete_topics([topic])
+    assert admin.log_ends([tp], partial=True, recent_leaders=True) == {}
+    admin.create_topic(topic, partitions=1, replication_factor=1)
+    assert admin.log_ends([tp], partial=True, recent_leaders=True) == {tp: 0}
 
 
 def test_nobody_answers() -> None:

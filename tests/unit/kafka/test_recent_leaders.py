@@ -1,0 +1,27 @@
+"""Leaders that are remembered between looks."""
+
+from __future__ import annotations
+
+from drkit.kafka.admin.log_offsets import RecentLeaders
+from drkit.model.topology import TopicPartition
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def test_leaders_are_known_for_a_while_from_when_metadata_named_them() -> None:
+    at = [100.0]
+    leaders = RecentLeaders(lambda: at[0])
+    assert leaders.among([A]) == ({}, [A])
+    leaders.learn({A: 1, B: 2})
+    at[0] += 20
+    leaders.learn({B: 1, C: 2})
+    assert leaders.among([A, B, C]) == ({1: [A, B], 2: [C]}, [])
+    at[0] += 15
+    assert leaders.among([A, B, C]) == ({1: [B], 2: [C]}, [A])
+
+
+def test_one_that_gave_no_answer_is_looked_up_again() -> None:
+    leaders = RecentLeaders(lambda: 0.0)
+    leaders.learn({A: 1, B: 1})
+    leaders.forget([A, C])
+    assert leaders.among([A, B]) == ({1: [B]}, [A])
