@@ -19,10 +19,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from operator import attrgetter
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Engine, PartitionProgress
@@ -40,8 +39,6 @@ _REFRESH_SECONDS = 10.0
 _OPEN_SECONDS = 5.0
 _MOST_UNSAVED = 10_000
 _FORGOTTEN_AT_ONCE = 100
-_SAID = attrgetter(*(each.name for each in fields(Watermark) if each.name != "observed_at"))
-"""All that a watermark says but when it was looked at."""
 
 
 class SeenEnds:
@@ -73,36 +70,52 @@ class _Tracked:
     """One partition's last observation and what is kept of it.
 
     `last`: what was seen when it last differed from what was seen before; `seen_at`: when that was last seen. `looked`:
-    where the partition was then. `shown`: its watermark as it was last asked for, and what it was made of.
+    where the partition was then. `said`: counts the watermarks that say another thing than when it was looked at;
+    `kept_said`: that of the one that is kept.
     """
 
-    __slots__ = ("digests_from", "ends", "kept", "kept_at", "last", "looked", "seen_at", "shown", "target")
+    __slots__ = (
+        "_made_of",
+        "_shown",
+        "digests_from",
+        "ends",
+        "kept",
+        "kept_at",
+        "kept_said",
+        "last",
+        "looked",
+        "said",
+        "seen_at",
+        "target",
+    )
 
     def __init__(self, watermark: Watermark, target: TopicPartition) -> None:
         self.last = watermark
         self.seen_at = watermark.observed_at
         self.looked: PartitionProgress | None = None
-        self.shown: tuple[Watermark, Watermark, PartitionProgress, int | None] | None = None
+        self._shown = watermark
+        self._made_of: tuple[Watermark, PartitionProgress, int | None] | None = None
+        self.said = self.kept_said = 0
         self.target = target
         self.ends = SeenEnds()
         if watermark.behind_since is not None:
             self.ends.note(watermark.behind_since, watermark.source_end)
         self.kept: Watermark | None = None
         self.kept_at = 0.0
-        self.digests_from = (0, 0)  # epoch and target start below which no digest is kept
+        self.digests_from = (1, 0)  # epoch and target start below which no digest is kept: none is below the first
 
     def now(self, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
         """Its watermark; the one of before where nothing differs."""
-        if self.shown is not None:
-            mark, last, *where = self.shown
-            if last is self.last and where == [position, leader_epoch]:
-                if mark.observed_at is not self.seen_at:
-                    mark = replace(mark, observed_at=self.seen_at)
-                    self.shown = (mark, last, position, leader_epoch)
-                return mark
-        mark = _joined(self, position, leader_epoch)
-        self.shown = (mark, self.last, position, leader_epoch)
-        return mark
+        if self._made_of is not None:
+            last, place, epoch = self._made_of
+            if last is self.last and place == position and epoch == leader_epoch:
+                if self._shown.observed_at is not self.seen_at:
+                    self._shown = replace(self._shown, observed_at=self.seen_at)
+                return self._shown
+        self._made_of = (self.last, position, leader_epoch)
+        self._shown = _joined(self, position, leader_epoch)
+        self.said += 1
+        return self._shown
 
 
 class _Digests:
@@ -168,6 +181,7 @@ class MirrorProgress:
         self._saving = threading.Lock()
         self._lock = threading.Lock()
         self._tracked: dict[TopicPartition, _Tracked] = {}
+        self._just_seen: set[TopicPartition] = set()
         self._turns = Turns()
 
     def track(self, watermarks: Iterable[tuple[Watermark, str]]) -> None:
@@ -176,6 +190,7 @@ class MirrorProgress:
             for watermark, target_topic in watermarks:
                 target = TopicPartition(target_topic, watermark.partition)
                 self._tracked[watermark.tp] = _Tracked(watermark, target)
+                self._just_seen.add(watermark.tp)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Follow these no longer; their watermarks stay as kept."""
@@ -198,8 +213,8 @@ class MirrorProgress:
         if not targets:
             return
         at = now()
-        ends = self._source.end_offsets(targets, committed=self._committed, partial=True)
-        starts = self._source.start_offsets(targets, partial=True)
+        ends = self._source.end_offsets(targets, committed=self._committed, partial=True, recent_leaders=True)
+        starts = self._source.start_offsets(targets, partial=True, recent_leaders=True)
         with self._lock:
             for tp, end in ends.items():
                 tracked = self._tracked.get(tp)
@@ -209,8 +224,9 @@ class MirrorProgress:
                     last = tracked.last
                     if (last.source_start, last.source_end) != (starts[tp], end):
                         tracked.last = replace(last, source_start=starts[tp], source_end=end)
-        target_starts = self._target.start_offsets(targets.values(), partial=True)
+        target_starts = self._target.start_offsets(targets.values(), partial=True, recent_leaders=True)
         with self._lock:
+            self._just_seen.update(targets)
             for tp, target in targets.items():
                 tracked = self._tracked.get(tp)
                 start = target_starts.get(target)
@@ -225,6 +241,26 @@ class MirrorProgress:
             return [
                 tracked.now(positions[tp], epochs.get(tp)) for tp, tracked in self._tracked.items() if tp in positions
             ]
+
+    def just_seen(self) -> list[Watermark]:
+        """The watermark, as it stands now, of each partition that was looked at since this was asked last, or that was
+        begun with: the others' log starts are as they were."""
+        everywhere = self._engine.positions()
+        with self._lock:
+            positions = {tp: everywhere[tp] for tp in self._just_seen if tp in everywhere}
+            self._just_seen = (self._just_seen & self._tracked.keys()) - positions.keys()
+        epochs = self._engine.leader_epochs(positions)
+        with self._lock:
+            return [
+                tracked.now(position, epochs.get(tp))
+                for tp, position in positions.items()
+                if (tracked := self._tracked.get(tp)) is not None
+            ]
+
+    def see_again(self, marks: Iterable[Watermark]) -> None:
+        """These are to be among those of the next `just_seen`: they could not be judged."""
+        with self._lock:
+            self._just_seen.update(mark.tp for mark in marks)
 
     def save(self, *, everything: bool = False) -> None:
         """Keep the watermarks that changed (of few partitions, all), and the digests of what was forwarded.
@@ -242,17 +278,14 @@ class MirrorProgress:
             self._save_digests(self._digests)
 
     def _save_watermarks(self, *, everything: bool) -> None:
-        watermarks = self.current()
-        due = watermarks if everything or len(watermarks) <= _ALL_AT_ONCE else self._due(watermarks)
+        due = self._due(everything=everything)
         if not due:
             return
-        self._store.put_watermarks(self._link, due)
+        self._store.put_watermarks(self._link, [watermark for _, watermark, _ in due])
         at = time.monotonic()
         with self._lock:
-            for watermark in due:
-                tracked = self._tracked.get(watermark.tp)
-                if tracked is not None:
-                    tracked.kept, tracked.kept_at = watermark, at
+            for tracked, watermark, said in due:
+                tracked.kept, tracked.kept_at, tracked.kept_said = watermark, at, said
 
     def kept_through(self) -> dict[TopicPartition, int]:
         """What the store holds as mirrored, by partition, as of the last `save`."""
@@ -269,8 +302,9 @@ class MirrorProgress:
             digests.opened_at = at
 
     def _save_digests(self, digests: _Digests) -> None:
-        with self._lock:
-            digests.keep({tp: tracked.last.epoch for tp, tracked in self._tracked.items()})
+        if digests.unsaved:
+            with self._lock:
+                digests.keep({tp: tracked.last.epoch for tp, tracked in self._tracked.items()})
         due = list(digests.unsaved.values())
         if due:
             try:
@@ -293,18 +327,22 @@ class MirrorProgress:
             self._store.forget_range_digests(self._link, tracked.last.tp, epoch, target_start)
             tracked.digests_from = epoch, target_start
 
-    def _due(self, watermarks: Sequence[Watermark]) -> list[Watermark]:
-        """Of many partitions: those that moved, and each of the others every few seconds."""
+    def _due(self, *, everything: bool) -> list[tuple[_Tracked, Watermark, int]]:
+        """What is to be kept now, with how often it had changed by then. Of many partitions: those that moved, and each
+        of the others every few seconds."""
+        positions = self._engine.positions()
+        epochs = self._engine.leader_epochs(positions)
         at = time.monotonic()
         due = []
         with self._lock:
-            for watermark in watermarks:
-                tracked = self._tracked.get(watermark.tp)
-                if tracked is None:
+            everything = everything or len(self._tracked) <= _ALL_AT_ONCE
+            for tp, tracked in self._tracked.items():
+                position = positions.get(tp)
+                if position is None:
                     continue
-                same = tracked.kept is not None and _SAID(tracked.kept) == _SAID(watermark)
-                if not same or at - tracked.kept_at > _REFRESH_SECONDS:
-                    due.append(watermark)
+                watermark = tracked.now(position, epochs.get(tp))
+                if everything or tracked.kept_said != tracked.said or at - tracked.kept_at > _REFRESH_SECONDS:
+                    due.append((tracked, watermark, tracked.said))
         return due
 
 

@@ -136,12 +136,10 @@ class BatchEngine:
 
     def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
         """See `Engine.leader_epochs`."""
-        found = {
-            tp: partition.source_epochs.below(positions[tp].source_through)
-            for tp, partition in self._partitions().items()
-            if tp in positions
-        }
-        return {tp: epoch for tp, epoch in found.items() if epoch != UNKNOWN_EPOCH}
+        partitions = self._partitions()
+        places = ((tp, partitions.get(tp), position.source_through) for tp, position in positions.items())
+        found = ((tp, p.source_epochs.below(through)) for tp, p, through in places if p is not None)
+        return {tp: epoch for tp, epoch in found if epoch != UNKNOWN_EPOCH}
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """See `Engine.range_digests`. Called by one thread, any."""

@@ -45,4 +45,7 @@ class SourceEpochs:
 
     def below(self, offset: int) -> int:
         """The epoch of the last batch that begins below an offset."""
+        begin, newest = self._begun[-1]
+        if begin < offset:  # so it is wherever nothing is under way; asked of every partition each second
+            return newest
         return next(epoch for first, epoch in reversed(self._begun) if first < offset or first < 0)

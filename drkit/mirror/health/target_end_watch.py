@@ -61,7 +61,7 @@ class TargetEnds:
             return []
         chosen = self._turns.take(resting)
         there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in chosen}
-        ends = self._target.log_ends(there, partial=True)
+        ends = self._target.log_ends(there, partial=True, recent_leaders=True)
         return [
             Incident(
                 tp,

@@ -450,9 +450,13 @@ class Session:
             return
         for incident in self._target_ends.check(self._engine.positions(), self._assignment.running()):
             self._report(incident)
-        marks = self._progress.current()
-        self._returned_filler.check(marks)
-        self._purges.check(marks)
+        marks = self._progress.just_seen()
+        try:
+            self._returned_filler.check(marks)
+            self._purges.check(marks)
+        except DrkitError:
+            self._progress.see_again(marks)
+            raise
 
     def _watch_source(self) -> None:
         if self._worker.valid() and self._worker.leads():

@@ -143,3 +143,21 @@ def test_what_lies_below_the_targets_start_or_is_an_earlier_topics_is_removed(wo
     world.progress.save()
     assert world.kept() == []
     assert world.kept(epoch=2) == [row(20, epoch=2)]
+
+
+def test_nothing_is_removed_where_nothing_can_lie_below(world, monkeypatch) -> None:
+    """A transaction for each of ten thousand partitions that begin would be felt."""
+    removed: list[tuple[int, int]] = []
+    forget = world.store.forget_range_digests
+
+    def noted(link, tp, epoch, below, claims=None) -> None:
+        removed.append((epoch, below))
+        forget(link, tp, epoch, below, claims)
+
+    monkeypatch.setattr(world.store, "forget_range_digests", noted)
+    world.begin()
+    world.progress.save()
+    assert removed == []
+    world.begin(target_start=7)
+    world.progress.save()
+    assert removed == [(1, 7), (1, 7)]

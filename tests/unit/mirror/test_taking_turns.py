@@ -99,6 +99,31 @@ def test_what_was_seen_of_one_that_rests_is_dated_by_its_last_look_and_kept_only
     assert [{mark.tp for mark in marks} for marks in world.kept] == [set(seen)]
 
 
+def test_only_what_was_just_seen_is_to_be_judged_and_what_could_not_be_is_seen_again() -> None:
+    world = World()
+    assert {mark.tp for mark in world.progress.just_seen()} == set(TPS), "what was begun with was looked at"
+    world.progress.observe()  # all are new
+    world.progress.just_seen()
+    assert world.progress.just_seen() == []
+    world.positions = world.positions | {TPS[0]: PartitionProgress(6, 6)}
+    world.progress.observe()
+    marks = world.progress.just_seen()
+    assert {mark.tp for mark in marks} == world.source.asked[-1]
+    assert len(marks) < 2 * RESTING_A_LOOK
+    assert next(mark for mark in marks if mark.tp == TPS[0]).source_through == 6
+    world.progress.see_again(marks[:3])
+    world.progress.forget([marks[0].tp])
+    assert {mark.tp for mark in world.progress.just_seen()} == {mark.tp for mark in marks[1:3]}
+
+
+def test_what_does_not_run_yet_is_judged_once_it_does() -> None:
+    world = World()
+    running, world.positions = world.positions, {}
+    assert world.progress.just_seen() == []
+    world.positions = running
+    assert len(world.progress.just_seen()) == len(TPS)
+
+
 def test_the_targets_ends_of_many_that_rest_are_asked_for_in_turns_and_a_loss_is_found() -> None:
     target = Cluster()
     ends = TargetEnds(Link(LINK, topics=("t-.*",)), target)  # type: ignore[arg-type]  # as it answers here
