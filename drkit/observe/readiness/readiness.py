@@ -7,7 +7,7 @@ leave a group without a position; `warn`, that it would go through at a cost nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -81,8 +81,7 @@ def _answered(
         _mirror(status),
         _objectives(status, config.objectives),
         *_problems(status),
-        _positions_fresh(status),
-        _positions_known(status),
+        *_positions(status, clusters),
         *_unmovable(status),
         _clusters(status),
     ]
@@ -90,7 +89,8 @@ def _answered(
         source = config.clusters[link.id.source]
         checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
-    checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
+    if _moved(status):
+        checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
     checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
     checks.append(placement(config, link, clusters))
     checks.append(copied)
@@ -210,13 +210,32 @@ def _moved(status: LinkStatus) -> list[GroupStatus]:
     return [group for group in status.groups if group.type is None]
 
 
-def _positions_fresh(status: LinkStatus) -> Check:
-    name = "group positions captured"
+def _positions(status: LinkStatus, clusters: Clusters) -> list[Check]:
+    """Whether the groups that a failover moves would have a position, and how fresh that is."""
     groups = _moved(status)
-    if not groups:
-        return Check(
-            name, CheckOutcome.WARN, "no group position is known: no group would be moved", "Do groups commit?"
-        )
+    if groups:
+        return [_positions_fresh(groups), _positions_known(groups)]
+    name, source = "group positions captured", status.link.id.source
+    why = "no group position is known: no group would be moved"
+    if status.source_reachable and _has_no_groups(status, clusters):
+        return [
+            Check(name, CheckOutcome.WARN, f"{why}; {source} has no group that the link covers", "Do groups commit?")
+        ]
+    unknown = Check("group positions translatable", CheckOutcome.UNKNOWN, "no group position is known")
+    return [Check(name, CheckOutcome.WARN, why, "Do groups commit?"), unknown]
+
+
+def _has_no_groups(status: LinkStatus, clusters: Clusters) -> bool:
+    """Whether the source itself, all its coordinators answering, lists no group that a failover would move."""
+    try:
+        listed = clusters.groups(status.link.id.source, may_be_gone=True).list_groups()
+    except DrkitError:
+        return False
+    return not any(each.commits_offsets and status.link.covers_group(name) for name, each in listed.items())
+
+
+def _positions_fresh(groups: Sequence[GroupStatus]) -> Check:
+    name = "group positions captured"
     oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
     text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
@@ -227,11 +246,8 @@ def _positions_fresh(status: LinkStatus) -> Check:
     return Check(name, CheckOutcome.OK, text)
 
 
-def _positions_known(status: LinkStatus) -> Check:
+def _positions_known(groups: Sequence[GroupStatus]) -> Check:
     name = "group positions translatable"
-    groups = _moved(status)
-    if not groups:
-        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
     missing = [g for g in groups if g.translation is Certainty.UNAVAILABLE]
     if missing:
         first = missing[0]
@@ -343,8 +359,6 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
 def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     name = "groups on the target"
     groups = sorted({group.group for group in _moved(status)})
-    if not groups:
-        return Check(name, CheckOutcome.UNKNOWN, "no group position is known")
     members = clusters.groups(alias, may_be_gone=True).members(groups)
     active = [group for group in groups if members.get(group, 0) > 0]
     if active:

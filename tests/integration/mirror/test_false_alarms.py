@@ -87,6 +87,20 @@ def test_offsets_that_differ_and_conservative_positions_are_no_alarm(mirrored: M
         assert "1 of 1 are conservative" in found["group positions translatable"].reason
 
 
+def test_a_source_without_groups_leaves_nothing_unknown_and_one_that_has_some_does(mirrored: Mirrored) -> None:
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    with mirrored.running():
+        wait_until(lambda: mirrored.store.watermarks(mirrored.link.id), what="the partition")
+        found = checks(mirrored)
+    assert "has no group that the link covers" in found["group positions captured"].reason
+    about_groups = {name: check.outcome for name, check in found.items() if "group" in name}
+    assert about_groups == {"group positions captured": CheckOutcome.WARN}
+    with stands_at(mirrored, topic, 0):  # nobody has captured it
+        found = checks(mirrored)
+    assert found["group positions translatable"].outcome is CheckOutcome.UNKNOWN
+
+
 def test_a_dead_canary_is_no_reason_against_a_failover(mirrored: Mirrored) -> None:
     mirrored.link = replace(mirrored.link, canary=True)
     canary = mirrored.link.canary_topic

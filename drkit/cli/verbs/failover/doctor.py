@@ -65,12 +65,18 @@ def doctor(
         # one set of connections for all questions: what is gone is waited for once
         with ClusterContext(run.config, store, timeout_seconds=timeout_seconds, patience_seconds=patience) as estate:
             estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+            # a dead cluster is waited for from here on: what is read and loaded now costs no time
+            from drkit.failover.recovery.component_conditions import unfinished_runs
             from drkit.observe.drill_history import drill_kinds
             from drkit.observe.readiness.drills_check import drills_check
             from drkit.observe.readiness.readiness import readiness
 
+            unfinished = {each.id: unfinished_runs(estate, each) for each in links}
             found = [readiness(run.config, store, each, estate) for each in links]
-            found = [replace(each, checks=(*each.checks, *ways_on(estate, each.link))) for each in found]
+            found = [
+                replace(each, checks=(*each.checks, *ways_on(estate, each.link, unfinished[each.link.id])))
+                for each in found
+            ]
             drills = drills_check(drill_kinds(store.runs()), run.config.drills.every_days, now())
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
@@ -82,11 +88,10 @@ def doctor(
             run.exit(ExitCode.UNKNOWN)
 
 
-def ways_on(estate: ClusterContext, link: Link) -> Iterator[Check]:
+def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
     """How to recover: from each run of the link that isn't over, and from a cluster that is gone without one."""
-    from drkit.failover.recovery.component_conditions import advise, unfinished_runs
+    from drkit.failover.recovery.component_conditions import advise
 
-    unfinished = unfinished_runs(estate, link)
     yield from _sites_waiting(estate, link, unfinished)
     left: list[Unfinished | None] = [*unfinished]
     for each in left or [None]:
