@@ -93,3 +93,47 @@ def test_what_is_cut_short_is_damaged():
         list(commit_records(batch((struct.pack(">h", 1) + text("g"), b"\0"))))
     with pytest.raises(Damaged):
         commits(batch((b"\0", None)))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_transaction_of_several_topics_in_several_batches_of_a_log(version):
+    head = struct.pack(">hqhib", version, 77, 3, 60_000, Status.PREPARE_ABORT)
+
+    def topic(name: str, *partitions: int) -> bytes:
+        rows = struct.pack(f">{len(partitions)}i", *partitions)
+        if version:
+            return compact(name) + bytes([len(partitions) + 1]) + rows + b"\1\5\2xy"  # a tagged field of 2 bytes
+        return text(name) + struct.pack(">i", len(partitions)) + rows
+
+    count = bytes([3]) if version else struct.pack(">i", 2)
+    value = head + count + topic("a", 0, 7) + topic("b" * 60, 1) + struct.pack(">qq", 1, 2) + b"\0"
+    found = list(transaction_entries(batch((None, value), (KEY, None), (KEY, value), (KEY, value))))
+    partitions = frozenset({TopicPartition("a", 0), TopicPartition("a", 7), TopicPartition("b" * 60, 1)})
+    assert found == [(n, TransactionEntry("app", 77, Status.PREPARE_ABORT, partitions)) for n in (2, 3)]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_offsets_of_both_key_versions_and_nothing_else(version):
+    key = struct.pack(">h", version) + text("billing") + text("in") + struct.pack(">i", 2)
+    value = struct.pack(">hq", 3, 120) + struct.pack(">i", 9) + text("") + struct.pack(">q", 1)
+    found = list(commit_records(batch((None, value), (key, value), (struct.pack(">h", 2) + text("g"), None))))
+    assert found == [CommitRecord("billing", TopicPartition("in", 2), 120, "")]
+
+
+def test_markers_are_told_by_their_type_wherever_they_stand():
+    commit, abort = (struct.pack(">hh", 0, kind) for kind in (1, 0))
+    assert commits(batch((None, b""), (b"\0", b""), (commit, b""), (abort, b"")))
+    assert not commits(batch((abort, b""), (commit, b"")))
+    assert not commits(batch((struct.pack(">hh", 1, 2), b"")))
+    with pytest.raises(Damaged, match="the control batch at offset 0 holds no marker"):
+        commits(batch((None, b"")))
+
+
+def test_what_is_damaged_names_its_offset_and_log():
+    with pytest.raises(Damaged, match="the record at offset 1 of __transaction_state"):
+        list(transaction_entries(batch((KEY, None), (KEY, b"\0\0\0"))))
+    unknown = struct.pack(">hqhib", 0, 77, 3, 60_000, 99) + struct.pack(">i", 0)
+    with pytest.raises(Damaged, match="the record at offset 0 of __transaction_state"):
+        list(transaction_entries(batch((KEY, unknown))))
+    with pytest.raises(Damaged, match="the record at offset 1 of __consumer_offsets"):
+        list(commit_records(batch((None, b""), (struct.pack(">h", 1) + text("g"), b"\0"))))
