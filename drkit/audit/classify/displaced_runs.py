@@ -91,10 +91,7 @@ class DisplacedRuns:
         if run is not None and not self._continues(run, source, target):
             yield from self._close()
             run = None
-        if run is None and not self._free(source.e, source.e, target.t, target.t):
-            self.source_left.append(source)
-            self.target_left.append(target)
-            return
+        # One that begins in a taken chunk ends with its first record, and is kept as residuals.
         first = run or Line(source.s, source.s, target.t, target.t, target.t - source.e, 0, moved=False)
         self._run = first._replace(s_hi=source.s, t_hi=target.t, records=first.records + 1)
         if self._run.records > SHORTEST_RUN:
