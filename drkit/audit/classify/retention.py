@@ -184,14 +184,14 @@ class Places:
     """Finds whose place a target offset is."""
 
     def __init__(self, zones: Sequence[Zone]) -> None:
-        self._taken = [zone for zone in zones if zone.valid_from < zone.valid_until]
-        self._first = [zone.valid_from + zone.delta for zone in self._taken]
+        self._zones = zones
+        self._first = [zone.valid_from + zone.delta for zone in zones]
 
     def source_of(self, target_offset: int) -> int | None:
         """The source offset; None where it is nobody's."""
         at = bisect_right(self._first, target_offset) - 1
         if at < 0:
             return None
-        zone = self._taken[at]
+        zone = self._zones[at]
         offset = target_offset - zone.delta
         return offset if offset < zone.valid_until else None

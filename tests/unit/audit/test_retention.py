@@ -120,6 +120,12 @@ def test_each_empty_place_explains_one_record_the_first_ones():
     assert on_target(*rows, beside=SHORTER, occupied={17, 18}) == set()
 
 
+def test_a_place_that_a_record_around_it_has_is_not_empty():
+    """By what is after it the record stood where the last one before it stands."""
+    assert on_target(of_source(10, None), beside=SHORTER) == {10}
+    assert on_target(of_source(10, None), beside=SHORTER, occupied={10}) == set()
+
+
 def test_where_the_records_around_it_are_displaced_its_place_is_there():
     assert on_target(of_source(15, None), beside=FURTHER, occupied={13, 15}) == {15}
     assert on_target(of_source(15, None), beside=FURTHER, occupied={17}) == set()
@@ -170,6 +176,19 @@ def test_only_tombstones_explain_what_is_older_and_displaced_ones_stand_for_earl
     assert on_source(of_target(14), of_target(16)) == set()
     assert on_source(of_target(17), newest={K: 16}, beside=FURTHER) == {17}
     assert on_source(of_target(17), newest={K: 15}, beside=FURTHER) == set()
+
+
+def test_a_target_record_stood_where_what_is_before_it_says_or_else_what_is_after():
+    """15 by what is before it, 13 by what is after."""
+    apart = Beside(BEFORE, Line(20, 29, 22, 31, 2, 10, moved=False))
+    assert on_source(of_target(15, None), beside=apart, occupied={15}) == {15}
+    assert on_source(of_target(15, None), beside=apart, occupied={13, 15}) == set()
+    assert on_source(of_target(15), beside=apart, newest={K: 14}) == set()
+    assert on_source(of_target(15), beside=apart, newest={K: 16}) == {15}
+    later = [Zone(10, 100, 0, 10, 100)]  # 11 is 9 by what is before it, where the mapping has no place
+    nobody_s = Beside(Line(0, 7, 2, 9, 2, 8, moved=False), AFTER)
+    found = compacted_on_source([(of_target(11), nobody_s)], {K: 12}, later, (), LOG)
+    assert found == {11}
 
 
 def test_whose_place_a_target_offset_is():
