@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Config
+from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.run.cluster_context import ClusterContext
@@ -23,6 +24,7 @@ from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from tests.unit.failover.test_plan import a_plan
+from tests.unit.failover.test_site_failback_plan import a_link_plan
 from tests.unit.failover.worlds import AT, Log, position, world
 
 LINK = LinkId("primary", "dr")
@@ -100,6 +102,14 @@ def test_a_failover_that_is_named_must_be_one_that_moved_the_group(estate):
 
 
 def test_a_run_of_another_kind_moves_no_group_to_compare(estate):
+    back = a_link_plan(LINK, groups=("billing",))
+    facts = Facts(mode=Mode.PLANNED)
+    begin(Journal(estate.store, "BACK"), back, facts, AT, failback_plan_json(back), {})
+    with pytest.raises(Refused, match="run BACK is a failback, not a failover"):
+        _record(estate, "billing", "BACK", None)
+
+
+def test_a_group_was_moved_once_its_positions_are_committed(estate):
     a_run(estate, "A")
     record = load_run(estate.store, "A")
     assert _committed_by(record)

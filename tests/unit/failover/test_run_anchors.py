@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Config
+from drkit.config.schema.approvals import ApprovalsConfig
 from drkit.directory import Entry
 from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
@@ -35,7 +36,7 @@ from drkit.failover.run.journal.run_record import (
 from drkit.failover.run.lease import Owner, RunLease
 from drkit.failover.run.state_machine import Facts, Kind, Loss, Mode, StageOutcome, State
 from drkit.kafka.admin.clusters import Clusters
-from drkit.model.clock import now
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs.approval import Approval
@@ -153,6 +154,14 @@ def test_another_s_entry_at_the_same_place_is_not_one_s_own(store):
     assert other._mine(one.entries[0])
 
 
+def test_a_run_s_id_begins_with_its_time(monkeypatch):
+    """Ten characters of five bits: milliseconds, as a ULID has them."""
+    monkeypatch.setattr(journal_module, "now", lambda: AT)
+    run = journal_module.new_run_id()
+    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    assert sum(digits.index(digit) << 5 * (9 - n) for n, digit in enumerate(run[:10])) == to_millis(AT)
+
+
 # -- a run read back -------------------------------------------------------------------------------
 
 
@@ -201,6 +210,20 @@ def test_where_a_journal_leaves_a_run(store, event, state):
         journal.write("x", event, {"reason": "why"})
     assert load_run(store, "R").machine.state is state
     assert load_run(store, "R").machine.facts == (FACTS if event == "rewound" else later)
+
+
+def test_what_follows_in_a_journal_counts_too(store):
+    """A run that went back before its fence was fenced again; its loss was counted before it was closed."""
+    plan = a_plan()
+    journal = Journal(store, "R")
+    begin(journal, plan, FACTS, AT, plan_json(plan), {})
+    journal.outcome(StageRecord("fence", StageOutcome.OK, "", 0.0), FACTS)
+    journal.rewound(FACTS, "it was opened")
+    journal.outcome(StageRecord("fence", StageOutcome.OK, "", 0.0), replace(FACTS, sealed=True))
+    journal.write(AUDITED, AUDITED, LOSS.dump_json(Loss(7, 1.0, AT, basis="audited")).decode())
+    assert load_run(store, "R").machine.state is State.FENCED
+    journal.outcome(StageRecord("drain", StageOutcome.OK, "", 0.0), FACTS)
+    assert load_run(store, "R").machine.state is State.DRAINED
 
 
 def test_what_a_run_comes_from_is_journaled():
@@ -440,6 +463,11 @@ def test_the_flags_that_a_plan_is_carried_out_with():
     assert flags_of(a_plan(accept_loss=0), []) == {"--accept-loss 0"}
     assert flags_of(a_link_plan(LINK), ["--accept-salvage-only"]) == {"--accept-salvage-only"}
     check_approved(None, None, "", frozenset({"--x"}), "it")
+    given = Approval("d" * 64, ("ana", "ben"), frozenset())
+    for digest, told in (("", "none"), ("e" * 64, "e" * 64)):
+        with pytest.raises(Refused) as refused:
+            check_approved(ApprovalsConfig.model_construct(emergency=True), given, digest, frozenset(), "it")
+        assert refused.value.meaning.startswith(f"The plan's digest is {told}, theirs {'d' * 64}")
 
 
 # -- directories of a store that was lost ----------------------------------------------------------

@@ -221,24 +221,48 @@ def test_what_a_consumer_takes():
     stands_for = unreadable(10, 15)
     assert (stands_for.base_offset, stands_for.last_offset, stands_for.records_count) == (10, 14, 5)
     assert not stands_for.readable
-    assert (stands_for.is_control, stands_for.codec, stands_for.producer_id) == (False, 0, -1)
+    assert (stands_for.is_control, stands_for.codec) == (False, 0)
+    assert nothing_known(stands_for)
+
+
+def nothing_known(batch) -> bool:
+    """Of what -1 stands for."""
+    return {batch.leader_epoch, batch.base_timestamp, batch.max_timestamp, batch.producer_id} == {-1}
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_messages_of_the_old_formats_are_told_by_their_offsets(magic):
-    rows = [(5, b"k", b"v" * n, []) for n in (0, 1, 60)]
+    rows = [(5, b"k", b"v" * n, []) for n in (60, 1, 0)]
     data = batch_bytes(rows, magic=magic)
     for cut in (0, 1):
         found = list(parse(memoryview(data[: len(data) - cut])))
         assert [batch.base_offset for batch in found] == [0, 1, 2][: 3 - cut]
         assert b"".join(bytes(batch.whole) for batch in found) == data[: sum(len(each.whole) for each in found)]
         assert {(batch.magic, batch.records_count, batch.last_delta) for batch in found} == {(magic, 1, 0)}
-    (short,) = parse(memoryview(batch_bytes([(5, None, b"", [])], magic=magic)))
-    assert (short.magic, short.leader_epoch, short.max_timestamp, short.producer_id) == (magic, -1, -1, -1)
+    for value in (b"", b"v" * 60):  # shorter than a header of format 2, and longer
+        (found,) = parse(memoryview(batch_bytes([(5, None, value, [])], magic=magic)))
+        assert nothing_known(found)
+        assert (found.crc, found.attributes, found.last_offset, found.records_count) == (0, 0, 0, 1)
     mixed = batch_bytes([(5, b"k", b"v", [])]) + batch_bytes(rows, magic=magic)
     assert [batch.magic for batch in parse(memoryview(mixed))] == [2, magic, magic, magic]
     assert [type(each).__name__ for each in scan(memoryview(mixed))[0]] == ["Batch"] * 4
     assert scan(memoryview(mixed))[1] is None
+
+
+def test_a_batch_that_the_cleaner_emptied_is_whole():
+    """Its header stays, and nothing else of it."""
+    head = of_records(1)[:61]
+    empty = retouched(head[:8] + struct.pack(">i", 49) + head[12:], count=0)
+    found, damaged = scan(memoryview(empty + of_records(1, base=1)))
+    assert ([(each.base_offset, each.records_count) for each in found], damaged) == ([(0, 0), (1, 1)], None)
+
+
+def test_a_short_message_of_an_old_format_is_whole_whatever_its_attributes():
+    """With the broker's stamp, as attributes say; the next one follows at once."""
+    message = bytearray(batch_bytes([(5, b"k", b"v", [])], magic=1))
+    message[17] = LOG_APPEND_TIME
+    found, damaged = scan(memoryview(bytes(message) * 3))
+    assert (len(found), damaged) == (3, None)
 
 
 def test_how_short_a_batch_can_be():
@@ -348,6 +372,33 @@ def test_records_that_are_not_what_their_header_says_are_left_as_they_lie():
         (True, 2),
     ]
     assert bytes(found[1].whole) == odd
+
+
+def of_one_record(stamp: int, offset: int, *, base: int, body: bytes = b"\2k\2v\0") -> bytes:
+    """A batch of one record whose stamp and offset aren't the batch's."""
+    rest = b"\0" + encoded(stamp) + encoded(offset) + body
+    records = encoded(len(rest)) + rest
+    fields = {"count": 1, "base_timestamp": 5, "max_timestamp": 5 + stamp}
+    head = header(attributes=0, producer_id=-1, producer_epoch=-1, base_sequence=-1, records=records, **fields)
+    return struct.pack(">q", base) + head[8:] + records
+
+
+@pytest.mark.parametrize("body", [b"\2k\2v\0", b"\1" + encoded(200) + bytes(200) + b"\0"])
+@pytest.mark.parametrize("stamp", [1, 3, 70, 9_000])
+def test_the_only_record_of_a_batch_may_be_stamped_otherwise_than_the_batch(stamp, body):
+    data = of_one_record(0, 0, base=0, body=body) + of_one_record(stamp, 0, base=1, body=body)
+    run, after = joined_plainly(data, 0)
+    assert after == len(data)
+    assert [(record.offset, record.timestamp) for record in run.records()] == [(0, 5), (1, 5 + stamp)]
+    assert {bytes(record.body) for record in run.records()} == {body}
+
+
+@pytest.mark.parametrize("body", [b"\2k\2v\0", b"\1" + encoded(200) + bytes(200) + b"\0"])
+@pytest.mark.parametrize("stamp", [0, 3])
+def test_the_only_record_of_a_batch_that_is_not_its_first_is_left_as_it_lies(stamp, body):
+    data = of_records(1, 1) + of_one_record(stamp, 1, base=2, body=body)
+    run, after = joined_plainly(data, 0)
+    assert (run.records_count, data[after:]) == (2, of_one_record(stamp, 1, base=2, body=body))
 
 
 def test_what_a_run_says_of_itself():
