@@ -229,9 +229,9 @@ class Runner:
                 return PartlyDone(
                     f"{stage} failed: {error.what}; and it can't be taken back now: {undoing.what}",
                     meaning="Part of what the run did still stands",
-                    remedy=f"{undoing.remedy.rstrip('. ')}; then {resume} keeps taking it back".lstrip("; "),
+                    remedy=_and_then(undoing.remedy, f"{resume} keeps taking it back"),
                 )
-        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        remedy = error.remedy if resume in error.remedy else _and_then(error.remedy, resume)
         if (way := self._way_out()) is not None:
             remedy = f"{remedy.rstrip('. ')}. Or, as it is now: {way}"
         return PartlyDone(
@@ -245,8 +245,8 @@ class Runner:
         try:
             self._take_back(why)
         except DrkitError as error:
-            remedy = f"{error.remedy.rstrip('. ')}; then drkit resume {self.journal.run} keeps taking it back"
-            return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy.lstrip("; ")))
+            remedy = _and_then(error.remedy, f"drkit resume {self.journal.run} keeps taking it back")
+            return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy))
         return self._result(None)
 
     def _live_opened(self, stage: str, error: DrkitError) -> DrkitError | None:
@@ -271,7 +271,7 @@ class Runner:
         meaning = f"Clients still use {live} ({did}); nothing has moved"
         if (way := self._way_out()) is not None:
             return PartlyDone(f"{stage} failed: {error.what}", meaning=f"Nothing has moved ({did})", remedy=way)
-        remedy = error.remedy if resume in error.remedy else f"{error.remedy.rstrip('. ')}; then {resume}".lstrip("; ")
+        remedy = error.remedy if resume in error.remedy else _and_then(error.remedy, resume)
         told = OutcomeUnknown if isinstance(error, OutcomeUnknown) else PartlyDone
         return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
 
@@ -369,6 +369,10 @@ class Runner:
             positions=self.positions,
             error=error,
         )
+
+
+def _and_then(remedy: str, command: str) -> str:
+    return f"{remedy.rstrip('. ')}; then {command}" if remedy else command
 
 
 def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: RunSummary, why: str) -> None:

@@ -33,7 +33,7 @@ from drkit.failover.run.state_machine import (
 from drkit.failover.stages.hooks import Hooks
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.clock import now
-from drkit.model.errors import OutcomeUnknown, PartlyDone, Refused
+from drkit.model.errors import OutcomeUnknown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs.approval import Approval
 from drkit.model.runs.journal import RunSummary
@@ -470,6 +470,21 @@ def test_a_failback_that_stops_before_its_switch_goes_back_before_its_fence(tria
     assert (result.machine.facts.fenced, result.machine.facts.placed) == (None, None)
     assert "rewound" in [event for _, event in going.entries]
     assert going.listed.state == "audited"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(OutcomeUnknown("no answer", remedy="Look."), OutcomeUnknown), (Refused("no"), PartlyDone)]
+)
+def test_a_failback_whose_outcome_is_unknown_stays_unknown(trial, monkeypatch, error, told):
+    """How clusters are isn't known, either."""
+    going = failing_back(trial, "commit", error)
+    monkeypatch.setattr("drkit.failover.run.runner.advise", lambda *_: fails(Unreachable("no answer"))(None))
+    result = going.run()
+    assert (type(result.error), result.machine.state) == (told, State.AUDITED)
+    assert result.error.what == f"commit failed: {error.what}"
+    look = "Look; then " if error.remedy else ""
+    assert result.error.remedy == f"{look}drkit resume {RUN}"
+    assert result.error.meaning.startswith("Clients still use dr (")
 
 
 @pytest.mark.parametrize("stage", ["switch", "verify"])
