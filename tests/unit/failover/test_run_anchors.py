@@ -407,7 +407,8 @@ def test_a_lease_is_renewed_as_long_as_it_is_held_and_free_afterwards(store, mon
     monkeypatch.setattr(lease_module, "_RENEW_SECONDS", 0.01)
     with RunLease(store, LINK, "R") as held:
         first = held._valid_until
-        wait_until(lambda: held._valid_until > first, timeout=30, what="it is renewed")
+        wait_until(lambda: held._valid_until != first, timeout=30, what="it is renewed")
+        assert held._valid_until > first
         assert store.lease(f"run:{LINK}").owner == held.owner
     with RunLease(store, LINK, "OTHER", what="rehearsal"), RunLease(store, LINK, "R"):
         assert store.lease(f"rehearsal:{LINK}").owner.endswith("run OTHER")
@@ -428,7 +429,8 @@ def test_a_store_that_is_silent_for_a_moment_costs_no_lease(store, monkeypatch):
         assert held._lost is None
         last = held._valid_until
         monkeypatch.setattr(store, "acquire_lease", acquire)
-        wait_until(lambda: held._valid_until > last, timeout=30, what="it is renewed")
+        wait_until(lambda: held._valid_until != last, timeout=30, what="it is renewed")
+        assert held._valid_until > last
         monkeypatch.setattr(store, "release_lease", no_answer)
     assert store.lease(f"run:{LINK}") is not None, "it expires by itself"
 

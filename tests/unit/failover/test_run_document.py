@@ -16,7 +16,7 @@ from drkit.failover.plan.failover_plan import DirectoryView, Obstacle
 from drkit.failover.plan.point_in_time import TimeBasis
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.run.journal.journal import Journal, StageRecord
+from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.run_document import (
     journal_document,
     plan_document,
@@ -27,9 +27,8 @@ from drkit.failover.run.run_document import (
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import Facts, Loss, Mode, PlacesSeen, Run, StageOutcome, State, TopicLoss
 from drkit.model.errors import PartlyDone
-from drkit.model.runs.journal import Anchor, AnchorPlace, RunSummary, judge_chain
+from drkit.model.runs.journal import Anchor, AnchorPlace, JournalEntry, RunSummary, judge_chain
 from drkit.model.topology import LinkId
-from drkit.store import open_store
 from tests.unit.failover.test_plan import a_plan
 from tests.unit.failover.test_site_failback_plan import a_link_plan
 from tests.unit.failover.worlds import AT, moment
@@ -245,11 +244,9 @@ def test_runs_are_listed_with_what_is_missing_and_where_anchors_were_asked_for()
 
 
 def a_journal():
-    store = open_store("sqlite:///:memory:")
-    journal = Journal(store, "R")
-    journal.write("plan", "plan", {"kind": "x"})
-    journal.write("fence", "intent", "not json")
-    return journal.entries
+    first = JournalEntry.chained(None, run="R", at=AT, stage="plan", event="plan", payload='{"kind":"x"}')
+    later = AT + timedelta(seconds=5)
+    return [first, JournalEntry.chained(first, run="R", at=later, stage="fence", event="intent", payload="not json")]
 
 
 def test_a_journal_is_shown_verbatim_with_its_chain():
@@ -282,7 +279,8 @@ def test_a_run_that_is_not_listed_or_has_no_entries_is_shown_as_far_as_it_is_kno
     entries = a_journal()
     unlisted = journal_document("R", None, entries, judge_chain("R", entries, []), (), None)
     assert (unlisted["kind"], unlisted["state"], unlisted["detail"]) == (None, None, None)
-    assert unlisted["started_at"] == unlisted["entries"][0]["at"]
+    assert (unlisted["started_at"], unlisted["updated_at"]) == tuple(each["at"] for each in unlisted["entries"])
+    assert unlisted["started_at"] < unlisted["updated_at"]
     listed = journal_document("R", SUMMARY, [], judge_chain("R", [], []), (), None)
     assert (listed["started_at"], listed["updated_at"]) == (NOON, "2026-11-20T04:03:05.000Z")
     nothing = journal_document("R", None, [], judge_chain("R", [], []), (), None)
