@@ -438,16 +438,17 @@ def test_of_copies_next_to_each_other_the_first_is_the_record(copies, told):
     assert outcomes(logs) == {("duplicated", 11, t) for t in told.values()}
 
 
-@pytest.mark.parametrize(("s", "strangers"), [(700, 0), (703, 3)])
-def test_a_copy_of_a_record_of_a_long_run_goes_by_where_the_run_is(s, strangers):
-    """Five records are lost at the beginning. The copy stands right before the place that the mapping gives."""
+@pytest.mark.parametrize(("s", "until", "strangers"), [(700, 704, 0), (703, 704, 3), (700, 709, 0)])
+def test_a_copy_of_a_record_of_a_long_run_goes_by_where_the_run_is(s, until, strangers):
+    """Five records are lost at the beginning. The copy stands right before the place that the mapping gives, or right
+    before one as far on the other side of it."""
     made = written(900)
     others = [replace(STRANGER, value=b"%d" % n) for n in range(strangers)]
-    there = [*made[5:704], *others, made[s], *made[704:]]
+    there = [*made[5:until], *others, made[s], *made[until:]]
     logs = InMemory(Log.of(made, 50), Log.of(there, 30), identity(900), through=900)
-    copy = ("duplicated", s, 699 + strangers)
+    copy = ("duplicated", s, until - 5 + strangers)
     lost = {("lost", n, None) for n in range(5)}
-    foreign = {("foreign", None, 699 + n) for n in range(strangers)}
+    foreign = {("foreign", None, until - 5 + n) for n in range(strangers)}
     assert logs.in_a_task()[1] == {copy} | lost | foreign
 
 
