@@ -350,6 +350,7 @@ def test_a_run_ends_where_it_is_long_enough():
         {"attributes": 1},
         {"last_delta": 1},
         {"count": 2},
+        {"count": 2, "last_delta": 1},
     ],
 )
 def test_what_is_unlike_the_others_is_not_joined_with_them(apart):
@@ -399,6 +400,16 @@ def test_the_only_record_of_a_batch_that_is_not_its_first_is_left_as_it_lies(sta
     data = of_records(1, 1) + of_one_record(stamp, 1, base=2, body=body)
     run, after = joined_plainly(data, 0)
     assert (run.records_count, data[after:]) == (2, of_one_record(stamp, 1, base=2, body=body))
+
+
+@pytest.mark.parametrize("by", [-2, 2])
+@pytest.mark.parametrize("body", [b"\2k\2v\0", b"\1" + encoded(200) + bytes(200) + b"\0"])
+def test_a_record_that_is_longer_or_shorter_than_its_batch_is_left_as_it_lies(body, by):
+    odd = bytearray(of_one_record(0, 0, base=2, body=body))
+    odd[61] += by
+    odd = bytearray(retouched(bytes(odd)))
+    run, after = joined_plainly(of_records(1, 1) + bytes(odd), 0)
+    assert (run.records_count, len(of_records(1, 1))) == (2, after)
 
 
 def test_what_a_run_says_of_itself():
