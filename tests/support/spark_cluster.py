@@ -74,5 +74,5 @@ def _alive(page: int) -> int:
         with urllib.request.urlopen(f"http://{_HOST}:{page}/json/", timeout=5) as answer:
             found: int = json.load(answer)["aliveworkers"]
             return found
-    except OSError:
+    except (OSError, ValueError):  # nobody answers yet, or a page that is being set up
         return 0
