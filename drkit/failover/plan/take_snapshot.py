@@ -246,19 +246,12 @@ def _remember_groups(
     """Where groups stood last, and at the moment asked for."""
     store = estate.store
     covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
-
-    @cache
-    def covers(group: str, topic: str) -> bool:
-        return covers_group(group) and covers_topic(topic)
-
-    positions = tuple(store.group_positions(link.id))
-    groups, topics = {p.group for p in positions}, {p.topic for p in positions}
-    if not (all(map(covers_group, groups)) and all(map(covers_topic, topics))):
-        positions = tuple(p for p in positions if covers(p.group, p.topic))
+    positions = tuple(p for p in store.group_positions(link.id) if covers_group(p.group) and covers_topic(p.topic))
     if at is None or not at.by_commits:
         return positions, {}
     states = store.group_states_around(link.id, at.instant)
-    return positions, committed_at(at.instant, [each for each in states if covers(each.group, each.topic)], positions)
+    covered = [each for each in states if covers_group(each.group) and covers_topic(each.topic)]
+    return positions, committed_at(at.instant, covered, positions)
 
 
 # -- the clusters ----------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Divergence:
         """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
         if not self.kept.exact:
             return (0, None)
-        return (self.kept.offset if self.undecided is None else min(self.undecided, self.kept.offset), None)
+        return (self.kept.offset if self.undecided is None else self.undecided, None)
 
     def seen_with(self, stable_end: int) -> Divergence:
         """This, with the source's last stable offset, of a link that mirrors what is committed: all that was mirrored
@@ -116,13 +116,14 @@ def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Diver
     epoch = mirrored.leader_epoch
     if epoch is not None and end is not None and end.end >= 0:
         kept = kept_offsets(mirrored.source_through, epoch, end)
-        return (
-            None if kept is None else Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)
-        )
+        return None if kept is None else _divergence(mirrored, kept, epoch)
     if log_end < mirrored.source_through:
-        kept = KeptEpochs(log_end, exact=True)
-        return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, None)
+        return _divergence(mirrored, KeptEpochs(log_end, exact=True), None)
     return None
+
+
+def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Divergence:
+    return Divergence(mirrored.tp, mirrored.source_through, mirrored.target_end, kept, epoch)
 
 
 @dataclass(frozen=True, slots=True)
