@@ -196,11 +196,17 @@ class Lab:
         with ThreadPoolExecutor(max_workers=max(1, len(self.nodes))) as pool:
             return list(pool.map(lambda node: self._status(node, running.get(node.name)), self.nodes))
 
+    def running(self, *names: str) -> dict[str, psutil.Process]:
+        """The processes of those of these nodes (an alias: all of its) that live, by node."""
+        chosen = self._layout.select(names)
+        running = self._running()
+        return {node.name: running[node.name] for node in chosen if node.name in running}
+
     # -- doing things to it ------------------------------------------------------------------
 
     def kill(self, *names: str) -> list[str]:
         """SIGKILL nodes (an alias: all of its); returns those that were running."""
-        chosen = self._chosen_running(names)
+        chosen = self.running(*names)
         kill(chosen.values())
         return list(chosen)
 
@@ -233,7 +239,7 @@ class Lab:
         nodes = self._layout.select(names)
         with self._held(say) as interrupts:
             toolchain = self._toolchain(nodes, interrupts)
-            stop(self._chosen_running(names).values(), _GRACE_SECONDS)
+            stop(self.running(*names).values(), _GRACE_SECONDS)
             expected = {node: frozenset({node.node_id}) for node in nodes}
             Starter(self._folder, self._layout, toolchain, interrupts, say).start(nodes, expected, timeout_seconds)
         return [node.name for node in nodes]
@@ -288,14 +294,9 @@ class Lab:
             found = {**process.marked(self.dir), **found}
         return {node.name: found[node.name] for node in self.nodes if node.name in found}
 
-    def _chosen_running(self, names: tuple[str, ...]) -> dict[str, psutil.Process]:
-        chosen = self._layout.select(names)
-        running = self._running()
-        return {node.name: running[node.name] for node in chosen if node.name in running}
-
     def _all_running(self, names: tuple[str, ...], verb: str) -> dict[str, psutil.Process]:
         chosen = self._layout.select(names)
-        running = self._chosen_running(names)
+        running = self.running(*names)
         dead = [node.name for node in chosen if node.name not in running]
         if dead:
             raise Refused(

@@ -7,7 +7,6 @@ import psutil
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.waiting import NotInTime, wait_for
 from drkit.drill.experiment.faults import FillDisk
-from drkit.lab import Lab
 from drkit.model.errors import Refused
 
 _SECONDS = 60.0
@@ -28,28 +27,20 @@ def fill_disk(env: DrillEnvironment, fault: FillDisk) -> str:
             "a disk can't be filled here: this system doesn't limit the files of a process that runs",
             remedy="Play the experiment on Linux",
         )
-    pids = _running(env.lab, fault.node)
-    if not pids:
+    running = env.lab.running(fault.node)
+    if not running:
         raise Refused(
             f"{fault.node} was not running, so its disk can't be filled", remedy="Look at the steps before this one"
         )
-    names = ", ".join(pids)
-    brokers = [psutil.Process(pid) for pid in pids.values()]
+    names, brokers = ", ".join(running), list(running.values())
     before = [broker.rlimit(psutil.RLIMIT_FSIZE) for broker in brokers]
     for broker, (_, most) in zip(brokers, before, strict=True):
         broker.rlimit(psutil.RLIMIT_FSIZE, (0, most))
     try:
-        wait_for(f"the end of {names} by a full disk", _SECONDS, lambda: not _running(env.lab, fault.node))
+        wait_for(f"the end of {names} by a full disk", _SECONDS, lambda: not env.lab.running(fault.node))
     except NotInTime:
         for broker, limits in zip(brokers, before, strict=True):
             if broker.is_running():
                 broker.rlimit(psutil.RLIMIT_FSIZE, limits)
         raise
     return f"the disk of {names} is full: nothing could be written any more, and the process ended"
-
-
-def _running(lab: Lab, chosen: str) -> dict[str, int]:
-    """The process ids of the brokers meant, by name."""
-    return {
-        node.name: node.pid for node in lab.status() if chosen in (node.name, node.cluster) and node.pid is not None
-    }
