@@ -149,6 +149,15 @@ def told(positions):
     return [(p.partition, p.source_offset, p.transactions_again, p.reason) for p in positions]
 
 
+def behind_the_mirror(position):
+    """Whether the number is unknown because the watch was cut off between two reads, and the mirror had read on.
+
+    It either hasn't read a transaction at all that the mirror has, or it has read its records but not its end. Which of
+    the two, or neither, is a matter of the moment at which the primary goes away.
+    """
+    return any(why in position.reason for why in ("mirrored further than", "mirrored into a transaction whose end"))
+
+
 def results(own, *outputs):
     """How often each result stands on dr, by output."""
     return [Counter(value for values in own.values("dr", output).values() for value in values) for output in outputs]
@@ -191,8 +200,8 @@ def test_what_was_processed_before_a_disaster_is_processed_once(lab, own, protoc
     placed = sum(position.source_offset for position in positions)
     assert placed >= before
     sys.stdout.write(f"{told(positions)}, captured {before}, twice {twice}\n")
-    if None in again:  # the watch was interrupted between two reads, and it says so
-        assert all("mirrored further" in p.reason for p in positions if p.transactions_again is None), told(positions)
+    if None in again:
+        assert all(behind_the_mirror(p) for p in positions if p.transactions_again is None), told(positions)
     else:
         assert twice == sum(again) == len(there) - placed, told(positions)
         assert all((p.translation is Certainty.EXACT) == (p.transactions_again == 0) for p in positions)
@@ -208,7 +217,7 @@ def test_transactions_of_version_2_are_followed_as_those_of_version_1(lab, own):
         wait_until(lambda: known(own) > captured(own) + 3, 60, "transactions known beyond what was captured")
         with frozen(lab):
             app.kill()
-            assert len(epochs(lab, output)) >= 40, "the producer spoke version 1"
+            assert len(epochs(lab, output)) > 20, "the producer spoke version 1, in which they stay the same"
             positions = failed_over(own)
             before, there = captured(own), results(own, output)[0]
             JavaApp(own, "dr", topic, output, size=200).finish()
@@ -220,8 +229,8 @@ def test_transactions_of_version_2_are_followed_as_those_of_version_1(lab, own):
     sys.stdout.write(f"{told(positions)}, captured {before}, twice {twice}\n")
     assert all(position.transactional for position in positions)
     assert placed >= before
-    if None in again:  # as above
-        assert all("mirrored further" in p.reason for p in positions if p.transactions_again is None), told(positions)
+    if None in again:
+        assert all(behind_the_mirror(p) for p in positions if p.transactions_again is None), told(positions)
     else:
         assert twice == sum(again) == len(there) - placed, told(positions)
 
