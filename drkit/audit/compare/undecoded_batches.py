@@ -7,12 +7,23 @@ A mirror that forwards a batch rewrites other fields only.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from xxhash import xxh3_128
 
 from drkit.kafka.protocol.record_batch import CODEC_MASK, FIELDS, LOG_APPEND_TIME, MAGIC, Batch
-from drkit.kafka.protocol.records import Damaged, decompress
+from drkit.kafka.protocol.records import Damaged, PlainBuffer
+
+
+class _Local(threading.local):
+    """What each thread that searches keeps."""
+
+    def __init__(self) -> None:
+        self.buffer = PlainBuffer()
+
+
+_local = _Local()
 
 
 def digest(batch: Batch) -> tuple[int, int]:
@@ -47,7 +58,7 @@ def holds_any(batch: Batch, needles: Sequence[bytes]) -> bool:
     if not batch.intact():
         return False
     try:
-        plain = bytes(decompress(batch.codec, batch.records))
+        plain, end = _local.buffer.fill(batch.codec, batch.records)
     except Damaged:
         return False
-    return any(each in plain for each in needles)
+    return any(plain.find(each, 0, end) >= 0 for each in needles)

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import cramjam
+
 from drkit.kafka.compiled.limits import MOST
 from drkit.kafka.protocol.record_batch import LOG_APPEND_TIME, Batch
 
 _LZ4 = 3
 _CODECS = {1: "gzip", 2: "snappy", _LZ4: "lz4", 4: "zstd"}
+_IN_PLACE = {_LZ4: "lz4", 4: "zstd"}
 _ONE_BYTE = 0x80
 _LOW = 0x7F
 
@@ -59,6 +62,35 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes | memoryview:
     except Exception as error:
         raise Damaged(f"the records can't be decompressed: {error}") from error
     return plain
+
+
+class PlainBuffer:
+    """Memory that batches are decompressed into, one after the other, for whoever only looks at their bytes.
+
+    A buffer of its own for each batch costs as much as LZ4's work: it is a large one, which the allocator takes from
+    the kernel each time, and aiokafka's codecs copy twice. Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._plain = bytearray(1 << 20)
+
+    def fill(self, codec: int, data: bytes | memoryview) -> tuple[bytes | bytearray, int]:
+        """The plain records of a batch, and how many bytes of what is returned they are. Valid until the next call.
+
+        Raises:
+            Damaged: they can't be read.
+        """
+        name = _IN_PLACE.get(codec)
+        if name is not None:
+            try:
+                return self._plain, int(getattr(cramjam, name).decompress_into(data, self._plain))
+            except cramjam.DecompressionError:  # it has no room, or the batch is damaged: the other way tells which
+                plain = bytes(decompress(codec, data))
+                if len(plain) > len(self._plain):
+                    self._plain = bytearray(len(plain))
+                return plain, len(plain)
+        plain = bytes(decompress(codec, data))
+        return plain, len(plain)
 
 
 def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:

@@ -32,6 +32,7 @@ from drkit.kafka.protocol.record_batch import (
 from drkit.kafka.protocol.records import (
     NUMBERS,
     Damaged,
+    PlainBuffer,
     RawRecord,
     build,
     compress,
@@ -167,6 +168,23 @@ def test_what_is_packed_is_unpacked(codec):
         packed = compress(codec, plain, tight=tight)
         assert len(packed) < len(plain)
         assert decompress(codec, memoryview(packed)) == plain
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_buffer_that_is_used_again_shows_each_batch_and_no_other(codec):
+    buffer = PlainBuffer()
+    large = b"long, " * 300_000  # more than the buffer begins with
+    for plain in (large, b"short", large, b".", b"another"):
+        filled, end = buffer.fill(codec, memoryview(compress(codec, plain)))
+        assert filled[:end] == plain
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_what_cannot_be_unpacked_is_no_earlier_batch(codec):
+    buffer = PlainBuffer()
+    buffer.fill(codec, compress(codec, b"text, " * 500))
+    with pytest.raises(Damaged, match="can't be decompressed"):
+        buffer.fill(codec, compress(codec, b"other, " * 500)[:-9])
 
 
 def test_filler_has_nothing_and_as_many_as_wanted():
