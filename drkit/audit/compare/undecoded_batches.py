@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_128
 
+from drkit.audit.compare.byte_search import any_in
 from drkit.kafka.protocol.record_batch import CODEC_MASK, FIELDS, LOG_APPEND_TIME, MAGIC, Batch
 from drkit.kafka.protocol.records import Damaged, PlainBuffer
 
@@ -55,10 +56,10 @@ def holds_any(batch: Batch, needles: Sequence[bytes]) -> bool:
     never of a batch that can't be read."""
     if batch.magic < MAGIC:
         return True
-    if not batch.intact():
+    if not batch.whole:  # an unreadable stretch; what a reader hands over otherwise, it has checked
         return False
     try:
         plain, end = _local.buffer.fill(batch.codec, batch.records)
     except Damaged:
         return False
-    return any(plain.find(each, 0, end) >= 0 for each in needles)
+    return any_in(needles, plain, end)
