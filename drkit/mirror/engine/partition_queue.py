@@ -471,6 +471,7 @@ class BatchPartition:
         if self.incident is not None:
             return []
         self.incident = incident
+        self._touch()
         if incident.kind in _ABOUT_TARGET:
             self.window.stop(incident.reason)
         return self._drop_queue()
@@ -478,6 +479,7 @@ class BatchPartition:
     def halt_after(self, incident: Incident) -> None:
         """It stands still once what it has queued is written: what comes next on the source can't be."""
         self.ending = incident
+        self._touch()
 
     def settled(self) -> Incident | None:
         """Why it stands still, once: as soon as none of its requests is outstanding."""

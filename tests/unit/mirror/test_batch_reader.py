@@ -15,7 +15,7 @@ from drkit.kafka.protocol.fetch_produce import Fetched, FetchReply
 from drkit.mirror.engine import fetcher
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
-from drkit.mirror.engine.interface import PartitionStart
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
 from tests.support.batches import batch_bytes
@@ -30,21 +30,23 @@ class Broker:
         self.open = True
         self.most = most
         self.asked: list[asyncio.Future[FetchReply]] = []
+        self.requests: list[Any] = []
         self.used = asyncio.Event()
 
-    def send(self, _: object) -> asyncio.Future[FetchReply]:
+    def send(self, request: object) -> asyncio.Future[FetchReply]:
         if len(self.asked) >= self.most:
             raise KafkaConnectionError("closed")
         future: asyncio.Future[FetchReply] = asyncio.get_running_loop().create_future()
         self.asked.append(future)
+        self.requests.append(request)
         self.used.set()
         return future
 
-    def answer(self, base: int, records: int, *, session: int = 7, size: int = 1 << 20) -> None:
+    def answer(self, base: int, records: int, *, session: int = 7, size: int = 1 << 20, partition: int = 0) -> None:
         """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once."""
         data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base))
         end = base + records
-        self.asked[-1].set_result(FetchReply(0, session, [Fetched("t", 0, 0, end, end, 0, (), -1, data)], size))
+        self.asked[-1].set_result(FetchReply(0, session, [Fetched("t", partition, 0, end, end, 0, (), -1, data)], size))
 
 
 class Source:
@@ -177,3 +179,28 @@ def test_what_was_read_is_admitted_where_the_next_request_fails() -> None:
         second.answer(110, 10)
 
     assert play(story, first, second) == [(100, 110), (110, 120)]
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "once its queue is written"])
+def test_what_stands_still_leaves_the_session_though_others_are_read_on(at_once: bool) -> None:
+    """Else the broker answers each request at once, with what nobody takes."""
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        halted, other = started(100), BatchPartition(PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000_000))
+        for partition in (halted, other):
+            fetcher.add(partition)
+            partition.read_by(fetcher)
+        await settle()
+        broker.answer(100, 10)  # a large one: the next request is under way when it is found that it can't be appended
+        await settle()
+        incident = Incident(TP, IncidentKind.REJECTED, "it is too large")
+        if at_once:
+            halted.halt(incident)
+        else:
+            halted.halt_after(incident)
+        broker.answer(0, 10, partition=1)
+        await settle()
+        assert broker.requests[-1]._forgotten == {"t": [0]}
+
+    play(story, broker)
