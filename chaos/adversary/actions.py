@@ -9,6 +9,7 @@ from typing import Any
 
 from chaos.adversary import oracle
 from chaos.adversary.journal import DEAD, PURGED
+from chaos.adversary.late_answers import told_in
 from chaos.adversary.plan import Action
 from chaos.adversary.world import LINK, World
 from chaos.soak.reader import Content
@@ -22,6 +23,11 @@ _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
 
 _TAKEN_UP_SECONDS = 5.0  # topics are looked at every three
+_LIMIT = "max.message.bytes"
+_RAISED, _ABOVE_LIMIT = "5000000", 2_000_000
+_LOWERED, _ABOVE_LOWERED = "10000", 15_000
+_LATE_SECONDS = 1.5  # a sender that waits for three is called stuck, and its partitions are read no more
+_LEARNS_WITHIN_SECONDS = 5.0
 
 Settle = Callable[..., dict[str, Any] | None]
 
@@ -169,6 +175,55 @@ class Actions:
         time.sleep(_FORGETS_WITHIN_SECONDS)
         self._world.target.set_broker("producer.id.expiration.ms", None)
 
+    # -- what the target refuses -------------------------------------------------------------------
+
+    def refuse(self, partition: int, by: str, before: int, large: int, behind: int, mirror: str, **shape: Any) -> None:
+        """Records that are larger than the target takes, with small ones before and behind them, while the target's
+        answers are late: the mirror has read on when it meets them, and what came before isn't acknowledged.
+
+        `by`: "mirror", which knows the target's limit: the source took the record while its own, which the mirror
+        copies, was higher for a moment; the problem must stay until `relent`. "target": somebody lowers the limit there
+        while the mirror is frozen, which it sets right in a moment; `large` of them share a batch.
+        """
+        world, partition = self._world, self._place(partition)
+        self._settle()
+        if world.target.partitions(world.topic) <= partition:
+            return
+        late = told_in(world.control)
+        late.write_text(str(_LATE_SECONDS))
+        try:
+            if by == "mirror":
+                world.source.set(world.topic, _LIMIT, _RAISED)
+                with world.mirror(mirror):
+                    world.load.write(partition, before, shape)
+                    self._force(partition, shape | {"size": _ABOVE_LIMIT})
+                    world.load.write(partition, behind, shape)
+                    world.source.set(world.topic, _LIMIT, world.plan.settings.get(_LIMIT))
+            else:
+                with world.mirror("frozen"):
+                    world.load.write(partition, before, shape)
+                    world.load.write(partition, large, shape | {"size": _ABOVE_LOWERED, "per_batch": large})
+                    world.load.write(partition, behind, shape)
+                    world.target.set(world.topic, _LIMIT, _LOWERED)
+            self._settle(_TAKEN_UP_SECONDS)
+        finally:
+            late.unlink()
+
+    def _force(self, partition: int, shape: dict[str, Any]) -> None:
+        """One record that the source takes now or in a moment: its broker learns of a new limit after it answered."""
+        world = self._world
+        end = world.source.ends(world.topic, partition, committed=False)[1]
+
+        def taken() -> bool:
+            world.load.write(partition, 1, shape)
+            return world.source.ends(world.topic, partition, committed=False)[1] > end
+
+        self._wait(_LEARNS_WITHIN_SECONDS, taken)
+
+    def relent(self) -> None:
+        """The source takes large records again, and so will the target."""
+        self._world.source.set(self._world.topic, _LIMIT, _RAISED)
+
     # -- workers -----------------------------------------------------------------------------------
 
     def kill(self, *, back: bool) -> None:
@@ -190,6 +245,15 @@ class Actions:
         draft = self._world.control.with_suffix(".draft")
         draft.write_text(f"{point} {pass_by} {number.name}")
         draft.rename(self._world.control)
+
+    def hand_over(self) -> None:
+        """Another worker joins, and the first one ends in order."""
+        world = self._world
+        first = world.worker
+        assert first is not None  # noqa: S101 - `play` has started it
+        world.worker = world.another()
+        self._settle(_TAKEN_UP_SECONDS)
+        world.stop(first)
 
     def freeze(self, partition: int, count: int, per_batch: int) -> None:
         """SIGSTOP of the worker while it is running on a backlog; another takes over, and then it wakes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from chaos.soak.reader import digest
 from chaos.soak.sides import SoakError
 
 _AHEAD_MS = 50 * 60 * 1000  # brokers take an hour by default
+_LARGEST_BYTES = 4_000_000
 _DROPPED_EVERY = 5
 _FLUSH_SECONDS = 60.0
 
@@ -105,6 +107,7 @@ class Load:
                 "compression.type": shape.get("codec", "lz4"),
                 "batch.num.messages": shape.get("per_batch", 1_000),
                 "batch.size": self._batch_bytes,
+                "message.max.bytes": _LARGEST_BYTES,
                 "linger.ms": 0 if alone else 20,
                 "delivery.timeout.ms": 50_000,
                 "queue.buffering.max.messages": 1_000_000,
@@ -121,7 +124,7 @@ class Load:
             key: bytes | None = None if what == "keyless" else b"k%d" % number
             if key is not None and self._alters == "filter" and number % _DROPPED_EVERY == 0:
                 key = DROPPED + key
-            value: bytes | None = b"v%d" % number
+            value: bytes | None = b"v%d" % number + _padding(number, shape.get("size", 0))
             if what == "tombstones" and number % 2:
                 value = None
             headers: Headers = [("n", b"%d" % number), ("empty", None)] if what == "headers" else []
@@ -154,3 +157,8 @@ class Load:
         else:
             due = digest(key, value, listed, stamp)
         self._journal.write(digest(key, value, listed, stamp), Written(partition, due, aborted))
+
+
+def _padding(number: int, size: int) -> bytes:
+    """Bytes that don't compress, the same for the same record."""
+    return random.Random(number).randbytes(size) if size else b""  # noqa: S311 - repeatable, not secret

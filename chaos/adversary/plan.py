@@ -95,7 +95,9 @@ def make(seed: int) -> Plan:
     settings = _settings(chance)
     committed = _isolation(chance, late, partitions)
     audited = chance.random() < 0.15  # noqa: PLR2004 - an audit costs as much as a run
-    actions = (*early, *late, *_held(seed, partitions, {each.kind for each in late}))
+    kinds = {each.kind for each in late}
+    waits = committed and "open_transaction" in kinds
+    actions = (*early, *late, *_refused(seed, partitions, waits=waits), *_held(seed, partitions, kinds))
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -136,6 +138,9 @@ def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Actio
     return late
 
 
+_REFUSED_FROM = 10_000
+"""Seeds from here on meet records that the target refuses; the plans of those below stay what they were."""
+
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
@@ -154,6 +159,42 @@ def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     records = chance.choice([20, 60, 200])
     regrow = chance.choice([0, 2 * records, 2 * records + 100])
     return [Action("hold", {**_place(chance, partitions), "records": records, "regrow": regrow})]
+
+
+def _refused(seed: int, partitions: int, *, waits: bool) -> list[Action]:
+    """In half of the plans from `_REFUSED_FROM` on: records that the target refuses, in mid-flow. Its choices are
+    apart, as above.
+
+    Not where it `waits` for a transaction that stays open: behind it nothing is read, so that nothing can be refused.
+    """
+    chance = random.Random(f"adversary refused {seed}")  # noqa: S311 - as above
+    if seed < _REFUSED_FROM or waits or chance.random() >= 0.5:  # noqa: PLR2004 - half of them
+        return []
+    by = chance.choice(["mirror", "mirror", "target"])
+    found = [
+        Action(
+            "refuse",
+            {
+                **_place(chance, partitions),
+                "by": by,
+                "before": chance.choice([1, 60, 300, 3_000]),
+                "large": chance.choice([1, 1, 3]),
+                "behind": chance.choice([1, 60, 1_500, 5_000]),
+                "codec": chance.choice(["none", "lz4", "zstd", "snappy", "gzip"]),
+                "per_batch": chance.choice([1, 10, 10, 50]),
+                "size": chance.choice([0, 20, 100]),
+                "mirror": chance.choice(MIRROR_STATES),
+            },
+        )
+    ]
+    for kind, odds in (("quiet", 0.5), ("hand_over", 0.4), ("relent", 0.6 if by == "mirror" else 0.0)):
+        if chance.random() < odds:
+            found.append(Action(kind))
+    if chance.random() < 0.5:  # noqa: PLR2004 - every other time
+        found.append(Action("produce", _batch(chance, partitions)))
+    while found[-1].kind == "quiet":  # the end is one
+        found.pop()
+    return found
 
 
 def _early(chance: random.Random, partitions: int) -> list[Action]:

@@ -128,6 +128,24 @@ def held_not_compared() -> None:
     _put("drkit.lag.problems_now:_unwatched", _answers(False))
 
 
+def read_past_what_is_refused() -> None:
+    """What was read behind a record that can't be appended is appended, and the record counts as a hole."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(plain)
+        def follows(sequencer: Any, read: Any) -> bool:
+            partition = read.partition
+            ending, partition.ending = partition.ending, None
+            try:
+                return bool(plain(sequencer, read))
+            finally:
+                partition.ending = partition.ending or ending
+
+        return follows
+
+    _put("drkit.mirror.engine.sequencer:Sequencer._follows", make)
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
@@ -141,6 +159,7 @@ PLANTS: dict[str, Callable[[], None]] = {
         ends_always_stable,
         purges_not_seen,
         held_not_compared,
+        read_past_what_is_refused,
     )
 }
 """By name: what patches the defect into this process."""

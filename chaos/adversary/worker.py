@@ -1,4 +1,4 @@
-"""`drkit` with shorter clocks, fault points and planted defects: what the adversary starts as the mirror.
+"""`drkit` with shorter clocks, fault points, late answers and planted defects: what the adversary starts as the mirror.
 
     python -m chaos.adversary.worker CONTROL PLANT verb …        PLANT "-": none
 
@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from chaos.adversary.fault_points import FaultPoints
+from chaos.adversary.late_answers import LateAnswers, told_in
 from chaos.adversary.plants import plant
 
 _CLOCKS = {
@@ -35,6 +36,7 @@ def main() -> None:
     runtime = import_module("drkit.mirror.runtime.mirror_runtime").MirrorRuntime.__init__
     runtime.__kwdefaults__["topic_seconds"] = _TOPIC_SECONDS
     FaultPoints(Path(control)).install()
+    LateAnswers(told_in(Path(control))).install()
     plant(planted)
     sys.argv[1:] = arguments
     import_module("drkit.cli.main").main()

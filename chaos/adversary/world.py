@@ -45,6 +45,7 @@ _ALTERS = {
 }
 _FOREVER = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 _BATCH_BYTES = 500_000
+_SMALL_BUFFER = "buffer_bytes = 1048576"  # a backlog is read in many answers, one while another ends the partition
 
 
 class World:
@@ -90,6 +91,7 @@ groups = ["{self.topic}"]
 offsets = "{plan.offsets}"
 {_ALTERS[plan.alters]}
 {"" if plan.committed else 'isolation = "read_uncommitted"'}
+{_SMALL_BUFFER if any(action.kind == "refuse" for action in plan.actions) else ""}
 """
         )
         self.create_source()

@@ -69,6 +69,7 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
         ("ends_always_stable", 6, (0, 2)),
         ("purges_not_seen", 51, (0, 3, 4)),
         ("held_not_compared", 6492, (0, 4)),
+        ("read_past_what_is_refused", 10034, (3,)),
     ],
 )
 def test_a_planted_defect_is_found(play: Play, plant: str, seed: int, only: tuple[int, ...]) -> None:

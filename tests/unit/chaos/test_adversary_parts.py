@@ -1,5 +1,6 @@
 """What the adversary's verdict rests on, without brokers: its oracle, its plans, how it minimises, where it patches."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from chaos.adversary.fault_points import PLACES
 from chaos.adversary.journal import DEAD, PURGED, Journal, Written
+from chaos.adversary.late_answers import LateAnswers
 from chaos.adversary.minimise import minimise
 from chaos.adversary.oracle import Seen, findings
 from chaos.adversary.plan import FAULT_POINTS, make
@@ -146,7 +148,7 @@ def test_a_record_that_comes_back_is_gone_no_longer():
     assert known.records[b"b"].gone is None
 
 
-@given(st.integers(0, 10_000))
+@given(st.integers(0, 20_000))
 def test_a_seed_is_a_plan(seed):
     plan = make(seed)
     assert plan == make(seed)
@@ -180,3 +182,31 @@ def test_every_fault_point_and_every_plant_is_somewhere_in_drkit(tmp_path):
         timeout=120,
     )
     assert done.stdout.startswith("drkit "), done.stderr
+
+
+def test_answers_that_come_late_stay_in_order(tmp_path):
+    """Also those that come when lateness is over."""
+    heard, over = [], asyncio.Event()
+    late = LateAnswers(tmp_path / "late")
+
+    def hear(_, answer):
+        heard.append(answer)
+        if len(heard) == 5:
+            over.set()
+
+    answered = late._around(hear)
+
+    async def work():
+        answered("sender", 0)
+        assert heard == [0]
+        (tmp_path / "late").write_text("0.05")
+        answered("sender", 1)
+        answered("sender", 2)
+        (tmp_path / "late").unlink()
+        answered("sender", 3)
+        answered("another", 4)
+        assert heard == [0, 4]
+        await asyncio.wait_for(over.wait(), 30)
+
+    asyncio.run(work())
+    assert [each for each in heard if each != 4] == [0, 1, 2, 3]
