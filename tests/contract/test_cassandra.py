@@ -201,7 +201,7 @@ def test_a_machine_whose_clock_was_ahead_does_not_silence_the_next_one(cassandra
                 return right.watermarks(link)[TP].source_through == through
 
             # the measurement of a wrong clock is some milliseconds wide; uncorrected it would take an hour
-            wait_until(kept, timeout=5.0, what=f"watermark {through} to count")
+            wait_until(kept, timeout=60.0, what=f"watermark {through} to count")
 
 
 # ---- compare-and-set whose answer is lost --------------------------------------------------------------------

@@ -28,6 +28,7 @@ from drkit.model.topology import Link
 from drkit.store import open_store
 from drkit.store.api import Store
 from tests.support.log_reader import read_topics
+from tests.support.topics import create_topic
 from tests.support.wait import wait_until
 
 TIMEOUT = 30.0
@@ -60,8 +61,7 @@ class OwnLink:
     def create(self, alias: str, suffix: str, partitions: int = 2, **config: str) -> str:
         topic = self.topic(suffix)
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin = AdminClient(self.client(alias))
-        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(TIMEOUT)
+        create_topic(self.client(alias), NewTopic(topic, partitions, 1, config=settings))
         return topic
 
     def produce(self, alias: str, topic: str, values: Mapping[int, Sequence[str]], stamp: int | None = None) -> None:

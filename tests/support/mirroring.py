@@ -29,6 +29,7 @@ from drkit.store.api import Store
 from tests.support.lab import USERS
 from tests.support.log_reader import Record, read_partition
 from tests.support.running import Commands, Running, on_threads
+from tests.support.topics import create_topic
 from tests.support.wait import wait_until
 
 
@@ -43,7 +44,7 @@ class Side:
         """Create a topic (settings with underscores for dots) and wait until it can be written."""
         settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in config.items()}}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
-        self.admin.create_topics([new])[topic].result(20)
+        create_topic({"bootstrap.servers": self.bootstrap, "log_level": 0}, new)
         wait_until(lambda: self.partitions(topic) == partitions, what=f"topic {topic}")
 
     def delete(self, topic: str) -> None:

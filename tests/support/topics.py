@@ -1,0 +1,40 @@
+"""Topics made with Kafka's plain admin client, also by a cluster that is slow to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.wait import wait_until
+
+_ANSWER_SECONDS = 15.0
+_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+
+
+def create_topic(client: Mapping[str, object], new: NewTopic, seconds: float = 90.0) -> None:
+    """Create a topic; where no answer comes, another client asks again, and finds it there or makes it.
+
+    Raises:
+        KafkaException: the cluster refuses.
+        AssertionError: it doesn't answer for so many seconds.
+    """
+    asked: list[AdminClient] = []
+
+    def created() -> bool:
+        asked.append(AdminClient(dict(client)))
+        told = asked[-1].create_topics([new], request_timeout=_ANSWER_SECONDS)[new.topic]
+        try:
+            told.result(_ANSWER_SECONDS + 5)
+        except TimeoutError as error:
+            raise AssertionError("no answer") from error
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code in _NO_ANSWER:
+                raise AssertionError(str(error)) from error
+            if code != KafkaError.TOPIC_ALREADY_EXISTS or len(asked) == 1:
+                raise
+        return True
+
+    wait_until(created, seconds, f"topic {new.topic}")
