@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -128,7 +128,7 @@ class Mutant:
     def _rebind(self, holder: ast.Assign | ast.AnnAssign) -> None:
         """Give a constant its other value, also where it was imported by its name."""
         home = vars(importlib.import_module(".".join(self.path.relative_to(ROOT).with_suffix("").parts)))
-        expression = compile(ast.Expression(holder.value), str(self.path), "eval", dont_inherit=True)
+        expression = compile(ast.Expression(cast("ast.expr", holder.value)), str(self.path), "eval", dont_inherit=True)
         was, value = home[self.name], eval(expression, home)  # noqa: S307 - drkit's own source
         for each in [vars(each) for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]:
             if self.name in each and each[self.name] is was:
@@ -181,8 +181,8 @@ def _edits_of(node: ast.AST, place: Place) -> Iterator[tuple[Place, Any]]:  # no
             yield place, node.operand
         case ast.Constant(value=bool()):
             yield (node, "value", None), not node.value
-        case ast.Constant(value=int() | float()):
-            yield (node, "value", None), node.value + 1
+        case ast.Constant(value=(int() | float()) as number):
+            yield (node, "value", None), number + 1
         case ast.Return(value=ast.expr()) if not isinstance(node.value, ast.Constant):
             yield (node, "value", None), ast.Constant(None)
         case ast.Expr(value=ast.Call()) | ast.Raise():
@@ -211,7 +211,8 @@ class Trials:
         """Before the tests are imported: the same examples each time, and none shrunk."""
         from hypothesis import HealthCheck, Phase, settings  # noqa: PLC0415 - pytest must load it first, to rewrite it
 
-        same = {"deadline": None, "database": None, "derandomize": True, "phases": (Phase.explicit, Phase.generate)}
+        same: dict[str, Any] = {"deadline": None, "database": None, "derandomize": True}
+        same["phases"] = (Phase.explicit, Phase.generate)
         settings.register_profile("mutate", suppress_health_check=list(HealthCheck), **same)
         settings.load_profile("mutate")
 

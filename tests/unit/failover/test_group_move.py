@@ -11,13 +11,24 @@ from drkit.config import Config
 from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.positions.past_positions import PastPosition
+from drkit.failover.run import group_move
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.group_move import _committed_by, _gone_back, _moved_at, _partitions, _place, _record, find_move
+from drkit.failover.run.group_move import (
+    _committed_by,
+    _gone_back,
+    _moved_at,
+    _on_source,
+    _on_target,
+    _partitions,
+    _place,
+    _record,
+    find_move,
+)
 from drkit.failover.run.journal.journal import Journal, StageRecord
 from drkit.failover.run.journal.run_record import begin, label_of, load_run
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Mode, Run, StageOutcome, State
 from drkit.model.audit.group_audit import After, SourceEvidence
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Certainty
 from drkit.model.runs.journal import RunSummary
@@ -49,8 +60,10 @@ def estate():
 
 
 def a_run(estate, run, *, through="close", group="billing", link=LINK, begun=AT):
-    """A failover that came so far; `through` None: its plan was written and no more."""
-    seen = world([Log("rrrrrr", through=4).view()], [position(3, group=group)], link=Link(link, topics=(".*",)))
+    """A failover of a group, or several, that came so far; `through` None: its plan was written and no more."""
+    groups = (group,) if isinstance(group, str) else group
+    committed = [position(3, group=each) for each in groups]
+    seen = world([Log("rrrrrr", through=4).view()], committed, link=Link(link, topics=(".*",)))
     plan = a_plan(seen)
     journal = Journal(estate.store, run)
     facts = Facts(mode=Mode.UNPLANNED, unfenced_accepted=True)
@@ -99,6 +112,16 @@ def test_a_failover_that_is_named_must_be_one_that_moved_the_group(estate):
     with pytest.raises(Refused, match="failover B is translated: it has committed nothing yet") as caught:
         _record(estate, "billing", "B", None)
     assert "drkit resume B" in caught.value.remedy
+
+
+def test_one_group_of_several_and_ten_of_many_are_named(estate):
+    names = [f"g{number:02d}" for number in range(12)]
+    a_run(estate, "A", group=names)
+    for name in (names[0], names[-1]):
+        assert _record(estate, name, "A", None).run == _record(estate, name, None, None).run == "A"
+    with pytest.raises(Refused) as caught:
+        _record(estate, "nobody", "A", None)
+    assert caught.value.remedy == f"Its groups are: {', '.join(names[:10])}"
 
 
 def test_a_run_of_another_kind_moves_no_group_to_compare(estate):
@@ -160,6 +183,42 @@ def test_a_group_moved_when_the_old_primary_was_fenced_else_when_the_run_began(e
     assert _moved_at(record) == AT
     fenced = replace(record.machine.facts, fenced_at=AT + timedelta(seconds=9))
     assert _moved_at(replace(record, machine=Run(Kind.FAILOVER, State.CLOSED, fenced))) == AT + timedelta(seconds=9)
+
+
+@pytest.fixture
+def brought_back(estate):
+    """A failover of two groups whose link is being brought back: the old primary isn't asked any more."""
+    a_run(estate, "A", group=("billing", "other"))
+    control = LinkControl(LINK, Direction.REVERSED, 1, AT, "", "A", frozenset())
+    estate.store.set_link_control(control, expected_version=None)
+    return estate
+
+
+def test_a_move_has_the_positions_of_its_group_alone(brought_back, monkeypatch):
+    """The target's coordinator (a cluster's alone) says that the group has read on; by no moment, so no timeline."""
+    asked = []
+    monkeypatch.setattr(group_move, "_on_target", lambda _, alias, group: asked.append((alias, group)) or {TP: 9})
+    monkeypatch.setattr(group_move, "_past", lambda *_: pytest.fail("no past position was asked for"))
+    (place,) = find_move(brought_back, "billing").places
+    assert asked == [("dr", "billing")]
+    assert (place.source_offset, place.before, place.target_offset, place.target_now) == (
+        MOVED.source_offset,
+        SourceEvidence.JOURNAL,
+        MOVED.target_offset,
+        9,
+    )
+    moved = find_move(brought_back, "other")
+    assert (moved.group, moved.run, moved.moved_at, moved.link) == ("other", "A", AT, LINK)
+    assert moved.unreadable == "primary is being brought back: it no longer holds what it held at the failover"
+
+
+def test_a_source_that_is_gone_is_said_and_a_target_must_answer(estate):
+    sealed = LinkControl(LINK, Direction.SEALED, 1, AT, "", "A", frozenset())
+    offsets, why = _on_source(estate, estate.link(LINK), "billing", sealed)
+    assert offsets is None
+    assert why.startswith("primary did not answer: ")
+    with pytest.raises(Unreachable):
+        _on_target(estate, "dr", "billing")
 
 
 # -- where it stood and where it continues ---------------------------------------------------------

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import stat
+import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
 
+import psutil
 import pytest
 
 from drkit.config import Config
@@ -21,8 +24,16 @@ from drkit.failover.run import lease as lease_module
 from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.directory_epochs import recover_epoch
+from drkit.failover.run.journal import anchors as anchors_module
 from drkit.failover.run.journal import journal as journal_module
-from drkit.failover.run.journal.anchors import Anchors, anchor_file, append_anchor, read_anchor_file, read_anchors
+from drkit.failover.run.journal.anchors import (
+    Anchors,
+    _record,
+    anchor_file,
+    append_anchor,
+    read_anchor_file,
+    read_anchors,
+)
 from drkit.failover.run.journal.files import _listed, _place, entry_document, json_lines
 from drkit.failover.run.journal.journal import AUDITED, LOSS, Journal, StageRecord
 from drkit.failover.run.journal.run_record import (
@@ -84,6 +95,7 @@ def test_a_payload_is_parted_where_it_is_too_long_and_no_sooner(store, monkeypat
     journal = Journal(store, "R")
     journal.write("a", "one", '"12345678"')
     assert len(journal.entries) == 1
+    assert journal.entries[0].payload == '"12345678"', "as it is: no series of one part"
     journal.write("a", "two", '"123456789"')
     journal.write("a", "three", '"' + "x" * 28 + '"')
     parts = [json.loads(entry.payload) for entry in journal.entries[1:]]
@@ -253,7 +265,7 @@ def test_an_anchor_is_a_line_of_the_operator_s_file_which_is_theirs(tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_heads_are_anchored_in_the_background_until_all_are(tmp_path, store):
+def test_heads_are_anchored_in_the_background_until_all_are(tmp_path, store, caplog):
     file = tmp_path / "journal.anchor"
     with Clusters({}) as clusters:
         anchors = Anchors(clusters, "s", file)
@@ -270,6 +282,52 @@ def test_heads_are_anchored_in_the_background_until_all_are(tmp_path, store):
         anchors.put("dr", journal.entries[0])  # opened once more
         anchors.close()
         assert len(file.read_text().splitlines()) == 3
+    assert [record.message for record in caplog.records if "may not be anchored" in record.message] == []
+
+
+def test_a_cluster_that_holds_up_the_anchors_is_waited_for_a_bounded_time(tmp_path, store, monkeypatch, caplog):
+    """The file has all by then."""
+    monkeypatch.setattr(anchors_module, "_CLOSE_SECONDS", 0.1)
+    file, answered = tmp_path / "journal.anchor", threading.Event()
+
+    def silent(alias):
+        answered.wait(60)
+        raise Unreachable(f"{alias} does not answer")
+
+    with Clusters({}) as clusters:
+        anchors = Anchors(clusters, "s", file)
+        monkeypatch.setattr(anchors, "_writer", silent)
+        Journal(store, "R", anchor=anchors.on("dr")).write("plan", "plan", {})
+        threads = anchors._threads
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), timeout=30, what="the file has it")
+        anchors.close()
+        told = [record.message for record in caplog.records if "may not be anchored" in record.message]
+        assert told == ["the journal's last heads may not be anchored: a cluster doesn't answer"]
+        answered.set()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_a_line_that_a_power_cut_tore_does_not_swallow_the_next(tmp_path):
+    file = tmp_path / "journal.anchor"
+    file.write_text("x")
+    append_anchor(an_anchor(), file)
+    append_anchor(an_anchor(1), file)
+    assert [line[:1] for line in file.read_bytes().split(b"\n")] == [b"x", b"{", b"{", b""]
+
+
+def test_the_file_is_closed_each_time(tmp_path):
+    me, file = psutil.Process(), tmp_path / "journal.anchor"
+    before = me.num_fds()
+    for number in range(50):
+        append_anchor(an_anchor(number), file)
+    assert me.num_fds() < before + 25
+
+
+def test_an_anchor_is_a_record_whose_key_is_run_and_number():
+    key, value = _record(an_anchor(3))
+    assert (key, json.loads(value)["hash"], json.loads(value)["seq"]) == (b"R/3", "h" * 64, 3)
 
 
 def test_a_file_that_can_t_be_written_fails_no_run_and_is_said_once(tmp_path, store, caplog):
@@ -293,7 +351,8 @@ def test_a_cluster_that_is_gone_is_tried_once_and_said(tmp_path, estate, caplog)
     journal.write("x", "cancelled", {})
     wait_until(lambda: "dr" in estate.anchors._gone, timeout=30, what="the cluster is given up")
     estate.anchors.close()
-    assert sum("isn't anchored on dr" in record.message for record in caplog.records) == 1
+    (told,) = [record.message for record in caplog.records if "isn't anchored on dr" in record.message]
+    assert "Unreachable" not in told, "drkit's own words, not the name of a class"
     assert len((tmp_path / "journal.anchor").read_text().splitlines()) == 2
 
 
@@ -373,6 +432,9 @@ def test_whether_a_holder_is_known_to_be_dead(monkeypatch):
     gone = replace(me, pid=2**22 + 1)
     assert gone.known_dead()
     assert not replace(gone, machine="another-boot/1").known_dead()
+    with monkeypatch.context() as denied:
+        denied.setattr(psutil, "Process", lambda _: (_ for _ in ()).throw(psutil.AccessDenied(1)))
+        assert not gone.known_dead(), "it can't be known"
     monkeypatch.setattr(lease_module, "_machine", lambda: "unknown")
     assert not replace(gone, machine="unknown").known_dead()
 
@@ -412,6 +474,32 @@ def test_a_lease_is_renewed_as_long_as_it_is_held_and_free_afterwards(store, mon
         assert store.lease(f"run:{LINK}").owner == held.owner
     with RunLease(store, LINK, "OTHER", what="rehearsal"), RunLease(store, LINK, "R"):
         assert store.lease(f"rehearsal:{LINK}").owner.endswith("run OTHER")
+
+
+def test_a_renewal_that_is_under_way_at_the_end_does_not_take_the_lease_once_more(store, monkeypatch):
+    monkeypatch.setattr(lease_module, "_RENEW_SECONDS", 0.01)
+    asked, answered, acquire = threading.Event(), threading.Event(), store.acquire_lease
+
+    def slow(*given):
+        asked.set()
+        assert answered.wait(60)
+        return acquire(*given)
+
+    with RunLease(store, LINK, "R") as held:
+        assert held._renewer.daemon, "it must not keep a process that dies"
+        monkeypatch.setattr(store, "acquire_lease", slow)
+        assert asked.wait(60)
+        threading.Timer(0.2, answered.set).start()
+    held._renewer.join(60)
+    assert store.lease(f"run:{LINK}") is None
+
+
+def test_a_user_without_a_name_is_told_by_number(monkeypatch):
+    def nameless():
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert Owner.this_process("R").who.startswith(f"{os.getuid()}@")
 
 
 def test_a_store_that_is_silent_for_a_moment_costs_no_lease(store, monkeypatch):

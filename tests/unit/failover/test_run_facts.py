@@ -29,6 +29,7 @@ from drkit.failover.run.state_machine import (
 )
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import DrkitError
+from drkit.model.link_state import Problem
 from tests.unit.failover.worlds import AT, Log
 
 LATER = AT + timedelta(seconds=9)
@@ -97,6 +98,13 @@ def test_what_could_not_be_judged_is_a_lower_bound_among_what_was():
     doubtful = live("rrrr", source_end=6, doubts=Doubts(unjudged="who purged it?"))
     found = loss_at([doubtful, live("rr", partition=1, source_end=3)], LATER)
     assert (found.records, found.lower_bound, found.unjudged) == (3, True, ("who purged it?",))
+
+
+def test_what_is_counted_in_full_has_a_reason_and_no_doubt():
+    cut = Problem("foreign_writer", "t", 0, "somebody wrote there", "Look", halted=True, since=AT, unsure_from=0)
+    found = loss_at([live("rrrr", problems=(cut,))], LATER)
+    assert (found.records, found.lower_bound, found.unjudged) == (4, False, ())
+    assert found.reason == "all that the source holds counts: somebody wrote there"
 
 
 def test_where_it_is_unknown_of_some_all_is_unknown_and_the_first_says_why():
