@@ -32,7 +32,7 @@ adversary: setup ## seeded runs of what real clusters do to logs, minimised (ARG
 	$(BIN)/python -m chaos.adversary $(ARGS)
 
 test: setup lint ## set up, then run every check, and every test but the long ones and what the seed leaves out (docs/testing.md)
-	$(BIN)/python -m pytest -m "not long" $(or $(PYTEST_ARGS),-n 3 --dist loadfile)
+	$(BIN)/python -m pytest -m "not long" $(or $(PYTEST_ARGS),-n 4 --dist loadfile)
 
 test-long: setup ## the tests that take minutes each, and sampled groups whole: more faults, more seeds, soaks
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
@@ -47,7 +47,7 @@ unit: setup ## only the tests that need no cluster
 	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
 
 containers: setup ## only the tests that need a container engine
-	$(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m containers $(PYTEST_ARGS) tests/integration/containers
 
 docs: setup ## the site of documentation in build/docs/html; a link that leads nowhere fails it
 	$(BIN)/python -m tools.manual site build/docs

@@ -5,10 +5,11 @@ import signal
 
 import pytest
 
-from tests.support.sampling import sampled
+from tests.support.sampling import among, sampled
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+DRAWN = among("drills that hang", ["interrupted", "fails", "clock", "stopped clock"], 2)
 
 HANGS = """\
 title: The primary hangs and nobody does anything
@@ -42,6 +43,7 @@ def write(tmp_path, text):
     return str(file)
 
 
+@DRAWN("interrupted")
 @pytest.mark.parametrize("number", sampled("an interrupted drill", [signal.SIGINT, signal.SIGTERM], 1))
 def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
     drill = play("run", write(tmp_path, HANGS % 300))
@@ -56,6 +58,7 @@ def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
     assert drill.refused_evidence(result["run"]) == []
 
 
+@DRAWN("fails")
 def test_a_method_that_fails_after_the_disturbance_refutes(play, tmp_path):
     drill = play("run", write(tmp_path, HANGS % 2))
     code, result = drill.end()
@@ -96,6 +99,7 @@ def test_an_experiment_that_is_wrong_is_refused_by_line_before_anything_starts(p
     assert not drill.kept.exists()
 
 
+@DRAWN("clock")
 def test_the_clock_plays_a_drill_and_stops_in_order(play, tmp_path):
     """Started at once through the scheduler's own job, then stopped by SIGTERM while it waits for next year."""
     file = write(tmp_path, HANGS % 2)
@@ -115,6 +119,7 @@ def test_the_clock_plays_a_drill_and_stops_in_order(play, tmp_path):
     assert (code, result["run"]) == (0, document["ran"][0]["run"])
 
 
+@DRAWN("stopped clock")
 def test_stopping_the_clock_ends_a_running_drill_with_its_rollbacks(play, tmp_path):
     clock = play("schedule", write(tmp_path, HANGS % 300), "--cron", "0 4 1 1 *", "--now")
     wait_until(lambda: clock.said("wait until answers …"), 90, "the hang")

@@ -14,10 +14,12 @@ from drkit.model.errors import Fenced
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
+from tests.support.sampling import sampled
 
 AT = datetime(2026, 11, 20, 4, 3, 10, 123457, UTC)
 TP = TopicPartition("flüge-✈", 7)
 OTHER = TopicPartition("flights", 0)
+BACKENDS = [pytest.param("sqlite", id="sqlite"), pytest.param("cassandra", id="cassandra", marks=pytest.mark.cassandra)]
 
 
 def row(tp: TopicPartition, source: int, target: int, epoch: int = 1) -> OffsetMapping:
@@ -186,6 +188,7 @@ def test_of_two_who_claim_at_once_one_holds_the_partition(store, store_url, link
     assert kept
 
 
+@pytest.mark.parametrize("store_url", sampled("ten thousand claims", BACKENDS, 1), indirect=True)
 def test_ten_thousand_partitions_are_claimed_at_once(store, link):
     tps = [TopicPartition(f"topic-{number % 100}", number // 100) for number in range(10_000)]
     begun = time.perf_counter()

@@ -13,11 +13,13 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary, verify_chain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
+from tests.support.sampling import sampled
 
 AT = datetime(2026, 11, 20, 4, 3, 10, 123457, UTC)
 HUGE = 2**62
 TP = TopicPartition("flüge-✈-рейсы", 7)
 PLAIN = TopicPartition("flights", 0)
+BACKENDS = [pytest.param("sqlite", id="sqlite"), pytest.param("cassandra", id="cassandra", marks=pytest.mark.cassandra)]
 
 
 def rows(tp: TopicPartition, *pairs: tuple[int, int], epoch: int = 0) -> list[OffsetMapping]:
@@ -122,6 +124,7 @@ def test_a_row_may_be_kept_again_where_one_was_superseded(store, link):
     assert store.mappings(link, TP, 0) == rows(TP, (10, 4), (17, 9), (18, 10))
 
 
+@pytest.mark.parametrize("store_url", sampled("a hundred thousand rows", BACKENDS, 1), indirect=True)
 def test_a_hundred_thousand_rows_in_one_call_over_several_partitions(store, link):
     tps = [TopicPartition("big", partition) for partition in range(3)]
     kept = [OffsetMapping(*tps[n % 3], 0, 3 * n, 2 * n) for n in range(100_000)]

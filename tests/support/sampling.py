@@ -5,7 +5,7 @@
     pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 7)]
 
 Every member of a group must pass alone, in any order, on the shared lab: another commit draws others. docs/testing.md
-lists the groups, and `tests/unit/support/test_sampling.py` compares that list with the calls.
+lists the groups, and the modules that take turns (`turns.py`); `tests/unit/support/test_sampling.py` holds it to that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.turns import TURNS
+
 SEED = "TEST_SEED"
 """The variable that chooses the seed: any text. Workers of pytest-xdist inherit what their controller set. (A name that
 begins with DRKIT_ would be refused by every drkit that a test starts.)"""
 _GIT_SECONDS = 10.0
+_TESTS = Path(__file__).resolve().parents[1]
 
 
 def seed() -> str:
@@ -98,6 +101,17 @@ def some_of(group: str, count: int) -> pytest.MarkDecorator:
     return pytest.mark.some_of(group, count)
 
 
+def modules_in_turn(group: str) -> set[str]:
+    """The modules of a group of `TURNS` that the seed draws, as paths below tests/.
+
+    Raises:
+        ValueError: nothing would be left out, or nothing drawn.
+    """
+    count, files = TURNS[group]
+    drawn = _drawn(group, len(files), count)
+    return {files[number] for number in drawn}
+
+
 def _drawn(group: str, many: int, count: int) -> set[int]:
     """The numbers of those that the seed draws."""
     if not 0 < count < many:
@@ -151,7 +165,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Raises:
         UsageError: `some_of` in a module leaves none of its tests out, or draws none.
     """
+    in_turn = {file: file in modules_in_turn(group) for group, (_, files) in TURNS.items() for file in files}
     for item in items:
+        drawn = in_turn.get(item.path.relative_to(_TESTS).as_posix()) if item.path.is_relative_to(_TESTS) else None
+        if drawn is not None:
+            item.add_marker("sample" if drawn else "long")
         if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("some_of")) is not None:
             item.add_marker("sample" if item.originalname in _drawn_tests(item.module, *mark.args) else "long")
     if config.option.markexpr.strip() == "long":

@@ -1,12 +1,16 @@
-"""pytest-xdist: files whose tests start the same clusters run on one worker, so that these are started once.
+"""pytest-xdist: files whose tests start the same clusters run on one worker, which starts them once; the longest begin.
 
 Each worker is a process with session fixtures of its own: a lab, a secure lab, a node of Cassandra, a Spark session.
 What many tests need, each worker starts; what few need, only the worker does that gets all of them. Every other file is
-scheduled by itself (`--dist loadfile`).
+scheduled by itself (`--dist loadfile`). What takes long begins first and the unit tests come last: they fill the gaps,
+so that all workers end together. How long each took is in `tests/durations.txt`; a run prints its own table of that
+form.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +19,10 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
+DURATIONS = Path(__file__).resolve().parents[1] / "durations.txt"
+UNKNOWN_SECONDS = 10.0
+"""Of what starts clusters and isn't in that table."""
+SHOWN_SECONDS = 10.0
 TOGETHER = {
     "a lab of three clusters": ("tests/integration/topologies/",),
     "labs of the data sets": ("tests/integration/datasets/",),
@@ -43,14 +51,55 @@ def scope(nodeid: str) -> str:
     return next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
 
 
+def durations() -> dict[str, float]:
+    """The seconds that each scope took when it was measured last, where they were many."""
+    lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines() if not line.startswith("#"))
+    return {name: float(seconds) for seconds, name in lines}
+
+
+def begins_before(known: dict[str, float], name: str) -> tuple[float, str]:
+    """By what scopes are put in order: the longest first, those of an unknown length after them, unit tests last."""
+    unknown = 0.0 if name.startswith("tests/unit/") else UNKNOWN_SECONDS
+    return -known.get(name, unknown), name
+
+
 class Scheduling(LoadFileScheduling):
-    """As `--dist loadfile`, but by `scope`. The largest begin first."""
+    """As `--dist loadfile`, but by `scope`, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
 
+class Measured:
+    """What the tests of each scope took, for the controller to print."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[scope(report.nodeid)] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section(f"what took {SHOWN_SECONDS:.0f} s or more, as in tests/{DURATIONS.name}")
+        for name, seconds in sorted(self._seconds.items(), key=lambda each: -each[1]):
+            if seconds >= SHOWN_SECONDS:
+                terminalreporter.write_line(f"{seconds:.0f} {name}")
+        terminalreporter.write_line(f"# {sum(self._seconds.values()):.0f} in all")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
     """Ours for `--dist loadfile`; pytest-xdist's own for any other."""
-    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # it would put first what has the most tests
+    config.pluginmanager.register(Measured())
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers collect in the order in which scopes are to begin."""
+    if hasattr(config, "workerinput"):
+        known = durations()
+        items.sort(key=lambda item: begins_before(known, scope(item.nodeid)))

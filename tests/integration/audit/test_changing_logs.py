@@ -21,7 +21,7 @@ from tests.support.damage import RETAINED, STAMP, Bench, Expected, Record, Store
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of changing logs", 4)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of changing logs", 3)]
 
 BOTH = {"cleanup.policy": "compact,delete"}
 

@@ -19,7 +19,7 @@ from tests.support.damage import LINK, STAMP, Bench, Damaged, Expected, Record, 
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of compacted topics", 3)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits of compacted topics", 2)]
 
 COMPACT = {
     "cleanup.policy": "compact",

@@ -18,7 +18,7 @@ from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
 from tests.support.sampling import sampled, some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audited links", 4)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audited links", 3)]
 
 
 def found(result, topic=None):

@@ -17,7 +17,7 @@ from tests.support.damage import records, seeded
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("sessions of Spark", 3)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("sessions of Spark", 2)]
 
 
 def test_one_session_serves_all_and_leaves_nothing(spark, monkeypatch, tmp_path: Path):

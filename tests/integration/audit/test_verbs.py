@@ -32,7 +32,7 @@ from drkit.store import open_store
 from tests.support.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
 from tests.support.sampling import sampled, some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 5)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 4)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

@@ -13,10 +13,10 @@ import pytest
 
 from drkit.model.topology import TopicPartition
 from tests.support.log_reader import read_log
-from tests.support.sampling import sampled
+from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("commands of loads", 4)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

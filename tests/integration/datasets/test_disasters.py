@@ -23,7 +23,7 @@ from tests.support.log_reader import read_log
 from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("loads and disasters", 4)]
+pytestmark = [pytest.mark.lab, some_of("loads and disasters", 3)]
 
 IMPATIENT = 3.0
 ENOUGH = 3000

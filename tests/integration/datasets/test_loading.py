@@ -20,7 +20,7 @@ from tests.support.log_reader import read_log
 from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("loads", 5)]
+pytestmark = [pytest.mark.lab, some_of("loads", 4)]
 
 PARTITIONS = {
     "flights": 6,

@@ -17,7 +17,7 @@ from drkit.lab import Lab
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("clients of drills", 3)]
+pytestmark = [pytest.mark.lab, some_of("clients of drills", 2)]
 
 
 def properties(lab):

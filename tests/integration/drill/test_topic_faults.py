@@ -31,7 +31,7 @@ from tests.support.mirroring import Mirrored
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("faults of topics", 4)]
+pytestmark = [pytest.mark.lab, some_of("faults of topics", 3)]
 
 PARTITIONS = 2
 WRITTEN = 100

@@ -28,7 +28,7 @@ from tests.support.failback_ports import reading_ports
 from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("failbacks", 7)]
+pytestmark = [pytest.mark.lab, some_of("failbacks", 5)]
 
 UNFENCED = frozenset({"--accept-unfenced"})
 """What the lab's clusters, which keep no access rules, can't be moved away from without."""

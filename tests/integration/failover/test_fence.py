@@ -50,7 +50,7 @@ from tests.support.sampling import sampled, some_of
 from tests.support.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("fences", 5)]
+pytestmark = [pytest.mark.lab, some_of("fences", 4)]
 
 PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 

@@ -13,7 +13,7 @@ from tests.support.estates import mirror, mirroring, texts, without_primary
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("planned moves", 3)]
+pytestmark = [pytest.mark.lab, some_of("planned moves", 2)]
 
 PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 

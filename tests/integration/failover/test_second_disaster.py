@@ -30,7 +30,7 @@ from tests.support.sampling import some_of
 from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("second disasters", 4)]
+pytestmark = [pytest.mark.lab, some_of("second disasters", 3)]
 
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 

@@ -35,7 +35,7 @@ from tests.support.sampling import sampled, some_of
 from tests.support.secured import killed_at
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 7)]
+pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 5)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")

@@ -34,7 +34,7 @@ from tests.support.estates import TIMEOUT, mirror, mirroring, own_link, texts, w
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("unplanned failovers", 9)]
+pytestmark = [pytest.mark.lab, some_of("unplanned failovers", 6)]
 
 
 def away(own, config=None, **asked):

@@ -17,7 +17,7 @@ from tests.support.estates import mirror, own_link, texts
 from tests.support.running import Commands
 from tests.support.sampling import some_of
 
-pytestmark = [pytest.mark.lab, some_of("failover verbs", 5)]
+pytestmark = [pytest.mark.lab, some_of("failover verbs", 4)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

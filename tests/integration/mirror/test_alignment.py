@@ -29,7 +29,7 @@ from tests.support.raw import advance
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("alignments", 5)]
+pytestmark = [pytest.mark.lab, some_of("alignments", 4)]
 
 
 def _administer(side: Side) -> ClusterAdmin:

@@ -18,6 +18,9 @@ from tests.support.sampling import sampled
 
 pytestmark = pytest.mark.lab
 
+PAIRS = [pytest.param(1, 0, id="1-0"), pytest.param(1, 3, id="1-3"), pytest.param(4, 4, id="4-4")]
+"""Records a batch, and its codec."""
+
 
 def _log(bootstrap: str, topic: str) -> list[Batch]:
     return list(parse(memoryview(fetch(bootstrap, topic, 0))))
@@ -57,7 +60,7 @@ def test_records_are_forwarded_byte_for_byte(mirrored: Mirrored, codec: int) -> 
 
 
 @pytest.mark.usefixtures("joining")
-@pytest.mark.parametrize(("each", "codec"), [(1, 0), (1, 3), (4, 4)])
+@pytest.mark.parametrize(("each", "codec"), sampled("merged batches", PAIRS, 1))
 def test_runs_of_tiny_batches_are_merged_and_keep_their_codec(mirrored: Mirrored, each: int, codec: int) -> None:
     topic = mirrored.name("tiny")
     mirrored.source.create(topic)

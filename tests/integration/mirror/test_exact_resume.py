@@ -26,7 +26,7 @@ from tests.support.mirroring import Mirrored
 from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("exact resumes", 4)]
+pytestmark = [pytest.mark.lab, some_of("exact resumes", 3)]
 
 NOW, OLD = 0, 1_370_000_000_000
 """Stamps of a test's records: the producer's clock; or 2013, of which the broker forgets the producer."""

@@ -20,7 +20,7 @@ from tests.support.mirroring import Mirrored, Side
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("topics that a mirror keeps alike", 6)]
+pytestmark = [pytest.mark.lab, some_of("topics that a mirror keeps alike", 5)]
 
 
 def settings(side: Side, topic: str) -> dict[str, str]:

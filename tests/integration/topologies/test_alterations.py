@@ -17,7 +17,7 @@ from tests.support.sampling import sampled, some_of
 from tests.support.topologies import Net, write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("altering links", 4)]
+pytestmark = [pytest.mark.lab, some_of("altering links", 3)]
 
 MakeNet = Callable[..., Net]
 CALLABLES = "tests.support.callables"

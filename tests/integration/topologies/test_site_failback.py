@@ -29,7 +29,7 @@ from tests.support.sites import LINKS, TIMEOUT, A, B, Site, configure, without
 from tests.support.topologies import write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("failbacks of a site", 3)]
+pytestmark = [pytest.mark.lab, some_of("failbacks of a site", 2)]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

@@ -27,7 +27,7 @@ from tests.support.sampling import some_of
 from tests.support.sites import LINKS, TIMEOUT, A, B, Site
 from tests.support.topologies import Net, write
 
-pytestmark = [pytest.mark.lab, some_of("failbacks of links of a site", 2)]
+pytestmark = [pytest.mark.lab, some_of("failbacks of links of a site", 1)]
 
 
 @pytest.fixture

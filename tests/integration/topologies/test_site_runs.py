@@ -30,7 +30,7 @@ from tests.support.sites import LINKS, TIMEOUT, A, Site, configure, without
 from tests.support.topologies import write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("runs of a site", 9)]
+pytestmark = [pytest.mark.lab, some_of("runs of a site", 6)]
 
 
 def test_the_command_moves_all_links_in_one_run(site: Site) -> None:

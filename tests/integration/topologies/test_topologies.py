@@ -25,7 +25,7 @@ from tests.support.sampling import sampled, some_of
 from tests.support.topologies import Net, configuration, write
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("topologies", 7)]
+pytestmark = [pytest.mark.lab, some_of("topologies", 5)]
 
 MakeNet = Callable[..., Net]
 

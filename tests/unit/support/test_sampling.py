@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.sampling import SEED, _drawn_tests, among, sampled, seed, swept
+from tests.support.sampling import SEED, _drawn_tests, among, modules_in_turn, sampled, seed, swept
+from tests.support.turns import TURNS
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLING = {"among", "sampled", "some_of", "swept"}
@@ -200,8 +201,57 @@ def calls():
 
 def test_the_page_lists_every_group_that_is_sampled():
     text = (ROOT / "docs" / "testing.md").read_text()
-    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+)(?: of \d+)?(?: places| tests)? \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| (\d+)(?: of \d+)?(?: places| tests?)? \|", text, re.MULTILINE)
     listed = {(file, group, int(count)) for group, file, count in rows}
     found = list(calls())
     assert listed == {*found}
     assert len({group for _, group, _ in found}) == len(found), "two groups of one name would be drawn alike"
+
+
+def test_modules_take_turns_and_each_is_drawn_by_some_seed(monkeypatch):
+    for group, (count, files) in TURNS.items():
+        seen = set()
+        for number in range(200):
+            monkeypatch.setenv(SEED, str(number))
+            drawn_now = modules_in_turn(group)
+            assert len(drawn_now) == count < len(files)
+            seen |= drawn_now
+        assert seen == {*files}
+
+
+def test_modules_that_take_turns_are_there_and_each_is_of_one_group():
+    files = [file for _, files in TURNS.values() for file in files]
+    assert len({*files}) == len(files)
+    assert [file for file in files if not (ROOT / "tests" / file).is_file()] == []
+
+
+def test_of_modules_in_turn_the_drawn_ones_run_and_the_long_run_has_all(tmp_path):
+    (tmp_path / "test_one.py").write_text("def test_it(): pass\n")
+    two = "import pytest\n@pytest.mark.long\ndef test_long(): pass\ndef test_it(): pass\n"
+    (tmp_path / "test_two.py").write_text(two)
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\n"
+        "from tests.support import sampling\n"
+        "sampling.TURNS = {'a pair': (1, ('test_one.py', 'test_two.py'))}\n"
+        "sampling._TESTS = Path(__file__).parent\n"
+    )
+    always = "def test_always(): pass\n"
+    seen = set()
+    for chosen in ("a", "b", "c", "d", "e"):
+        told = suite(tmp_path, "-q", "--collect-only", "-m", "not long", chosen=chosen, tests=always)
+        (drawn_now,) = {*re.findall(r"^(test_\w+\.py)::test_it", told, re.MULTILINE)}
+        assert "test_suite.py::test_always" in told
+        assert "test_long" not in told
+        seen.add(drawn_now)
+    assert seen == {"test_one.py", "test_two.py"}, "five seeds that would all draw the same"
+    told = suite(tmp_path, "-q", "--collect-only", "-m", "long", tests=always)
+    ids = {*re.findall(r"^(test_\w+\.py::\w+)", told, re.MULTILINE)}
+    assert ids == {"test_one.py::test_it", "test_two.py::test_it", "test_two.py::test_long"}
+
+
+def test_the_page_lists_every_module_that_takes_turns():
+    text = (ROOT / "docs" / "testing.md").read_text()
+    rows = re.findall(r"^\| ([^|`]+) \| ((?:`[^`]+`(?:, )?)+) \| (\d+) of (\d+) files \|$", text, re.MULTILINE)
+    listed = {group: (int(count), tuple(re.findall("`([^`]+)`", files))) for group, files, count, _ in rows}
+    assert listed == TURNS
+    assert all(int(of) == len(TURNS[group][1]) for group, _, _, of in rows)

@@ -26,7 +26,7 @@ from tests.support.rights import Grants, as_exact, printed, run
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of ways out", 2)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of ways out", 1)]
 
 
 @pytest.fixture

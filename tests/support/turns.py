@@ -1,0 +1,97 @@
+"""Modules of long stories on real clusters that take turns: `make test` runs some of each group (sampling.py)."""
+
+from __future__ import annotations
+
+TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "clusters of several brokers": (
+        1,
+        (
+            "integration/mirror/test_leaders.py",
+            "integration/mirror/test_rack.py",
+            "integration/mirror/test_three_brokers.py",
+        ),
+    ),
+    "mirrors and what breaks": (
+        5,
+        (
+            "integration/mirror/test_disk_full.py",
+            "integration/mirror/test_green_light.py",
+            "integration/mirror/test_kill.py",
+            "integration/mirror/test_leaves.py",
+            "integration/mirror/test_mixed_releases.py",
+            "integration/mirror/test_outages.py",
+            "integration/mirror/test_stopped_worker.py",
+            "integration/mirror/test_target_loss.py",
+            "integration/mirror/test_target_purge.py",
+            "integration/mirror/test_workers.py",
+        ),
+    ),
+    "failovers beside other things": (
+        5,
+        (
+            "integration/failover/test_fence_open.py",
+            "integration/failover/test_live_traffic.py",
+            "integration/failover/test_mirrormaker.py",
+            "integration/failover/test_other_store.py",
+            "integration/failover/test_page_decision.py",
+            "integration/failover/test_rehearse.py",
+            "integration/failover/test_share_groups.py",
+            "integration/failover/test_store_fails.py",
+        ),
+    ),
+    "frozen primaries": (
+        1,
+        (
+            "integration/failover/test_frozen.py",
+            "integration/failover/test_recovery_walk.py",
+        ),
+    ),
+    "sites": (
+        2,
+        (
+            "integration/topologies/test_denied.py",
+            "integration/topologies/test_late_worker.py",
+            "integration/topologies/test_site_failback_fenced.py",
+            "integration/topologies/test_site_page.py",
+        ),
+    ),
+    "audits that start processes": (
+        2,
+        (
+            "integration/audit/test_cluster.py",
+            "integration/audit/test_continuous.py",
+            "integration/audit/test_interrupts.py",
+            "integration/audit/test_rights.py",
+            "integration/audit/test_secured.py",
+        ),
+    ),
+    "kinds of audits": (
+        4,
+        (
+            "integration/audit/test_altered.py",
+            "integration/audit/test_every_way.py",
+            "integration/audit/test_findings.py",
+            "integration/audit/test_foreign_keys.py",
+            "integration/audit/test_from_digests.py",
+            "integration/audit/test_group_view.py",
+            "integration/audit/test_mirrored.py",
+        ),
+    ),
+    "drills": (
+        2,
+        (
+            "chaos/test_adversary.py",
+            "chaos/test_drill_series.py",
+            "chaos/test_experiments.py",
+        ),
+    ),
+    "pages whose commands are played": (
+        1,
+        (
+            "runbooks/test_runbooks_played.py",
+            "runbooks/test_tutorial_played.py",
+        ),
+    ),
+}
+"""Modules of long stories that take turns: of each group `make test` runs so many, which the seed draws; the others are
+`long`. What those drawn sample themselves stays sampled."""
