@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -158,7 +159,9 @@ def sources(
 
 def board_of(given: Sources, objectives: Objectives | None = None) -> Board:
     """A board that has looked once at everything, with its history in a store of its own; no thread runs."""
-    board = Board(given, History(open_store("sqlite:///:memory:"), [LINK]), objectives or Objectives())
+    store = open_store("sqlite:///:memory:")
+    board = Board(given, History(store, [LINK]), objectives or Objectives())
+    weakref.finalize(board, store.close)
     for each in (board.status, board.decision, board.earlier):
         each.look_once()
     return board

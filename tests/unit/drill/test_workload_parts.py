@@ -84,6 +84,7 @@ def test_the_same_attempt_twice_is_a_defect_that_shows(tmp_path):
         ledger.add("attempts", ("k0", 0, 1, 1.0, 77))
     with pytest.raises(sqlite3.IntegrityError):
         ledger.keep(now=True)
+    ledger._db.close()  # `close` would try to keep it once more
 
 
 def test_a_spec_is_taken_once_and_readable_by_the_owner_alone(tmp_path):
