@@ -62,7 +62,7 @@ def estate():
 def a_run(estate, run, *, through="close", group="billing", link=LINK, begun=AT):
     """A failover of a group, or several, that came so far; `through` None: its plan was written and no more."""
     groups = (group,) if isinstance(group, str) else group
-    committed = [position(3, group=each) for each in groups]
+    committed = [position(max(0, 3 - number), group=each) for number, each in enumerate(groups)]
     seen = world([Log("rrrrrr", through=4).view()], committed, link=Link(link, topics=(".*",)))
     plan = a_plan(seen)
     journal = Journal(estate.store, run)
@@ -209,6 +209,7 @@ def test_a_move_has_the_positions_of_its_group_alone(brought_back, monkeypatch):
     )
     moved = find_move(brought_back, "other")
     assert (moved.group, moved.run, moved.moved_at, moved.link) == ("other", "A", AT, LINK)
+    assert [place.source_offset for place in moved.places] == [2]
     assert moved.unreadable == "primary is being brought back: it no longer holds what it held at the failover"
 
 

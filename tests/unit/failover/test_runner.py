@@ -14,6 +14,7 @@ from drkit.config import Config
 from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.plan.loss_budget import OverBudget
+from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.recovery.rollback import CANCEL
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import INTENT, OUTCOME, Journal
@@ -194,13 +195,15 @@ def test_a_run_that_is_over_does_nothing_more(trial):
     going = trial(state=State.CANCELLED)
     assert going.run().error is None
     assert going.entries == []
+    assert going.listed.state == "cancelled", "it is listed as soon as it goes on"
 
 
 def test_a_stage_is_told_what_was_found_before_it_and_whether_it_was_begun(trial):
     places, positions = ("a place",), a_plan().positions
+    found = PositionCheck("t", 0, 3, 3, 1_000, 0xABC, None)
 
     def translate(context):
-        return going.stages[2].well(context, positions=positions, places=())
+        return going.stages[2].well(context, positions=positions, places=(found,))
 
     going = trial(
         acts={"translate": translate}, state=State.FENCED, places=places, facts={"fenced": True, "sealed": True}
@@ -210,11 +213,12 @@ def test_a_stage_is_told_what_was_found_before_it_and_whether_it_was_begun(trial
     assert result.error is None
     (drain,), (commit,) = going.seen("drain"), going.seen("commit")
     assert (drain.again, commit.again) == (True, False)
-    assert (drain.places, commit.places, drain.positions, commit.positions) == (places, (), (), positions)
+    assert (drain.places, commit.places, drain.positions, commit.positions) == (places, (found,), (), positions)
     assert (drain.facts.lag, commit.facts.lag) == (None, 0)
     assert (drain.run, drain.link, drain.lease) == (RUN, going.runner.link, going.lease)
     assert result.positions == positions
     assert load_run(going.estate.store, RUN).positions == positions
+    assert load_run(going.estate.store, RUN).places == (found,)
     drain.say("half done")
     assert going.told[-1] == ("drain", None, "half done")
 
