@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from drkit.cli.wiring import interrupts
+from drkit.cli.wiring import hangup, interrupts
 
 
 def main() -> NoReturn:
@@ -16,6 +16,7 @@ def main() -> NoReturn:
     try:
         _open_standard_streams()
         interrupts.catch()
+        hangup.note(sys.argv[1:])
         from drkit.cli.application import run
 
         code = run(sys.argv[1:])

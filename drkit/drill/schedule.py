@@ -114,6 +114,17 @@ class DrillSchedule:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
+    @property
+    def stopped(self) -> threading.Event:
+        """Set it, and no further drill begins: `run` ends once the one that runs has rolled back."""
+        return self._stopped
+
+    def observe(self, blackouts: Blackouts) -> None:
+        """Take other blackouts, from now on. Any thread may."""
+        self._blackouts = blackouts
+        self._say("the calendars are read again; experiment and configuration are read anew by each drill")
+        self._say_next()
+
     def stop(self) -> None:
         """No further drill; one that runs is told to end and waited for."""
         self._stopped.set()

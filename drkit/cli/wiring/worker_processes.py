@@ -21,6 +21,7 @@ from typing import IO
 
 from rich.text import Text
 
+from drkit.cli.wiring.hangup import held_back
 from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.errors import ExitCode
 
@@ -102,14 +103,15 @@ class WorkerProcesses:
         return child
 
     def _spawn(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
-        )
+        with held_back():  # a reload may follow before the child has begun
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
+            )
 
     def _attend(self, child: _Child) -> None:
         """Forward a child's output, and tell when it has ended."""

@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys, threading
 from pathlib import Path
-from drkit.cli.wiring.reloading import hangups
+from drkit.cli.wiring.hangup import hangups
 said, stop = Path(sys.argv[1]), threading.Event()
 def say(word):
     with said.open("a") as file:
@@ -66,3 +68,93 @@ def test_at_a_terminal_a_signal_is_answered_and_its_end_stops_the_command(tmp_pa
     finally:
         process.kill()
         process.wait(20)
+
+
+EARLY = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+class AtTheFirstImport(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "drkit.cli.application":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGHUP)
+        return None
+sys.meta_path.insert(0, AtTheFirstImport())
+sys.argv = ["drkit", *sys.argv[1:]]
+from drkit.cli.main import main
+main()
+"""
+"""drkit, with a SIGHUP as soon as it begins to load its commands."""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["mirror", "--config", "missing.toml"], 2),
+        (["serve", "--config", "missing.toml"], 2),
+        (["drill", "schedule", "no-such-experiment", "--cron", "0 4 * * 1"], 2),
+        (["audit", "watch", "--config", "missing.toml"], 2),
+        (["status", "--config", "missing.toml"], -signal.SIGHUP),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_signal_while_the_command_loads_ends_only_those_that_never_answer_it(tmp_path, words, code):
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+
+
+NOTED = """
+import signal, sys, threading
+from pathlib import Path
+from drkit.cli.wiring.hangup import hangups, note
+said, stop = Path(sys.argv[1]), threading.Event()
+answered = threading.Semaphore(0)
+note(["mirror", "--link", "a->b"])
+signal.raise_signal(signal.SIGHUP)
+signal.raise_signal(signal.SIGHUP)
+with hangups(stop) as found:
+    found.answer(answered.release)
+    for _ in range(2):
+        assert answered.acquire(timeout=30), "each is answered"
+    signal.raise_signal(signal.SIGHUP)
+    assert answered.acquire(timeout=30), "later ones are, too"
+signal.raise_signal(signal.SIGHUP)  # while the command ends
+said.write_text("ended in order")
+"""
+
+
+def test_what_came_before_the_command_was_ready_is_answered_once_it_is(tmp_path):
+    said = tmp_path / "said"
+    subprocess.run([sys.executable, "-c", NOTED, str(said)], cwd=ROOT, start_new_session=True, timeout=60, check=True)
+    assert words(said) == ["ended", "in", "order"]
+
+
+HELD_BACK = """
+import os, signal, subprocess, sys
+from drkit.cli.wiring.hangup import held_back
+child = '''
+import os, signal
+from drkit.cli.wiring.hangup import note
+os.kill(os.getpid(), signal.SIGHUP)  # blocked: as one that came before the first line
+assert signal.SIGHUP in signal.sigpending()
+note(["mirror"])
+assert signal.getsignal(signal.SIGHUP).count == 1
+'''
+with held_back():
+    process = subprocess.Popen([sys.executable, "-c", child])
+assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+sys.exit(process.wait(30))
+"""
+
+
+def test_a_worker_that_is_told_before_its_first_line_has_noted_it():
+    subprocess.run([sys.executable, "-c", HELD_BACK], cwd=ROOT, start_new_session=True, timeout=60, check=True)

@@ -134,3 +134,13 @@ def test_what_passed_while_no_clock_ran(clock, tmp_path, monkeypatch, policy, pl
 
 def test_an_experiment_that_was_never_played_owes_nothing(clock, tmp_path):
     assert clock(missed=MissedPolicy.ONCE, kept=Drills(tmp_path / "none"))._passed_while_away() is None
+
+
+def test_other_calendars_are_observed_from_then_on(clock, tmp_path):
+    plan = clock("0 12 * * *")
+    assert plan.next_runs()[0].year < 2100
+    calendar = tmp_path / "c.toml"
+    calendar.write_text("[[blackout]]\nfrom = 2020-01-01\nuntil = 2120-12-31\nreason = 'a long freeze'\n")
+    plan.observe(read_calendars([calendar], ZONE))
+    assert plan.next_runs()[0].year == 2121
+    assert "2121-01-01 12:00:00" in plan.said[-1]

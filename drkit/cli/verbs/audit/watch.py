@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from drkit.cli.wiring.context import (
     command,
     listen_address,
 )
+from drkit.cli.wiring.hangup import hangups
 from drkit.cli.wiring.interrupts import stop_on_signals
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
 
 _ENDS = {"clean": ExitCode.OK, "deviated": ExitCode.DEVIATION, "unknown": ExitCode.UNKNOWN}
+_NOT_RELOADED = (
+    "the configuration is not reloaded: Spark's tasks and the checkpoint keep the one with which they began. End this "
+    "audit (SIGTERM) and start it again: it continues behind the last range that it compared"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ def watch(
     verbose: VerboseOption = False,
 ) -> None:
     """Run beside the mirror until SIGTERM or Ctrl-C: compare what it mirrors while it is fresh, alert on a loss.
+
+    SIGHUP changes nothing: it keeps the configuration with which it began, and says so.
 
     [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
     """
@@ -128,7 +136,8 @@ def run_continuous(
     teller = AlertNotifier(run, store, link, AlertHooks.of(run.config.hooks))
     audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
     teller.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, hangups(stop) as hung_up:
+        hung_up.answer(partial(teller.say, _NOT_RELOADED))
         if options.metrics is None:
             progress = audit.run(stop)
         else:

@@ -15,14 +15,17 @@ import typer
 from drkit.cli.views.drill_coverage_view import show_coverage
 from drkit.cli.views.drill_view import show_estate, show_history, show_random, show_result, show_schedule, show_series
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.hangup import hangups
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode
 from drkit.drill.missed_policy import MissedPolicy
-from drkit.model.errors import ConfigError, ExitCode, StoreMissing
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, StoreMissing
 
 if TYPE_CHECKING:
+    from drkit.drill.blackouts import Blackouts
     from drkit.drill.experiment.reader import ExperimentFile
     from drkit.drill.judge.result import DrillResult
+    from drkit.drill.schedule import DrillSchedule
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
 
@@ -240,7 +243,10 @@ def schedule(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C."""
+    """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C.
+
+    SIGHUP makes it read its calendars again; experiment and configuration are read anew by each drill.
+    """
     from drkit.config import load_config
     from drkit.config.extras import Extra, require
     from drkit.drill.blackouts import read_calendars
@@ -267,7 +273,13 @@ def schedule(
         )
         if not dry_run:
             require(Extra.LAB, "`drkit drill`")  # now, not when the first drill is due
-            plan.run(at_once=now)
+
+            def reload() -> None:
+                _reload_calendars(invocation, plan, lambda: read_calendars(calendar or (), clock))
+
+            with hangups(plan.stopped) as hung_up:
+                hung_up.answer(reload)
+                plan.run(at_once=now)
         result = plan.result()
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_schedule(console, result))
 
@@ -338,6 +350,7 @@ def _player(
     """What plays one experiment, with the configured objectives where it sets none."""
     from drkit.config.extras import Extra, require
     from drkit.drill.results.archive import Drills, default_drills
+    from drkit.drill.results.folder_lease import folder_lease
     from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
     from drkit.drill.runner import Guard, nothing_stands_against, run_drill
     from drkit.observe.drill_history import DRILL
@@ -357,13 +370,17 @@ def _player(
         )
 
     def play(file: ExperimentFile) -> DrillResult:
+        with folder_lease(kept.path):
+            return play_alone(file)
+
+    def play_alone(file: ExperimentFile) -> DrillResult:
         if invocation.config_path is None:
             return on_lab(file, nothing_stands_against)
         file = replace(file, experiment=file.experiment.with_defaults(invocation.config.objectives))
         try:
             store = invocation.store(recorded=False)
         except StoreMissing as error:
-            say(f"{error.what}: nobody else is kept from drilling, and the drill is remembered here only")
+            say(f"{error.what}: nobody on another machine is kept from drilling, and the drill is remembered here only")
             return on_lab(file, nothing_stands_against)
         with drill_lease(store, DRILL) as lease:
             result = on_lab(file, lambda: lost(lease))
@@ -373,6 +390,19 @@ def _player(
         return result
 
     return play
+
+
+def _reload_calendars(invocation: Invocation, plan: DrillSchedule, read: Callable[[], Blackouts]) -> None:
+    """Answer SIGHUP; what can't be used is told with its remedy, and the old calendars stay."""
+    from drkit.config import load_config
+
+    say = _sayer(invocation)
+    try:
+        if invocation.config_path is not None:
+            load_config(invocation.config_path)  # found wrong now, not at the next drill
+        plan.observe(read())
+    except DrkitError as error:
+        say(f"nothing is reloaded, the old calendars stay: {error}")
 
 
 def _sayer(invocation: Invocation) -> Callable[[str], None]:

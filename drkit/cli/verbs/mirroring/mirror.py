@@ -25,10 +25,11 @@ from drkit.cli.wiring.context import (
     command,
     set_client_logs,
 )
+from drkit.cli.wiring.hangup import Hangups, hangups
 from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.number_options import bounded
 from drkit.cli.wiring.output import OutputMode, Writer
-from drkit.cli.wiring.reloading import Hangups, LiveConfig, hangups
+from drkit.cli.wiring.reloading import LiveConfig
 from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
 from drkit.config.reload import FIXED

@@ -20,9 +20,10 @@ from drkit.cli.wiring.context import (
     select_links,
     set_client_logs,
 )
+from drkit.cli.wiring.hangup import hangups
 from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
 from drkit.cli.wiring.output import OutputMode, to_json
-from drkit.cli.wiring.reloading import LiveConfig, hangups
+from drkit.cli.wiring.reloading import LiveConfig
 from drkit.config.reload import FIXED_SERVE
 from drkit.model.errors import ConfigError, DrkitError, error_body
 
