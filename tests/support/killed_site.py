@@ -1,9 +1,10 @@
 """A run of a site (failover, failback, reprotect, resume, cancel) that kills itself at one place of a journal.
 
-    python -m tests.support.killed_site CONFIG ACTION WHOSE STAGE EVENT before|after
+    python -m tests.support.killed_site CONFIG ACTION WHOSE STAGE EVENT before|after [APPROVAL FILE …]
 
-WHOSE is `site`, or a link's name. Store and clusters are the real ones. With the action `hold` it only takes the right
-to act on both links, writes the run's id and waits to be killed.
+WHOSE is `site`, or a link's name. The files are those of `drkit evidence approve`. Store and
+clusters are the real ones. With the action `hold` it only takes the right to act on both links, writes the run's id and
+waits to be killed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from drkit.config import load_config
+from drkit.evidence.approvals import read_approvals
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import new_run_id
@@ -30,6 +32,7 @@ from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, site_to_resume
 from drkit.failover.site.site_run import cancel_site, resume_site, run_site
+from drkit.model.clock import now
 from drkit.model.runs.journal import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
@@ -69,7 +72,7 @@ class KillingStore:
         return getattr(self._store, name)
 
 
-def main(config_path: str, action: str, whose: str, stage: str, event: str, when: str) -> None:
+def main(config_path: str, action: str, whose: str, stage: str, event: str, when: str, *approvals: str) -> None:
     """Carry the action out until the kill; ends with 0 where that place was never reached."""
     config = load_config(Path(config_path))
     killing = KillingStore(open_store(config.store.plain_url), whose, stage, event, when)
@@ -77,6 +80,8 @@ def main(config_path: str, action: str, whose: str, stage: str, event: str, when
     own = OwnLink("", Path(config_path), config, store)
     means = FailbackMeans(reading_ports(own, Path(config_path).parent / "salvage"), accept_unfenced=True)
     with ClusterContext(config, store, patience_seconds=2.0) as estate:
+        if approvals and config.approvals is not None:
+            estate.approval = read_approvals(list(map(Path, approvals)), config.approvals.operators, now())
         if action in set(Kind) - {Kind.FAILOVER}:
             with SiteContext(estate, links_away(estate, None).links) as site:
                 plan = make_site_failback_plan(site, Kind(action))

@@ -115,12 +115,11 @@ class Site:
             plan = make_site_failback_plan(site, kind)
             return run_site_failback(site, plan, means, cluster_ids=plan.old_primaries)
 
-    def killed(self, action: str, whose: str, stage: str, event: str, when: str) -> None:
-        """Carry the action out in a process that kills itself there."""
+    def killed(self, action: str, whose: str, stage: str, event: str, when: str, *approvals: Path) -> None:
+        """Carry the action out, by these approvals, in a process that kills itself there."""
         words = [sys.executable, "-m", "tests.support.killed_site", str(self.net.path), action]
-        ended = subprocess.run(
-            [*words, whose, stage, event, when], capture_output=True, text=True, timeout=120, check=False
-        )
+        words += [whose, stage, event, when, *map(str, approvals)]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     def is_moved(self) -> None:

@@ -11,11 +11,14 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config import load_config
-from drkit.evidence.signing import make_key
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.run.journal.run_record import load_run
-from drkit.failover.run.service import run_failback
-from drkit.model.errors import Refused
+from drkit.failover.run.service import resume_run, run_failback
+from drkit.failover.run.state_machine import State
+from drkit.model.errors import PartlyDone, Refused
+from drkit.model.link_state import Direction
+from drkit.model.runs.approval import Approval
+from tests.support.approving import approval, approved, operators
 from tests.support.estates import OwnLink, mirror, texts
 from tests.support.failback_ports import reading_ports
 
@@ -38,17 +41,13 @@ def ruled(own: OwnLink, tmp_path: Path) -> tuple[OwnLink, str, str]:
     own.produce("primary", topic, texts("x", 30))
     group = own.commit("primary", "g", topic, {0: 30, 1: 12})
     mirror(own)
-    keys = "".join(f'{name} = "{make_key(tmp_path / name)}"\n' for name in ("ana", "ben"))
-    own.config_path.write_text(f"{own.config_path.read_text()}\n[approvals.operators]\n{keys}")
+    own.config_path.write_text(own.config_path.read_text() + operators(tmp_path))
     own.config = load_config(own.config_path)
     return own, topic, group
 
 
 def approve(own: OwnLink, folder: Path, name: str, plan: str, *flags: str) -> list[str]:
-    out = folder / f"{name}.approval"
-    out.unlink(missing_ok=True)
-    run(own, "evidence", "approve", plan, "--key", str(folder / name), "--out", str(out), *flags)
-    return ["--approval", str(out)]
+    return ["--approval", str(approved(own.config_path, folder, name, plan, *flags))]
 
 
 def test_a_plan_moves_groups_only_with_two_signatures(ruled, tmp_path):
@@ -89,3 +88,61 @@ def test_in_an_emergency_one_moves_groups_alone_and_the_journal_says_so(ruled):
     assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 12}
     kept = json.loads(load_run(own.store, moved["run"]).journal.entries[0].payload)
     assert kept["origin"]["approval"] == {"emergency": "ben is on a plane"}
+
+
+def test_a_failback_needs_two_signatures_and_its_resume_only_for_what_it_accepts_anew(ruled, tmp_path):
+    own, topic, group = ruled
+    run(own, *TO_DR, "--yes", "--emergency", "the primary burns")
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 33, 1: 20})
+    unread, ports = own.unread("dr", group, topic), reading_ports(own, tmp_path / "salvage")
+
+    def wait() -> None:
+        raise PartlyDone("an operator waits before the fence", remedy="drkit resume")
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        cluster_id = plan.target.cluster_id or ""
+        estate.approval = approval(own.config, tmp_path, plan.digest)
+        with pytest.raises(Refused, match="goes with --accept-unfenced, which was not approved"):
+            run_failback(estate, plan, ports, cluster_id=cluster_id, accept_unfenced=True)
+        assert [each.kind for each in own.store.runs()] == ["failover"], "nothing of it was begun"
+        estate.approval = approval(own.config, tmp_path, plan.digest, "--accept-unfenced")
+        waits = run_failback(estate, plan, ports, cluster_id=cluster_id, accept_unfenced=True, before_fence=wait)
+    assert isinstance(waits.error, PartlyDone)
+    with own.estate() as estate:  # another operator, alone
+        with pytest.raises(Refused, match=f"what run {waits.run} is to accept now is not approved"):
+            resume_run(estate, waits.run, ports, accept_salvage_only=True)
+        done = resume_run(estate, waits.run, ports)
+    assert (done.error, done.machine.state) == (None, State.CLOSED)
+    entries = load_run(own.store, waits.run).journal.entries
+    kept = json.loads(entries[0].payload)["origin"]["approval"]
+    assert (kept["digest"], kept["operators"], kept["allows"]) == (plan.digest, ["ana", "ben"], ["--accept-unfenced"])
+    (taken,) = [json.loads(each.payload) for each in entries if each.event == "taken"]
+    assert "approval" not in taken
+    assert own.unread("primary", group, topic) == unread
+    control = own.store.link_control(own.link.id)
+    assert control is not None
+    assert control.direction is Direction.ACTIVE
+
+
+def test_a_resume_that_accepts_more_than_was_signed_is_an_emergency_that_its_journal_names(ruled, tmp_path):
+    own, _topic, _group = ruled
+    run(own, *TO_DR, "--yes", "--emergency", "the primary burns")
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    def wait() -> None:
+        raise PartlyDone("an operator waits before the fence", remedy="drkit resume")
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        estate.approval = approval(own.config, tmp_path, plan.digest, "--accept-unfenced")
+        cluster_id = plan.target.cluster_id or ""
+        waits = run_failback(estate, plan, ports, cluster_id=cluster_id, accept_unfenced=True, before_fence=wait)
+    with own.estate() as estate:
+        estate.approval = Approval(emergency="ben is on a plane")
+        done = resume_run(estate, waits.run, ports, accept_salvage_only=True)
+    assert (done.error, done.machine.state) == (None, State.CLOSED)
+    entries = load_run(own.store, waits.run).journal.entries
+    (taken,) = [json.loads(each.payload) for each in entries if each.event == "taken"]
+    assert taken["approval"] == {"emergency": "ben is on a plane"}
