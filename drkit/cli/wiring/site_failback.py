@@ -22,6 +22,7 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
+    from drkit.failover.plan.failover_plan import Obstacle
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.site.choose_links import ChosenLinks
     from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class FailbackFlags:
     """What a failback or reprotect of several links was told. `waived`: the flags given that waive an obstacle.
 
-    `cluster_ids`: by old primary. `pause`: stop before the live cluster is closed.
+    `cluster_ids`: by old primary. `pause`: stop before the live cluster is closed. `lacking`: what a run from
+    here lacks, which a dry run tells.
     """
 
     kind: Kind
@@ -43,6 +45,7 @@ class FailbackFlags:
     waived: frozenset[str]
     by_spark: bool
     started_at: datetime
+    lacking: Obstacle | None = None
 
 
 def cluster_ids_given(given: Sequence[str], aliases: Sequence[str]) -> dict[str, str]:
@@ -86,6 +89,7 @@ def bring_site_back(
         plan = make_site_failback_plan(site, flags.kind, links.left_out, by_spark=flags.by_spark)
         if flags.dry_run:
             left = standing(plan, waived=flags.waived | {ACCEPT_UNFENCED})
+            left += [] if flags.lacking is None else [(None, flags.lacking)]
             json_mode = run.writer.mode is OutputMode.JSON
             run.writer.emit(
                 site_plan_document(plan, left) if json_mode else {},

@@ -17,12 +17,13 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.interrupts import check
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
+    from drkit.failover.plan.failover_plan import Obstacle
     from drkit.store.api import Store
 
 MasterOption = Annotated[
@@ -51,6 +52,17 @@ def require_spark(user: str) -> None:
 
     require(Extra.SPARK, user)
     find_java_home()
+
+
+def spark_obstacle(user: str) -> Obstacle | None:
+    """What a dry run says where Spark isn't installed: its plan needs none, the run that it shows would be refused."""
+    from drkit.failover.plan.failover_plan import Obstacle
+
+    try:
+        require_spark(user)
+    except DrkitError as error:
+        return Obstacle(error.what, "This plan was made without it; a run from here is refused", error.remedy)
+    return None
 
 
 def spark_runtime(master: str, driver_memory: str, properties: list[str] | None = None) -> SparkRuntime:

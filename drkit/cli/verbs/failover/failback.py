@@ -18,7 +18,14 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, Outp
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
-from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption, require_spark, spark_properties
+from drkit.cli.wiring.spark_options import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    require_spark,
+    spark_obstacle,
+    spark_properties,
+)
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
@@ -142,7 +149,11 @@ def bring_back(
     from drkit.failover.run.service import standing_obstacles
     from drkit.failover.site.failback.links_away import links_away
 
-    require_spark(f"`drkit {Kind.REPROTECT if for_good else Kind.FAILBACK}`")  # for its audit, whatever it deletes
+    kind = Kind.REPROTECT if for_good else Kind.FAILBACK
+    user = f"`drkit {kind}`"  # for its audit, whatever it deletes
+    if not dry_run:
+        require_spark(user)
+    lacking = spark_obstacle(user) if dry_run else None
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
     with ClusterContext(run.config, run.store()) as estate:
@@ -157,7 +168,7 @@ def bring_back(
 
         if len(chosen.links) > 1:
             flags = FailbackFlags(
-                kind=Kind.REPROTECT if for_good else Kind.FAILBACK,
+                kind=kind,
                 dry_run=dry_run,
                 yes=yes,
                 pause=pause,
@@ -165,6 +176,7 @@ def bring_back(
                 waived=waived,
                 by_spark=by_spark,
                 started_at=started_at,
+                lacking=lacking,
             )
             bring_site_back(run, estate, chosen, flags, ports)
             return
@@ -172,7 +184,8 @@ def bring_back(
             run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
         plan = make_failback_plan(estate, to, chosen.links[0], for_good=for_good, by_spark=by_spark)
         if dry_run:
-            show_dry_run(run, plan, standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED}))
+            left = standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED})
+            show_dry_run(run, plan, left if lacking is None else [*left, lacking])
             return
         known = ids.get(plan.target.alias)
         _act(run, estate, plan, ports(), waived, yes=yes, pause=pause, cluster_id=known, started_at=started_at)
