@@ -88,8 +88,10 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
             return _problem_told(view.status, env.experiment.workload, condition)
         case MirrorTold():
             told = env.told_by_mirror()
-            seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(sorted(told)) or 'no problem'}"
-            return ConditionResult(condition.kind in told, seen)
+            shown = sorted(kind if partition is None else f"{kind} of {partition}" for kind, partition in told)
+            seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(shown) or 'no problem'}"
+            met = any(kind == condition.kind and condition.partition in (None, at) for kind, at in told)
+            return ConditionResult(met, seen)
         case SameRecords():
             return _same_records(env)
         case MirrorEnded():

@@ -258,8 +258,8 @@ class DrillEnvironment:
             raise DrkitError(f"{self.lab.config_path} has no link from {SOURCE} to {TARGET}")
         write_atomically(self.lab.config_path, after)
 
-    def told_by_mirror(self) -> set[str]:
-        """The kinds of problems of the workload's topic that the mirror's own output names so far."""
+    def told_by_mirror(self) -> set[tuple[str, int | None]]:
+        """Kind and partition of the problems of the workload's topic that the mirror's own output names so far."""
         try:
             lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -267,7 +267,9 @@ class DrillEnvironment:
         told = (document(line) for line in lines if line.startswith("{"))
         topic = self.experiment.workload.topic
         return {
-            one["kind"] for one in told if one is not None and (one.get("type"), one.get("topic")) == ("problem", topic)
+            (one["kind"], one.get("partition"))
+            for one in told
+            if one is not None and (one.get("type"), one.get("topic")) == ("problem", topic)
         }
 
     def members(self, cluster: str) -> int | None:

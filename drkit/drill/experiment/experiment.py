@@ -128,13 +128,14 @@ class ProblemTold(Strict):
 
 
 class MirrorTold(Strict):
-    """The mirror itself names a problem of this kind on the workload's topic.
+    """The mirror itself names a problem of this kind on the workload's topic; `partition`: of this one, else of any.
 
     `problem_told` may hold without it: `drkit status` compares what no mirror fetches.
     """
 
     condition: Literal["mirror_told"]
     kind: str = Field(pattern=r"^[a-z_]+$")
+    partition: int | None = Field(default=None, ge=0)
 
 
 class SameRecords(Strict):

@@ -22,6 +22,8 @@ from drkit.kafka.protocol.record_batch import LOG_APPEND_TIME, Batch
 _LZ4 = 3
 _CODECS = {1: "gzip", 2: "snappy", _LZ4: "lz4", 4: "zstd"}
 _IN_PLACE = {_LZ4: "lz4", 4: "zstd"}
+KNOWN_CODECS = "0 (none), " + ", ".join(f"{number} ({name})" for number, name in _CODECS.items())
+"""In words."""
 _ONE_BYTE = 0x80
 _LOW = 0x7F
 
@@ -50,13 +52,18 @@ def _coder(codec: int, *, encodes: bool) -> Callable[..., Any] | None:
     return None if name is None else getattr(codecs, f"{name}_{'encode' if encodes else 'decode'}")
 
 
+def knows_codec(codec: int) -> bool:
+    """Whether records that are compressed by it can be read here."""
+    return codec == 0 or codec in _CODECS
+
+
 def decompress(codec: int, data: bytes | memoryview) -> bytes | memoryview:
     """The plain records of a batch."""
     if codec == 0:
         return data
     decode = _coder(codec, encodes=False)
     if decode is None:
-        raise Damaged(f"compression codec {codec} is not known")
+        raise Damaged(f"compression codec {codec} is not known: drkit knows {KNOWN_CODECS}")
     try:
         plain: bytes = decode(bytes(data))
     except Exception as error:

@@ -66,6 +66,12 @@ not tell drkit. Each clears when its partition moves."""
 TRIED_AGAIN = "It is tried again by itself, and at once after `drkit link resume` of the topic"
 """The end of the remedy of such a problem."""
 
+UNREADABLE_REMEDY = (
+    "If the batch is damaged, write its records anew on the source, as far as they are known, and move the log start "
+    f"of the source's partition behind it (kafka-delete-records). {TRIED_AGAIN}"
+)
+"""What to do about a batch that drkit can't take apart, or that no broker takes."""
+
 
 ANOTHER_TOPIC = frozenset({3, 100, 103})
 """Kafka's errors of a broker that has no such topic (yet), or another one of its name."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.coalescing import Found
 from drkit.kafka.protocol.fetch_produce import Payload, id_bytes
-from drkit.kafka.protocol.record_batch import header, next_sequence
+from drkit.kafka.protocol.record_batch import CODEC_MASK, header, next_sequence
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark, SharedInFlight
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
@@ -73,10 +73,10 @@ class Append:
 
     `forgettable`: stamped so long ago that the broker may forget who wrote it. `gated`: only once the rows
     that its admission asked for are durable. `digest`: at its place, where it is a batch of the source as it
-    was and range digests are kept.
+    was and range digests are kept. `codec`: what the batch says to be compressed by.
     """
 
-    __slots__ = ("count", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
+    __slots__ = ("codec", "count", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
 
     def __init__(
         self,
@@ -84,12 +84,14 @@ class Append:
         count: int,
         mark: Mark,
         source_first: int,
+        codec: int = 0,
     ) -> None:
         self.payload = payload
         self.count = count
         self.mark = mark
         self.size = len(payload[0]) + len(payload[1])
         self.source_first = source_first
+        self.codec = codec
         self.digest: int | None = None
         self.forgettable = self.gated = False
 
@@ -548,7 +550,8 @@ class BatchPartition:
         self.next_target += run.records_count
         self.next_source = run.source_next
         mark = self.window.send(run.source_next, self.next_target)
-        return Append((head, run.payload), run.records_count, mark, run.source_first)
+        codec = run.attributes & CODEC_MASK
+        return Append((head, run.payload), run.records_count, mark, run.source_first, codec)
 
     def _put(self, item: Append | Markers) -> None:
         self.queue.append(item)

@@ -32,11 +32,13 @@ from drkit.kafka.client.connection import Connection, Reply, ResponseCallback
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.client.log_end import LogEndsRequest, LogEndsResponse
 from drkit.kafka.protocol.fetch_produce import Payload, Produce, Produced, ProduceReply, TopicIds
+from drkit.kafka.protocol.records import KNOWN_CODECS, knows_codec
 from drkit.kafka.protocol.transaction_markers import MarkersResponse, WriteTxnMarkers
 from drkit.mirror.engine.engine_state import EngineState
-from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, IncidentKind, Notice
+from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, UNREADABLE_REMEDY, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
 from drkit.model.errors import BrokerTooOld
+from drkit.model.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ _PRODUCE_TIMEOUT_MS = 10_000
 
 _TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
 _SMALLEST_LIMIT = 1_024
+_SERVER_ERROR = -1  # what brokers answer to a codec that they don't know, among much else
 _UNAUTHORIZED_CLUSTER = 31
 _UNSUPPORTED_VERSION = 35
 _REFUSED = {
@@ -299,6 +302,8 @@ class Sender:
                 flow.halt_partition(partition, IncidentKind.MISPLACED, misplaced)
         elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
             self._refused(partition, item, result)
+        elif result.error == _SERVER_ERROR and not knows_codec(item.codec):
+            self._codec_refused(partition, item)
         elif result.error:
             name = describe(error_class(result.error))
             if self._may_be_cut(item, result):
@@ -327,6 +332,16 @@ class Sender:
             f"({item.size} bytes): {name} {result.message}".rstrip()
         )
         remedy = f"{_REFUSED[result.error].format(topic=partition.target_topic)}. {TRIED_AGAIN}"
+        self._flow.halt_partition(partition, IncidentKind.REJECTED, reason, remedy)
+
+    def _codec_refused(self, partition: BatchPartition, item: Append) -> None:
+        """A codec that drkit doesn't know may be newer than drkit: the target decides, and doesn't know it, either."""
+        reason = (
+            f"the target refuses {counted(item.count, 'record')} from source offset {item.source_first} of "
+            f"{partition.tp} ({item.size} bytes): the batch says to be compressed by codec {item.codec}, which the "
+            f"target's broker doesn't know, nor does drkit, which knows {KNOWN_CODECS}"
+        )
+        remedy = f"If a newer Kafka wrote it, bring the target's brokers to that release. {UNREADABLE_REMEDY}"
         self._flow.halt_partition(partition, IncidentKind.REJECTED, reason, remedy)
 
     def _settle_markers(self, partition: BatchPartition, item: Markers, reply: Reply, *, last: bool) -> None:

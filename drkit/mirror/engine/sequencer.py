@@ -20,7 +20,15 @@ from drkit.mirror.engine.batch_splitter import Piece, TooLarge, pieces
 from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
-from drkit.mirror.engine.interface import TRIED_AGAIN, IncidentKind, KeepRows, Notice, Stopped, Withdrawn
+from drkit.mirror.engine.interface import (
+    TRIED_AGAIN,
+    UNREADABLE_REMEDY,
+    IncidentKind,
+    KeepRows,
+    Notice,
+    Stopped,
+    Withdrawn,
+)
 from drkit.mirror.engine.partition_queue import BatchPartition, Writer
 from drkit.mirror.transform.transform_thread import AlterationThread, AlteredPart
 from drkit.model.errors import DrkitError
@@ -179,7 +187,8 @@ def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | Too
     if isinstance(error, AlterationFailed):
         return IncidentKind.REJECTED, str(error), _MEND
     if isinstance(error, Damaged):
-        return IncidentKind.UNREADABLE, f"the source's records of {partition.tp} can't be read: {error}", ""
+        place = f"{partition.tp} from offset {partition.next_source} on"
+        return IncidentKind.UNREADABLE, f"the source's records of {place} can't be read: {error}", UNREADABLE_REMEDY
     remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {TRIED_AGAIN}"
     reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
     return IncidentKind.REJECTED, reason, remedy

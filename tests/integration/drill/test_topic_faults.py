@@ -141,7 +141,7 @@ def test_a_batch_can_not_be_read_any_more(env, cluster):
     assert all(batch.intact() for batch in other)
 
 
-NAMED = {"checksum": "source_unreadable", "codec": "not_moving", "oversized": "record_rejected"}
+NAMED = {"checksum": "source_unreadable", "codec": "record_rejected", "oversized": "record_rejected"}
 """What the mirror says of each. A codec that it doesn't know it passes on: it may be newer than drkit, and the target's
 brokers decide."""
 
@@ -161,6 +161,10 @@ def test_the_mirror_names_what_can_not_be_passed_on(env, lab, tmp_path, damage):
             wait_until(lambda: world.problems(NAMED[damage]), 90, "the problem")
         (problem,) = world.problems()
         assert (problem.topic, problem.partition) == (topic(env), 1)
+        if damage == "codec":
+            assert "compressed by codec 7" in problem.reason
+            assert f"from source offset {last.base_offset} of {topic(env)}:1" in problem.reason
+            assert "kafka-delete-records" in problem.remedy
         assert len(world.target.read(topic(env), 1)) == before
         assert len(world.target.read(topic(env), 0)) == WRITTEN // PARTITIONS + 1
     finally:

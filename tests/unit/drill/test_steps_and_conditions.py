@@ -99,7 +99,8 @@ def test_a_partition_that_stands_still_may_be_left_out():
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ([{"type": "problem", "topic": "t", "kind": "source_truncated"}], {"source_truncated"}),
+        ([{"type": "problem", "topic": "t", "kind": "source_truncated"}], {("source_truncated", None)}),
+        ([{"type": "problem", "topic": "t", "partition": 2, "kind": "record_rejected"}], {("record_rejected", 2)}),
         ([{"type": "problem", "topic": "other", "kind": "source_truncated"}], set()),
         ([{"type": "progress", "topic": "t", "kind": "source_truncated"}], set()),
         ([], set()),

@@ -321,3 +321,35 @@ def test_records_that_land_elsewhere_stop_the_partition() -> None:
 
     (incident,) = play(story)
     assert incident.kind is IncidentKind.MISPLACED
+
+
+def test_a_batch_of_a_codec_that_nobody_knows_is_named_at_once_with_what_to_do() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        partition.admit([run(0, NOW)._replace(attributes=7)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        broker.answer(0, -1, error=-1)  # UNKNOWN_SERVER_ERROR
+        await settle()
+
+    (incident,) = play(story)
+    assert incident.kind is IncidentKind.REJECTED
+    assert "10 records from source offset 0 of t:0" in incident.reason
+    assert "compressed by codec 7" in incident.reason
+    assert "4 (zstd)" in incident.reason
+    assert "bring the target's brokers to that release" in incident.remedy
+    assert "kafka-delete-records" in incident.remedy
+
+
+def test_the_same_answer_to_a_codec_that_is_known_tells_nothing_of_the_batch() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        partition.admit([run(0, NOW)._replace(attributes=4)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        broker.answer(0, -1, error=-1)
+        await settle()
+
+    (incident,) = play(story)
+    assert incident.kind is IncidentKind.UNCERTAIN
+    assert "codec" not in incident.reason
