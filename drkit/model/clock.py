@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 YEAR_10000 = 253_402_300_800_000
 """Milliseconds."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now() -> datetime:
@@ -22,7 +23,7 @@ def iso(instant: datetime | None) -> str | None:
 
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (ms since the epoch) as an instant."""
-    return datetime.fromtimestamp(millis / 1000, UTC)
+    return _EPOCH + timedelta(milliseconds=int(millis))  # seconds as a float would put far ones some microseconds off
 
 
 def date_of(millis: int | None) -> datetime | None:
@@ -35,4 +36,4 @@ def date_of(millis: int | None) -> datetime | None:
 
 def to_millis(instant: datetime) -> int:
     """An instant as a Kafka timestamp (ms since the epoch, rounded down)."""
-    return int(instant.timestamp() * 1000)
+    return (instant - _EPOCH) // timedelta(milliseconds=1)

@@ -68,7 +68,8 @@ def _watch(session: SparkSession, tasks: Tasks, over: threading.Event) -> None:
     while not over.wait(_POLL_SECONDS):
         try:
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except Exception:  # noqa: BLE001 - the JVM went away, in whatever way: whoever waits for its work says so
+        except Exception:
+            log.debug("Spark doesn't tell its tasks any more", exc_info=True)
             return
         stages = [stage for stage in found if stage is not None]
         if stages:
