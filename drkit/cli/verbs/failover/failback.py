@@ -184,8 +184,8 @@ def bring_back(
             run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
         plan = make_failback_plan(estate, to, chosen.links[0], for_good=for_good, by_spark=by_spark)
         if dry_run:
-            left = standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED})
-            show_dry_run(run, plan, left if lacking is None else [*left, lacking])
+            standing = standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED})
+            show_dry_run(run, plan, standing if lacking is None else [*standing, lacking])
             return
         known = ids.get(plan.target.alias)
         _act(run, estate, plan, ports(), waived, yes=yes, pause=pause, cluster_id=known, started_at=started_at)
