@@ -33,6 +33,7 @@ TOGETHER = {
         "tests/integration/failover/rights/",
         "tests/integration/failover/test_fence.py",
         "tests/integration/failover/test_frozen.py",
+        "tests/integration/failover/test_page_troubles.py",
         "tests/integration/failover/test_recovery_walk.py",
         "tests/integration/failover/test_release.py",
         "tests/integration/failover/test_second_disaster.py",

@@ -96,7 +96,6 @@ def fenceable(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[Own
     mine.store.close()
 
 
-@pytest.mark.long  # for its lab with an authorizer
 def test_a_fence_that_was_left_behind_is_on_the_first_view_until_it_is_lifted(fenceable: OwnLink) -> None:
     own = fenceable
     topic = own.create("primary", "orders")
