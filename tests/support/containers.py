@@ -13,7 +13,8 @@ import socket
 import subprocess
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_CONFIG = ROOT / "chaos" / "compose.drkit.toml"
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 CASSANDRA_IMAGE = "cassandra:5.0"
-START_SECONDS = 180.0
+START_SECONDS = 300.0
+COMPOSE_TOKEN = "a-token-of-16-characters"  # noqa: S105 - made up
+
+Command = Callable[..., tuple[int, str]]
+"""`docker compose` with these words: its exit code and what it wrote."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +85,62 @@ def _ask_engine() -> tuple[docker.DockerClient | None, str]:
 @pytest.fixture
 def composed(engine: docker.DockerClient) -> Iterator[Estate]:
     """`docker compose up --wait` of the project's own file, under a unique name and on free ports."""
-    if shutil.which("docker") is None or _compose([], "version").returncode:
-        pytest.skip("the engine answers, but `docker compose` is not installed")
+    _require_compose()
+    with _up(engine, [ROOT / "docker-compose.yml"], {}, []) as (estate, _):
+        yield estate
+
+
+@contextmanager
+def composed_with_drkit(
+    engine: docker.DockerClient, image: str, also: Sequence[str] = (), **settings: str
+) -> Iterator[tuple[Estate, int, Command]]:
+    """The same with mirror and page of `deploy/compose`, by an image that was built: the clusters, the page's port, and
+    `docker compose` for them. `also`: further services; `settings`: of the environment.
+    """
+    _require_compose()
+    (port,) = free_ports(1)
+    files = [ROOT / "docker-compose.yml", ROOT / "deploy" / "compose" / "compose.yaml"]
+    more = {"DRKIT_IMAGE": image, "PAGE_PORT": str(port), "PAGE_TOKEN": COMPOSE_TOKEN}
+    services = ["--no-build", "primary", "dr", "cassandra", "mirror", "page", *also]
+    with _up(engine, files, {**more, **settings}, services) as (estate, command):
+        yield estate, port, command
+
+
+@contextmanager
+def _up(
+    engine: docker.DockerClient, files: Sequence[Path], more: Mapping[str, str], services: Sequence[str]
+) -> Iterator[tuple[Estate, Command]]:
+    """`docker compose up --wait` of these files; nothing is left of it at the end."""
     project = f"drkit-test-{uuid.uuid4().hex[:8]}"
-    primary, dr, cassandra = _free_ports(3)
+    primary, dr, cassandra = free_ports(3)
     environment = {
         **os.environ,
         "PRIMARY_PORT": str(primary),
         "DR_PORT": str(dr),
         "CASSANDRA_PORT": str(cassandra),
+        **more,
         **_settings(f"127.0.0.1:{primary}", f"127.0.0.1:{dr}", cassandra),
     }
-    base = ["-p", project, "-f", str(ROOT / "docker-compose.yml")]
+    base = ["-p", project, *(word for file in files for word in ("-f", str(file)))]
+
+    def command(*words: str) -> tuple[int, str]:
+        done = _compose(base, *words, environment=environment)
+        return done.returncode, done.stdout or done.stderr
+
     try:
-        up = _compose(base, "up", "--wait", "--wait-timeout", str(int(START_SECONDS)), environment=environment)
+        wait = ["up", "--wait", "--wait-timeout", str(int(START_SECONDS))]
+        up = _compose(base, *wait, *services, environment=environment)
         if up.returncode:
             logs = _compose(base, "logs", "--tail", "20", environment=environment).stdout
             pytest.fail(f"docker compose up --wait ended with {up.returncode}: {up.stderr[-2000:]}\n{logs[-4000:]}")
-        yield Estate(
-            f"127.0.0.1:{primary}",
-            f"127.0.0.1:{dr}",
-            environment,
-            lambda: _compose(base, "kill", "primary", environment=environment, check=True),
+        yield (
+            Estate(
+                f"127.0.0.1:{primary}",
+                f"127.0.0.1:{dr}",
+                environment,
+                lambda: _compose(base, "kill", "primary", environment=environment, check=True),
+            ),
+            command,
         )
     finally:
         down = _compose(base, "down", "-v", "--timeout", "5", environment=environment)
@@ -113,7 +152,7 @@ def composed(engine: docker.DockerClient) -> Iterator[Estate]:
 @pytest.fixture
 def containers(engine: docker.DockerClient) -> Iterator[Estate]:  # noqa: ARG001  # skips where there is none
     """The same, each container started by testcontainers."""
-    primary, dr, cassandra = _free_ports(3)
+    primary, dr, cassandra = free_ports(3)
     started: list[DockerContainer] = []
     try:
         nodes = {}
@@ -207,6 +246,11 @@ def _settings(primary: str, dr: str, cassandra: int) -> dict[str, str]:
     }
 
 
+def _require_compose() -> None:
+    if shutil.which("docker") is None or _compose([], "version").returncode:
+        pytest.skip("the engine answers, but `docker compose` is not installed")
+
+
 def _compose(
     base: list[str], *arguments: str, environment: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
@@ -220,7 +264,7 @@ def _compose(
     )
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that are free now; held open together so that they differ."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]

@@ -136,6 +136,36 @@ def test_jobs_end_with_their_result():
         assert len(spec["schedule"].split()) == 5
 
 
+def rendered() -> list[dict[str, Any]]:
+    """What `kubectl apply -k` would apply."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", KUBERNETES], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_puts_them_together():
+    found = rendered()
+    kinds = sorted(each["kind"] for each in found)
+    assert kinds == sorted([*(each["kind"] for each in documents()), "ConfigMap"])
+    (config,) = (each for each in found if each["kind"] == "ConfigMap")
+    assert config["data"]["drkit.toml"] == (KUBERNETES / "drkit.toml").read_text()
+    text = yaml.safe_dump_all(found)
+    assert text.count(f"name: {config['metadata']['name']}\n") == 1 + len(PODS), "each pod mounts this very one"
+    assert {each["metadata"].get("namespace") for each in found if each["kind"] != "Namespace"} == {"drkit"}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubernetes_own_schemas_take_them():
+    validate = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate, with Kubernetes' schemas, isn't installed"
+    )
+    for each in rendered():
+        validate.validate(each, "1.32", strict=True)
+
+
 @pytest.mark.parametrize("file", [KUBERNETES / "drkit.toml", DEPLOY / "compose" / "drkit.toml"], ids=str)
 def test_a_configuration_is_one(file: Path):
     config = load_config(file)
@@ -152,13 +182,14 @@ def test_the_image_is_made_from_what_is_there():
         source for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for source in shlex.split(line)[:-1]
     ]
     allowed = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
-    for source in sources:
+    for source in (each for each in sources if each != "wheel[s]"):  # a folder that may be there
         assert (ROOT / source).exists(), source
         assert source in allowed or f"{source}/*.yaml" in allowed, f"{source} is left out of the build's context"
     links = [each for each in (ROOT / "drkit").rglob("*") if each.is_symlink()]
     for link in links:
         leads_to = link.resolve().relative_to(ROOT.resolve())
         assert any(leads_to.is_relative_to(source) for source in sources), f"{link} leads to {leads_to}"
+    assert "wheels/*.whl" in allowed
     assert "ARG BASE=" in text
     assert f"USER {UID}:{UID}" in text
     assert 'ENTRYPOINT ["drkit"]' in text
