@@ -173,6 +173,7 @@ def test_man_pages_are_taken_by_groff(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:'myst_parser:DeprecationWarning", "ignore:'myst_parser:PendingDeprecationWarning")
 @pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="sphinx isn't installed: make setup")
 def test_the_site_builds_without_a_warning(tmp_path):
     assert site.build_site(tmp_path) == 0
