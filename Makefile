@@ -8,7 +8,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak adversary test test-long lint unit containers docs man picture lock clean
+.PHONY: help setup demo bench soak adversary test test-long lint unit containers docs man picture recording lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ docs: setup ## the site of documentation in build/docs/html; a link that leads n
 
 picture: setup ## docs/demo.svg anew: the end of a real run of the demo
 	$(BIN)/drkit demo --svg docs/demo.svg
+
+recording: setup ## docs/demo.cast and docs/demo-run.svg anew: a real run of the demo, as a terminal showed it
+	$(BIN)/python -m tools.recording docs/demo.cast docs/demo-run.svg -- $(BIN)/drkit demo
 
 man: ## a man page for each command, in build/man
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
