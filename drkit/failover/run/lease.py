@@ -2,7 +2,8 @@
 
 The lease is renewed in the background. A holder that was killed on this machine is recognised (its process is gone)
 and its lease is taken at once; one elsewhere keeps it until it expires: by the store's clock, while the holder itself
-goes by its monotonic clock. A machine whose clock is far from the store's doesn't act: its evidence would be wrong.
+goes by its monotonic clock. A holder that stood still and finds the lease free again has lost it all the same: its
+epoch is another one. A machine whose clock is far from the store's doesn't act: its evidence would be wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +96,7 @@ class RunLease:
         self._then = " and then `drkit resume`" if what == "run" else ""
         self._owner = Owner.this_process(run)
         self._valid_until = 0.0
+        self._epoch = 0
         self._lost: str | None = None
         self._told_to_stop: str | None = None
         self._stop = threading.Event()
@@ -168,6 +171,7 @@ class RunLease:
                 meaning=f"One run at a time; its lease is valid until {iso(lease.expires_at)} unless it is renewed",
                 remedy="Wait for it to end, or stop that process" + self._then,
             )
+        self._epoch = lease.epoch
         self._valid_until = asked + TTL_SECONDS
 
     def _renew(self) -> None:
@@ -179,6 +183,11 @@ class RunLease:
                 continue  # `check` stops the run once the lease isn't surely held any more
             if lease.owner != str(self._owner):
                 self._lost = f"{lease.owner} took it"
+                return
+            if lease.epoch != self._epoch:  # this process stood still; who took over may even be done with the run
+                self._lost = "somebody else had it meanwhile"
+                with suppress(DrkitError):
+                    self._store.release_lease(self._name, str(self._owner))
                 return
             self._valid_until = asked + TTL_SECONDS
 

@@ -236,6 +236,25 @@ def test_who_lost_the_lease_stops(store):
         assert "drkit resume A" in error.remedy
 
 
+def test_who_stood_still_while_another_took_over_and_finished_has_lost_the_lease_that_is_free_again(store):
+    with RunLease(store, LINK, "A") as mine:
+        mine.check()
+        store.break_lease("run:primary->dr", mine.owner)
+        store.acquire_lease("run:primary->dr", "another operator", 60.0, now())
+        store.release_lease("run:primary->dr", "another operator")
+
+        def stopped():
+            try:
+                mine.check()
+            except PartlyDone as error:
+                return error
+            return None
+
+        error = wait_until(stopped, timeout=30.0, what="the loss of the lease to be seen")
+        assert "somebody else had it meanwhile" in error.what
+        wait_until(lambda: store.lease("run:primary->dr") is None, what="the lease to be free for others")
+
+
 def test_an_owner_reads_back():
     me = Owner.this_process("01J")
     assert Owner.parse(str(me)) == me
