@@ -158,14 +158,19 @@ def topics_at_salvage(
     }
 
 
-def stale(context: StageContext, facts: Facts, now: Mapping[str, TopicAtSalvage]) -> dict[str, str]:
-    """Topics whose salvage isn't all that only the old primary holds now, or can't be read back; why, by topic."""
+def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[str]) -> dict[str, str]:
+    """Salvages of these topics that can't be read back; why, by path. As dear as they are large."""
     unreadable: dict[str, str] = {}
-    for path in sorted({kept.path for name, kept in facts.kept.items() if name in now}):
+    for path in sorted({facts.kept[name].path for name in topics if name in facts.kept}):
         try:
             context.required_ports.salvager.check(path)
         except DrkitError as error:
             unreadable[path] = error.what
+    return unreadable
+
+
+def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAtSalvage]) -> dict[str, str]:
+    """Topics whose salvage isn't all that only the old primary holds now, or can't be read back; why, by topic."""
     found = {}
     for name, seen in now.items():
         kept = facts.kept.get(name)
@@ -228,9 +233,16 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
 
 
 def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) -> dict[TopicPartition, int]:
-    """The log ends (high watermarks) of these topics on a cluster."""
-    tps = [TopicPartition(topic.topic, partition) for topic in topics for partition in range(topic.partitions)]
-    return context.estate.admin(alias).end_offsets(tps, committed=False)
+    """The log ends (high watermarks) of these topics on a cluster, of partitions added since the plan, too."""
+    admin = context.estate.admin(alias)
+    planned = {topic.topic: topic.partitions for topic in topics}
+    found = {name: info.partitions for name, info in admin.topics(planned).items()}
+    tps = [
+        TopicPartition(name, partition)
+        for name, count in planned.items()
+        for partition in range(max(count, found.get(name, 0)))
+    ]
+    return admin.end_offsets(tps, committed=False)
 
 
 def _written(seen: Mapping[str, TopicAtSalvage]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from drkit.failover.stages.salvage_stage import (
     refuse_gaps,
     stale,
     topics_at_salvage,
+    unreadable_salvages,
 )
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
@@ -73,7 +74,8 @@ class Scrub:
         _check_new(admin, self.cluster, [info for name, info in found.items() if name not in {t.topic for t in old}])
         facts = self._all_kept(context, old)
         context.lease.check()
-        admin.delete_topics([topic.topic for topic in old])
+        _delete(admin, old)
+        context.lease.check()  # or they are another run's by now, live perhaps, and not ours to configure
         ids = recreate(admin, self.topics)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
@@ -119,13 +121,17 @@ class Scrub:
     def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
         """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made again.
 
-        Both logs and the committed offsets are looked at last here, right before the topics are deleted.
+        Both logs and the committed offsets are looked at once more at the end, right before the topics are deleted:
+        to read a large salvage back takes minutes, in which they may change.
         """
         facts, why = context.facts, ""
         for _ in range(_ROUNDS):
-            behind = stale(context, facts, topics_at_salvage(context, self.cluster, self.live, old))
+            unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
+            behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old))
             if not behind:
                 refuse_gaps(context, self.live, old, facts)
+                behind = stale(facts, {}, topics_at_salvage(context, self.cluster, self.live, old))
+            if not behind:
                 return facts
             name, why = next(iter(behind.items()))
             context.say(f"{name}: {why}; salvaging it again")
@@ -136,6 +142,21 @@ class Scrub:
             f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
             meaning="What is deleted has to be what was kept",
             remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
+        )
+
+
+def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
+    """Delete exactly these topics, by their ids, and wait until they are gone.
+
+    By name would be wrong: where this process stood still meanwhile and another one took the run to its end, the name
+    is that of a new topic, which clients write to. No check before the request can rule that out.
+    """
+    failures = admin.delete_exact({topic.topic: topic.topic_id for topic in topics}, wait=True)
+    if failures:
+        name, why = next(iter(failures.items()))
+        raise Refused(
+            f"topic {name} can't be deleted on cluster {admin.alias}: {why}",
+            remedy="Allow topic deletion on that cluster, or delete it by hand",
         )
 
 

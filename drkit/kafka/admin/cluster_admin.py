@@ -298,9 +298,20 @@ class ClusterAdmin(ClusterClient):
         """Those of these topics that no broker of the cluster knows; each is asked. `Unreachable` if one is silent."""
         return topic_deletion.absent_everywhere(self._connection, set(names))
 
-    def delete_exact(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Delete topics given by name and topic id, not another of the same name; returns why, for those left."""
-        return topic_deletion.delete_exact(self._connection, topics)
+    def delete_exact(self, topics: Mapping[str, str], *, wait: bool = False) -> dict[str, str]:
+        """Delete topics given by name and topic id, not another of the same name; returns why, for those left.
+
+        `wait`: until the cluster lists none of the others under that id.
+        """
+        failures = topic_deletion.delete_exact(self._connection, topics)
+        going = {name: topic_id for name, topic_id in topics.items() if name not in failures}
+
+        def listed(seen: dict[str, TopicInfo]) -> list[str]:
+            return [name for name, topic_id in going.items() if name in seen and seen[name].topic_id == topic_id]
+
+        if wait:
+            self._wait_for_topics("wait for topics to be gone", list(going), listed)
+        return failures
 
     # -- access rules ------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.estates import mirror, texts
 from tests.support.failback_ports import reading_ports
-from tests.support.killing import boundaries, killed
+from tests.support.killing import boundaries, frozen_at, killed
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -176,6 +178,57 @@ def test_a_salvage_that_is_not_all_of_it_any_more_is_made_anew_before_anything_i
     newest = Path(result.machine.facts.salvage_path)
     assert len((newest / "records.jsonl").read_text().splitlines()) == result.machine.facts.salvaged
     assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
+
+
+def test_a_partition_added_to_the_old_primary_after_the_salvage_is_kept_before_its_topic_is_deleted(own, tmp_path):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    fail_over(own)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    with own.estate() as estate:
+        estate.admin("primary").add_partitions(topic, 3)
+    own.produce("primary", topic, texts("added", 4, (2,)))
+    before = everywhere(own, "primary", [topic])
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is None
+    assert result.machine.facts.salvaged == 6 + 4
+    assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
+
+
+def test_a_run_that_stood_still_before_its_deletion_deletes_no_topic_of_the_run_that_took_over(own, tmp_path):
+    """Frozen when all its checks were done; the topics of that name are live again when it wakes up."""
+    topic = own.create("primary", "t", cleanup_policy="compact")
+    own.produce("primary", topic, texts("before", 20))
+    own.commit("primary", "g", topic, {0: 5})
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    fail_over(own)
+    with frozen_at(own, "failback", ("scrub", "delete_exact", "before"), tmp_path / "salvage") as sleeper:
+
+        def taken_over():
+            run = own.store.runs()[0].run
+            try:
+                with own.estate() as estate:
+                    return resume_run(estate, run, reading_ports(own, tmp_path / "salvage"))
+            except Refused as refused:
+                if "is acting on" not in refused.what:
+                    raise
+                return None  # its lease hasn't expired yet
+
+        taken = wait_until(taken_over, 90, "the run, taken over")
+        assert taken.error is None
+        own.produce("primary", topic, texts("after", 4))
+        live, group = own.values("primary", topic), own.committed("primary", f"{own.name}.g")
+        sleeper.send_signal(signal.SIGCONT)
+        assert sleeper.wait(120) == 1, "it lost the right to run"
+    assert own.values("primary", topic) == live
+    assert own.committed("primary", f"{own.name}.g") == group
+    with own.estate() as estate:
+        assert estate.admin("primary").topic_configs([topic])[topic]["cleanup.policy"] == "compact"
+    assert own.store.runs()[0].state == State.CLOSED
 
 
 def test_what_is_written_unfenced_after_the_last_look_is_told_and_kept(own, tmp_path):
