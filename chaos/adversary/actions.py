@@ -27,7 +27,7 @@ _LIMIT = "max.message.bytes"
 _RAISED, _ABOVE_LIMIT = "5000000", 2_000_000
 _LOWERED, _ABOVE_LOWERED = "10000", 15_000
 _LATE_SECONDS = 1.5  # a sender that waits for three is called stuck, and its partitions are read no more
-_LEARNS_WITHIN_SECONDS = 5.0
+_LEARNS_SECONDS = 0.5  # a broker heeds a new limit a moment after it was answered
 
 Settle = Callable[..., dict[str, Any] | None]
 
@@ -183,42 +183,29 @@ class Actions:
 
         `by`: "mirror", which knows the target's limit: the source took the record while its own, which the mirror
         copies, was higher for a moment; the problem must stay until `relent`. "target": somebody lowers the limit there
-        while the mirror is frozen, which it sets right in a moment; `large` of them share a batch.
+        while the mirror is frozen, which it sets right in a moment.
         """
         world, partition = self._world, self._place(partition)
         self._settle()
         if world.target.partitions(world.topic) <= partition:
             return
+        large_shape = shape | {"size": _ABOVE_LIMIT if by == "mirror" else _ABOVE_LOWERED}
+        parts = [(before, shape), (large, large_shape), (behind, shape)]
         late = told_in(world.control)
         late.write_text(str(_LATE_SECONDS))
         try:
-            if by == "mirror":
-                world.source.set(world.topic, _LIMIT, _RAISED)
-                with world.mirror(mirror):
-                    world.load.write(partition, before, shape)
-                    self._force(partition, shape | {"size": _ABOVE_LIMIT})
-                    world.load.write(partition, behind, shape)
+            with world.mirror(mirror if by == "mirror" else "frozen"):
+                if by == "mirror":
+                    world.source.set(world.topic, _LIMIT, _RAISED)
+                    time.sleep(_LEARNS_SECONDS)
+                world.load.flow(partition, parts)
+                if by == "mirror":
                     world.source.set(world.topic, _LIMIT, world.plan.settings.get(_LIMIT))
-            else:
-                with world.mirror("frozen"):
-                    world.load.write(partition, before, shape)
-                    world.load.write(partition, large, shape | {"size": _ABOVE_LOWERED, "per_batch": large})
-                    world.load.write(partition, behind, shape)
+                else:
                     world.target.set(world.topic, _LIMIT, _LOWERED)
             self._settle(_TAKEN_UP_SECONDS)
         finally:
             late.unlink()
-
-    def _force(self, partition: int, shape: dict[str, Any]) -> None:
-        """One record that the source takes now or in a moment: its broker learns of a new limit after it answered."""
-        world = self._world
-        end = world.source.ends(world.topic, partition, committed=False)[1]
-
-        def taken() -> bool:
-            world.load.write(partition, 1, shape)
-            return world.source.ends(world.topic, partition, committed=False)[1] > end
-
-        self._wait(_LEARNS_WITHIN_SECONDS, taken)
 
     def relent(self) -> None:
         """The source takes large records again, and so will the target."""

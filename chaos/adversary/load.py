@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -52,8 +52,13 @@ class Load:
 
     def write(self, partition: int, count: int, shape: dict[str, Any]) -> None:
         """Records in batches of this shape, acknowledged on return."""
-        producer = self._producer(shape)
-        self._send(producer, partition, count, shape, aborted=False)
+        self.flow(partition, [(count, shape)])
+
+    def flow(self, partition: int, parts: Sequence[tuple[int, dict[str, Any]]]) -> None:
+        """Records of several shapes, one right behind the other: as `write`, in batches of the first shape."""
+        producer = self._producer(parts[0][1])
+        for count, shape in parts:
+            self._send(producer, partition, count, shape, aborted=False)
         if producer.flush(_FLUSH_SECONDS):
             raise SoakError(f"records for {self._topic}:{partition} were not acknowledged")
 
