@@ -12,7 +12,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "mirrors and what breaks": (
-        5,
+        4,
         (
             "integration/mirror/test_disk_full.py",
             "integration/mirror/test_green_light.py",
@@ -26,8 +26,27 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
             "integration/mirror/test_workers.py",
         ),
     ),
+    "mirrors in depth": (
+        7,
+        (
+            "integration/mirror/test_alignment.py",
+            "integration/mirror/test_batches.py",
+            "integration/mirror/test_exact_resume.py",
+            "integration/mirror/test_fidelity.py",
+            "integration/mirror/test_groups.py",
+            "integration/mirror/test_lifecycle.py",
+            "integration/mirror/test_mapping_exact.py",
+            "integration/mirror/test_preserve.py",
+            "integration/mirror/test_problems.py",
+            "integration/mirror/test_reload.py",
+            "integration/mirror/test_source_cut.py",
+            "integration/mirror/test_topic_policy.py",
+            "integration/mirror/test_topics.py",
+            "integration/mirror/test_visible.py",
+        ),
+    ),
     "failovers beside other things": (
-        5,
+        4,
         (
             "integration/failover/test_fence_open.py",
             "integration/failover/test_live_traffic.py",
@@ -47,7 +66,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "sites": (
-        2,
+        1,
         (
             "integration/topologies/test_denied.py",
             "integration/topologies/test_late_worker.py",
@@ -56,7 +75,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "audits that start processes": (
-        2,
+        1,
         (
             "integration/audit/test_cluster.py",
             "integration/audit/test_continuous.py",
@@ -66,7 +85,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "kinds of audits": (
-        4,
+        3,
         (
             "integration/audit/test_altered.py",
             "integration/audit/test_every_way.py",
@@ -77,17 +96,39 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
             "integration/audit/test_mirrored.py",
         ),
     ),
+    "audits in depth": (
+        3,
+        (
+            "integration/audit/test_changing_logs.py",
+            "integration/audit/test_compaction.py",
+            "integration/audit/test_damage.py",
+            "integration/audit/test_links.py",
+            "integration/audit/test_session.py",
+            "integration/audit/test_unreadable.py",
+            "integration/seed/test_bulk_seed.py",
+        ),
+    ),
     "drills": (
-        2,
+        1,
         (
             "chaos/test_adversary.py",
             "chaos/test_drill_series.py",
             "chaos/test_experiments.py",
         ),
     ),
-    "pages whose commands are played": (
+    "faults of drills": (
+        2,
+        (
+            "integration/drill/test_application_faults.py",
+            "integration/drill/test_clients.py",
+            "integration/drill/test_disk_faults.py",
+            "integration/drill/test_topic_faults.py",
+        ),
+    ),
+    "whole stories": (
         1,
         (
+            "integration/test_demo.py",
             "runbooks/test_runbooks_played.py",
             "runbooks/test_tutorial_played.py",
         ),

@@ -15,6 +15,9 @@ import pytest
 
 from drkit.lab.datasets.events import WHEN_PRODUCED, Stamps
 from drkit.lab.datasets.flights import TOPICS, FlightsDataset
+from tests.support.sampling import some_of
+
+pytestmark = some_of("the whole data set of flights", 4)
 
 END_MS = 1_700_000_000_000
 
