@@ -33,7 +33,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import Certainty, GroupPosition, Watermark
-from drkit.model.runs.fence import serving_cluster
+from drkit.model.runs.fence import mark_of, serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -358,23 +358,31 @@ def _visible_filler(
 
 
 def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
-    """Topics that were made on a cluster failed away from after it was fenced by rules: none of them names these."""
+    """Topics that the fence by rules on a cluster failed away from doesn't reach: made after it, or opened since."""
     kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
     denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
+    standing = denied if source.rules is None else denied & topics_denied(rule.key for rule in source.rules)
     held: dict[str, int] = defaultdict(int)
     for tp, end in source.end.items():
         held[tp.topic] += end
     for topic in sorted(held.keys() - denied) if denied else ():
-        yield Problem(
-            OUTSIDE_THE_FENCE,
-            topic,
-            None,
+        reason = (
             f"{topic} was made on {link.id.source} after that was fenced: clients may write there, and what they wrote "
-            f"({held[topic]:,} offsets) is not on {link.id.target}",
-            f"drkit fence --link '{link.id}' closes it too",
-            halted=False,
-            since=at,
+            f"({held[topic]:,} offsets) is not on {link.id.target}"
         )
+        yield _outside(link, topic, reason, at)
+    if standing or mark_of(link) in (source.rules or ()):  # else all of it is gone: `unfenced` tells
+        for topic in sorted(held.keys() & (denied - standing)):
+            reason = (
+                f"the rule that keeps clients from writing to {topic} was removed from {link.id.source}: what they "
+                f"write there never reaches {link.id.target}"
+            )
+            yield _outside(link, topic, reason, at)
+
+
+def _outside(link: Link, topic: str, reason: str, at: datetime) -> Problem:
+    remedy = f"drkit fence --link '{link.id}' closes it too"
+    return Problem(OUTSIDE_THE_FENCE, topic, None, reason, remedy, halted=False, since=at)
 
 
 def logs_by_source(

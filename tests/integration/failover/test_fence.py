@@ -272,8 +272,28 @@ def test_a_topic_that_was_closed_already_is_within_the_fence(own: OwnLink, secur
             assert admin.delete_acls([theirs]) == {}
             wait_until(lambda: theirs not in admin.acls(), what="the rule to be gone")
         assert topics_outside_fence(estate, own.link, "primary") == (closed,), "the operator has opened it"
+    assert outside_the_fence(own) == {closed}
     verb(own, "fence", schema="fence")
     assert write(secure_lab, "primary", closed) == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_topic_whose_rule_somebody_removed_is_told_until_it_is_closed_again(own: OwnLink, secure_lab: Lab) -> None:
+    topic, other = own.create("primary", "t"), own.create("primary", "other")
+    for each in (topic, other):
+        own.produce("primary", each, texts("x", 5))
+    mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False).error is None
+    assert outside_the_fence(own) == set()
+    (rule,) = closing_rules([topic], [])
+    with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
+        assert admin.delete_acls([rule]) == {}
+        wait_until(lambda: rule not in admin.acls(), what="the rule to be gone")
+    wait_until(lambda: write(secure_lab, "primary", topic) == "written", what="a writer of the topic")
+    assert outside_the_fence(own) == {topic}
+    verb(own, "fence", schema="fence")
+    assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
+    assert outside_the_fence(own) == set()
 
 
 def outside_the_fence(own: OwnLink) -> set[str]:
