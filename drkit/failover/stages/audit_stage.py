@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
@@ -52,7 +53,8 @@ class Audit:
         """What the live cluster held alone once its copy was scrubbed, and doesn't any more, nor was brought back.
 
         Raises:
-            AuditFailed: a topic was deleted or recreated there meanwhile, and nobody accepted that.
+            AuditFailed: a topic was deleted or recreated there meanwhile, or records of one that has no retention
+                were deleted, and nobody accepted that.
         """
         estate, link = context.estate, context.link
         kept = {
@@ -63,9 +65,10 @@ class Audit:
         marks = estate.store.watermarks(link.id)
         logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
         states = estate.store.topic_states(link.id)
-        torn, retired = [], []
+        endless = self._without_retention(context, [topic for topic, _ in kept.values()])
+        torn, purged, retired = [], [], []
         for name, (topic, live) in kept.items():
-            missing = 0
+            missing = deleted = 0
             still = logs[name].topic_id == live.topic_id
             for number in live.starts:
                 tp = TopicPartition(topic.live_topic, number)
@@ -74,21 +77,33 @@ class Audit:
                 same = state is not None and state.source_topic_id == live.topic_id
                 rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
                 if still:  # what it holds now the audit compares; what retention took before it could be read is gone
-                    missing += max(0, rows[0].source_offset - live.starts[number]) if rows else 0
+                    first = rows[0].source_offset if rows else live.starts[number]
+                    missing += max(0, first - live.starts[number])
+                    deleted += max(0, min(first, logs[name].starts.get(number, 0)) - live.starts[number])
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
             if missing and not still and name not in context.facts.salvage_only:
                 torn.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
+            elif deleted and topic.live_topic in endless and name not in context.facts.salvage_only:
+                purged.append(f"{topic.live_topic} ({counted(deleted, 'offset')})")
             elif missing:
                 retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
-        if torn:
+        for places, what in ((torn, "deleted or recreated"), (purged, "no retention is set, and records were deleted")):
+            if not places:
+                continue
             raise AuditFailed(
-                f"{and_more(torn)}: deleted or recreated on {self.live} after {self.cluster} was scrubbed",
+                f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
                 meaning="Until it was brought back, what stood there stood nowhere else; the salvage has the rest",
                 remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )
         return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+
+    def _without_retention(self, context: StageContext, topics: Sequence[ScrubTopic]) -> set[str]:
+        """Live topics of which only somebody's DeleteRecords removes anything."""
+        keys = ("cleanup.policy", "retention.ms", "retention.bytes")
+        configs = context.estate.admin(self.live).topic_configs([topic.live_topic for topic in topics], keys=keys)
+        return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}
 
     def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:
         kept = context.facts.kept.get(topic.topic)

@@ -198,6 +198,26 @@ def test_a_partition_added_to_the_old_primary_after_the_salvage_is_kept_before_i
     assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
 
 
+def test_records_that_somebody_deletes_on_the_live_cluster_after_the_scrub_stop_the_run_until_accepted(own, tmp_path):
+    """They stood there alone; no retention is set that would explain it."""
+    topic = own.create("primary", "t", retention_ms="-1")
+    own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    fail_over(own)
+    killed(own, "failback", tmp_path / "salvage", ("scrub", OUTCOME, "after"))
+    run = own.store.runs()[0].run
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 12})
+        ports = reading_ports(own, tmp_path / "salvage")
+        stopped = resume_run(estate, run, ports)
+        assert isinstance(stopped.error, PartlyDone)
+        assert f"{topic} (12 offsets): no retention is set, and records were deleted" in stopped.error.what
+        result = resume_run(estate, run, ports, accept_salvage_only=True)
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
 def test_a_run_that_stood_still_before_its_deletion_deletes_no_topic_of_the_run_that_took_over(own, tmp_path):
     """Frozen when all its checks were done; the topics of that name are live again when it wakes up."""
     topic = own.create("primary", "t", cleanup_policy="compact")
