@@ -27,8 +27,11 @@ _PAUSE = 0.1
 _GONE_SECONDS = 5.0
 """A broker that has just started may not know all topics yet."""
 _OUT_OF_RANGE = 1
-_CORRUPT = 2
+_SERVER_ERROR = -1
+_CORRUPT = frozenset({2, 87})  # CORRUPT_MESSAGE, INVALID_RECORD
 _DENIED = 29
+_STUMBLES = 5
+"""Server errors in a row after which the broker is taken not to get past what stands in its log there."""
 
 
 class OffsetsGone(DrkitError):
@@ -40,7 +43,8 @@ class TopicGone(Unreachable):
 
 
 class _CorruptLog(Exception):
-    """The broker can't read its own log there (CORRUPT_MESSAGE)."""
+    """The broker can't read its own log there: CORRUPT_MESSAGE, INVALID_RECORD, or UNKNOWN_SERVER_ERROR again and
+    again, where it finds no batch at all on its way to an offset."""
 
 
 class LogReader:
@@ -212,6 +216,7 @@ class LogReader:
         deadline = time.monotonic() + self._timeout
         last = "no leader is known"
         since: float | None = None
+        stumbles = 0
         while time.monotonic() < deadline:
             if asked is None:
                 asked = await self._ask(topic, partition, position, until, wait_ms)
@@ -226,6 +231,9 @@ class LogReader:
                         if each.error == 0:
                             found: Fetched = each
                             return found
+                        stumbles = stumbles + 1 if each.error == _SERVER_ERROR else 0
+                        if stumbles >= _STUMBLES:
+                            raise _CorruptLog
                         last = self._explain(each, topic, partition, position)
                 asked = None
             since = self._missing_since(topic, partition, since)
@@ -276,7 +284,7 @@ class LogReader:
             raise OffsetsGone(
                 f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
             )
-        if answer.error == _CORRUPT:
+        if answer.error in _CORRUPT:
             raise _CorruptLog
         if answer.error == _DENIED:
             raise Refused(
@@ -286,7 +294,7 @@ class LogReader:
         from drkit.kafka.admin.admin_connection import describe, error_class  # noqa: PLC0415 - not worth loading where all goes well
 
         kind = error_class(answer.error)
-        if not kind.retriable and not getattr(kind, "invalid_metadata", False):
+        if answer.error != _SERVER_ERROR and not kind.retriable and not getattr(kind, "invalid_metadata", False):
             raise DrkitError(f"cluster {self._alias} answered {describe(kind)} for {topic}:{partition}")
         return describe(kind)
 

@@ -9,7 +9,8 @@ A batch is 61 bytes of header and the records, compressed or not (big-endian; KI
     57 count i32             61 records …
 
 `length` counts from byte 12; the CRC-32C covers everything from the attributes on. Older formats
-(magic 0 and 1) share only the first two fields and the place of the magic byte.
+(magic 0 and 1) share only the first two fields and the place of the magic byte; their CRC-32 stands at 12 and
+covers everything from 16 on (Kafka's `LegacyRecord`).
 
 `Batch` is a view into the fetched bytes: nothing is copied before a request is built.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
+from zlib import crc32
 
 from crc32c import crc32c
 
@@ -27,6 +29,7 @@ LOG_OVERHEAD = 12
 _MAGIC_AT = 16
 CRC_FROM = 21
 _SHORTEST_OLD = 14
+_OLD_CRC_AT, _OLD_CRC_UNTIL = 12, 16
 MAGIC = 2
 UNKNOWN_EPOCH = -1
 """Where a leader epoch isn't known, or isn't said."""
@@ -96,8 +99,10 @@ class Batch(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether a consumer that checks CRCs takes it; of the old formats only decoding can tell."""
-        return self.magic < MAGIC or self.intact()
+        """Whether a consumer that checks CRCs takes it. What an old format's message holds, only decoding can tell."""
+        if self.magic >= MAGIC:
+            return self.intact()
+        return crc32(self.whole[_OLD_CRC_UNTIL:]) == int.from_bytes(self.whole[_OLD_CRC_AT:_OLD_CRC_UNTIL], "big")
 
 
 def parse(data: memoryview) -> Iterator[Batch]:

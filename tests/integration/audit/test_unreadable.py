@@ -12,6 +12,7 @@ import pytest
 from drkit.audit.salvage.replay import replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.drill.environment.log_surgery import flip
+from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, parse
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice, Verdict
 from drkit.model.errors import Refused
@@ -23,7 +24,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("unreadable batches", 3)]
 
-LENGTH_AT, CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 17, CRC_FROM, 43
+LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 16, 17, CRC_FROM, 43
 
 
 def mirrored(bench, name: str, *, count: int = 1_200, size: int = 100) -> None:
@@ -79,6 +80,22 @@ def test_a_batch_whose_length_is_damaged_ends_neither_the_audit_nor_the_rest_of_
     assert (counts.lost, counts.foreign, counts.corrupted) == (0, 0, 0)
     assert counts.matched + counts.unreadable == 1_200
     assert counts.matched > 300  # what is behind it is read again
+
+
+def test_a_batch_whose_format_is_damaged_is_unreadable_wherever_reading_begins(bench, audit, unique_name):
+    """The broker answers a server error to whoever begins at that batch, or behind it before the next index entry."""
+    mirrored(bench, unique_name)
+    batch = flip(folder(bench, "dr", unique_name), 350, MAGIC_AT, mask=0x03)
+
+    for first in (0, batch.base_offset, batch.base_offset + 1):
+        with LogReader("dr", bench.config.clusters["dr"]) as reader:
+            found = [each for some in reader.read(unique_name, 0, first, 1_200) for each in some]
+        damaged = [each for each in found if not each.readable]
+        assert [damaged[0].base_offset, damaged[-1].base_offset] == [max(first, batch.base_offset)] * 2
+        assert found[-1].last_offset == 1_199
+    counts = of(audit(unique_name), unique_name)
+    assert counts.unreadable >= batch.records_count
+    assert (counts.lost, counts.foreign, counts.corrupted, counts.matched + counts.unreadable) == (0, 0, 0, 1_200)
 
 
 def test_many_unreadable_batches_among_much_damage_are_told_from_what_is_lost(bench, audit, unique_name):
