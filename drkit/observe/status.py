@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -256,7 +257,8 @@ def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
 
 def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkControl | None) -> LinkStatus:
     at = now()
-    watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if not is_canary(tp.topic)}
+    covers = cache(link.covers_topic)  # what the link covered once isn't mirrored any more, and nobody moves it
+    watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic)}
     topics = store.topic_states(link.id)
     problems = list(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")

@@ -259,3 +259,23 @@ def test_an_outage_and_a_pause_are_not_stuck(mirrored: Mirrored) -> None:
             mirrored.lab.restart("dr")
         mirrored.wait_through(topic)
     assert running.error is None
+
+
+def test_a_topic_that_the_link_no_longer_names_has_no_lag_that_could_be_wrong(mirrored: Mirrored) -> None:
+    kept, dropped = mirrored.name("kept"), mirrored.name("dropped")
+    producer = mirrored.source.producer()
+    for topic in (kept, dropped):
+        mirrored.source.create(topic)
+        producer.produce(topic, value=b"mirrored")
+    assert producer.flush(20) == 0
+    mirrored.catch_up()
+    producer.produce(dropped, value=b"never mirrored")
+    assert producer.flush(20) == 0
+
+    narrowed = replace(mirrored.link, topics=(re.escape(kept),))
+    shown = [link_statuses(mirrored.config, mirrored.store, [link])[0] for link in (mirrored.link, narrowed)]
+
+    assert [{each.topic: each.lag_records for each in status.partitions} for status in shown] == [
+        {kept: 0, dropped: 1},
+        {kept: 0},
+    ]
