@@ -20,8 +20,8 @@ from typing import Self
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import kafka_node
-from drkit.lab.bootstrap import formatted_bootstrap
 from drkit.lab.interrupts import Interrupts
+from drkit.lab.kafka_node import formatted_bootstrap
 from drkit.lab.layout import Layout, Node
 from drkit.lab.ports import free_ports
 from drkit.lab.ready import brokers_seen

@@ -21,8 +21,8 @@ from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import TopicPartition
 
 from chaos.soak.sides import Side
-from drkit.drill.environment.connections import reset_connections
 from drkit.drill.environment.waiting import wait_for
+from drkit.drill.faults.disconnect import reset_connections
 
 if TYPE_CHECKING:
     from chaos.soak.world import World

@@ -11,8 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drkit.demo.assertions import Claims, counted
-from drkit.demo.story import Findings
+from drkit.demo.story import Claims, Findings, counted
 
 _KINDS = ("matched", "unseen", "lost", "duplicated", "corrupted", "reordered", "foreign")
 

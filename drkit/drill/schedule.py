@@ -20,14 +20,14 @@ from zoneinfo import ZoneInfo
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from drkit.drill.blackouts import Blackouts
-from drkit.drill.cron import trigger
+from drkit.drill.cron import next_times, trigger
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.judge.result import DrillResult, LeftOut, ScheduledRun, ScheduleResult
 from drkit.drill.missed_policy import MissedPolicy
-from drkit.drill.missed_runs import owed, passed_since
 from drkit.drill.results.archive import Drills
 from drkit.model.clock import now
 
@@ -230,3 +230,20 @@ def _scheduled(started: datetime, stdout: str, code: int) -> ScheduledRun:
     except ValueError:
         return ScheduledRun(started_at=started, run=None, verdict=None, exit_code=code)
     return ScheduledRun(started_at=started, run=result.run, verdict=result.verdict, exit_code=code)
+
+
+def owed(policy: MissedPolicy, passed: Sequence[datetime], now: datetime) -> datetime | None:
+    """The time for which a drill is played now; None: none is owed."""
+    if policy is MissedPolicy.SKIP or not passed:
+        return None
+    newest = max(passed)
+    late = (now - newest).total_seconds()
+    return newest if policy.late_seconds is None or late <= policy.late_seconds else None
+
+
+def passed_since(times: BaseTrigger, last: datetime | None, now: datetime) -> datetime | None:
+    """The first time that passed since the last drill began; None: none did, or no drill was ever played."""
+    if last is None:
+        return None
+    following = next_times(times, last, 1)
+    return following[0] if following and following[0] <= now else None

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from drkit.lab import cassandra_node, kafka_node, process
-from drkit.lab.bootstrap import formatted_bootstrap
 from drkit.lab.interrupts import Interrupts
+from drkit.lab.kafka_node import formatted_bootstrap
 from drkit.lab.layout import LabDir, Layout, Node
 from drkit.lab.ports import holder, is_free
 from drkit.lab.process import kill

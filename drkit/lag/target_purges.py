@@ -18,7 +18,7 @@ from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
-from drkit.store.shared_targets import JudgedStart, judged_starts, newest_own
+from drkit.store.link_notes import JudgedStart, judged_starts, newest_own
 
 _PEEK_SECONDS = 5.0
 

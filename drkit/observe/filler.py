@@ -7,8 +7,8 @@ from datetime import datetime
 
 from drkit.model.link_state import FILLER_VISIBLE, Problem
 from drkit.model.topology import Link, TopicPartition
-from drkit.store.alignments import alignments
 from drkit.store.api import Store
+from drkit.store.link_notes import alignments
 
 
 def filler_problems(

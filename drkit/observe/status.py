@@ -43,9 +43,8 @@ from drkit.observe.fence import fence_problem, unfenced_problem
 from drkit.observe.filler import filler_problems
 from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
-from drkit.store.unmovable_groups import unmovable_groups
-from drkit.store.worker_statistics import fresh, worker_statistics
-from drkit.store.workers import WorkerNote, live_workers
+from drkit.store.link_notes import unmovable_groups
+from drkit.store.workers import WorkerNote, fresh, live_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
 """A running mirror looks at each partition about once a second; one that hasn't for so long has stopped looking."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime, quietly, spark_session
@@ -15,15 +18,19 @@ from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.runtime.events import OnEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.topology import Link
-from drkit.seed.checks import check_seedable
+from drkit.seed.checks import check_seedable, seed_port
 from drkit.seed.engine import SparkEngine
 from drkit.seed.ranges import RANGE_OFFSETS
+from drkit.seed.task import run_tasks
 from drkit.store.api import Store
 
 if TYPE_CHECKING:
-    from drkit.seed.spark import SparkJobs
+    from pyspark.sql import SparkSession
+
 
 _ADMIN_SECONDS = 10.0
+
+_MOST_TASKS = 256
 
 
 def bulk_seed(
@@ -56,8 +63,6 @@ def bulk_seed(
         Unreachable: a cluster or the store stays away.
         DrkitError: Spark fails; says why.
     """
-    from drkit.seed.spark import SparkJobs  # noqa: PLC0415 - PySpark loads only where it is used
-
     check_seedable(link)
     with in_words("the bulk seed"), quietly():
         session = spark_session(runtime)
@@ -94,3 +99,52 @@ def _payload(config: Config, link: Link) -> dict[str, object]:
         "buffer_bytes": link.buffer_bytes,
         "rack": "",  # a worker's own place isn't known here
     }
+
+
+class SparkJobs:
+    """Runs the seed's tasks in a session. See `drkit.seed.engine.Jobs`.
+
+    Args:
+        session: where.
+        payload: what each task is told besides its id and how it reaches the driver. It holds secrets: it travels in
+            Spark's task data, never in a plan, a property or a description.
+        name: what Spark's page is to call the jobs.
+
+    Raises:
+        ConfigError: a property of the session's doesn't go with a seed.
+    """
+
+    def __init__(self, session: SparkSession, payload: Mapping[str, Any], name: str) -> None:
+        self._context = session.sparkContext
+        conf = self._context.getConf()
+        self.port = seed_port(dict(conf.getAll()))
+        self.host = conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        self.bind = conf.get("spark.driver.bindAddress", self.host) or self.host
+        self._payload = payload
+        self._name = name
+        self._group = f"drkit-seed-{id(self)}"
+        self._pool = ThreadPoolExecutor(max_workers=_MOST_TASKS, thread_name_prefix="drkit-seed-job")
+
+    def slots(self) -> int:
+        """The cluster's cores that it gives this application, at least one."""
+        return max(1, min(_MOST_TASKS, self._context.defaultParallelism))
+
+    def submit(self, task: str, port: int, key: bytes, ended: Callable[[BaseException | None], None]) -> None:
+        """Run one task; see `drkit.seed.engine.Jobs`."""
+        payload = json.dumps({**self._payload, "task": task, "host": self.host, "port": port, "key": key.hex()})
+        self._pool.submit(self._run, task, payload, ended)
+
+    def close(self) -> None:
+        """End the tasks that still run; they hear of it on their own lines, too."""
+        with suppress(Exception):  # a JVM that is gone runs none
+            self._context.cancelJobGroup(self._group)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, task: str, payload: str, ended: Callable[[BaseException | None], None]) -> None:
+        try:
+            self._context.setJobGroup(self._group, f"{self._name}: {task}", interruptOnCancel=True)
+            self._context.parallelize([payload], 1).mapPartitions(run_tasks).collect()
+        except Exception as error:  # noqa: BLE001 - told to whoever decides
+            ended(error)
+        else:
+            ended(None)

@@ -1,19 +1,31 @@
 """The workers of a link, as each announces itself: a note in the store, renewed every few seconds.
 
 The note says who works, whether it leads, whether it mirrors all partitions whatever the group says, and
-how many it has. A note that isn't renewed expires, judged by the reader's clock, like a lease.
+how many it has. A note that isn't renewed expires, judged by the reader's clock, like a lease. Beside it each worker
+keeps its newest numbers (a few hundred bytes), and takes them away when it ends in order; those of a worker that was
+killed are removed by another one.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter, ValidationError
+
+from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import LinkId
 from drkit.store.api import LinkStore
 
 KIND = "worker"
+STATISTICS = "statistics"
+FRESH_SECONDS = 15.0
+"""Numbers older than this are of a worker that is no more, or can't write."""
+FORGET_SECONDS = 3600.0
+
+_ADAPTER = TypeAdapter(WorkerStatistics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +82,31 @@ def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNot
 def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
     """Remove the notes of workers that ended."""
     store.forget_notes(link, KIND, owners)
+
+
+def put_worker_statistics(store: LinkStore, link: LinkId, statistics: WorkerStatistics) -> None:
+    """Replace the numbers of one worker."""
+    store.put_notes(link, STATISTICS, {statistics.worker: _ADAPTER.dump_json(statistics).decode()})
+
+
+def worker_statistics(store: LinkStore, link: LinkId) -> list[WorkerStatistics]:
+    """The newest numbers of every worker that wrote any, by name. What another version wrote is left out."""
+    found = []
+    for body in store.notes(link, STATISTICS).values():
+        try:
+            found.append(_ADAPTER.validate_json(body))
+        except ValidationError:
+            continue
+    return found
+
+
+def fresh(found: Iterable[WorkerStatistics], at: datetime) -> list[WorkerStatistics]:
+    """Of those, the workers that are running at `at`."""
+    return [each for each in found if at - each.at <= timedelta(seconds=FRESH_SECONDS)]
+
+
+def forget_worker_statistics(store: LinkStore, link: LinkId, worker: str, at: datetime) -> None:
+    """Remove the numbers of this worker (it ends), and of those not heard of for long."""
+    old = at - timedelta(seconds=FORGET_SECONDS)
+    names = [each.worker for each in worker_statistics(store, link) if each.worker == worker or each.at < old]
+    store.forget_notes(link, STATISTICS, names)

@@ -64,7 +64,7 @@ def small_batches() -> list[str]:
 def main() -> None:
     """See the module."""
     hide(set(sys.argv[1].split(",")))
-    from drkit.observe.readiness.installation import installation  # noqa: PLC0415 - as above
+    from drkit.observe.readiness.readiness import installation  # noqa: PLC0415 - as above
 
     found = [ran(arguments) for arguments in json.load(sys.stdin)]
     check = installation()

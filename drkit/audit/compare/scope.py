@@ -7,17 +7,17 @@ read on the target has its record within what is read on the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from drkit.audit.compare.offset_zones import Zone, nominal, place, source_of, zones
-from drkit.audit.compare.unproven_source import source_kept
 from drkit.audit.read.log_source import reached
 from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.leader_epochs import EpochEnd, kept_offsets
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
@@ -27,9 +27,9 @@ from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicCh
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
-from drkit.model.link_state import Direction, TopicState
+from drkit.model.link_state import SOURCE_TRUNCATED, Direction, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
 
 _MARGIN = 1_000
@@ -474,3 +474,37 @@ def _widened(cut: tuple[Zone, ...], source_from: int, target_from: int) -> tuple
     back = source_of(cut, target_from)
     first_source = source_from if back is None else min(source_from, back)
     return first_source - _MARGIN, min(target_from, place(cut, source_from)) - _MARGIN
+
+
+def source_kept(
+    link: LinkId, store: Store, source: ClusterAdmin, digests: Mapping[TopicPartition, Collection[RangeDigest]]
+) -> dict[TopicPartition, int]:
+    """By partition, the offset up to which its source surely has what was mirrored; left out: all that is in `digests`.
+
+    A source that lost records and has grown again looks whole by its log's end. Its history of leader epochs shows it
+    (`drkit.kafka.admin.source_divergence`), or what a mirror noted of it. Where neither can tell, nothing is proven.
+    Watermarks are read here, after the digests: one read before might not reach what they cover. One that doesn't reach
+    it all the same (the mirror was killed between the two) says nothing of what is beyond.
+
+    Raises:
+        Unreachable: the source or the store doesn't answer.
+    """
+    marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
+    ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
+    kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
+    for problem in store.problems(link):
+        if problem.kind == SOURCE_TRUNCATED:
+            for tp in digests:
+                if tp.topic == problem.topic and problem.partition in {None, tp.partition}:
+                    kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
+    return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
+
+
+def _kept(mark: Watermark | None, end: EpochEnd | None) -> int:
+    """Up to where the source surely has what was mirrored."""
+    if mark is None or mark.leader_epoch is None or end is None:
+        return 0
+    kept = kept_offsets(mark.source_through, mark.leader_epoch, end)
+    if kept is None:
+        return mark.source_through
+    return kept.offset if kept.exact else 0

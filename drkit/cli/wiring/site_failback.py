@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from drkit.cli.views.site_failback_view import LinkStagePrinter, print_site_failback_plan
+from drkit.cli.views.site_view import LinkStagePrinter, print_site_failback_plan
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm

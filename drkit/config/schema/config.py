@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from drkit.config.schema.approvals import ApprovalsConfig
-from drkit.config.schema.base import CallableName, Pattern
+from drkit.config.schema.base import CallableName, Pattern, Strict
 from drkit.config.schema.base import Strict as _Strict
 from drkit.config.schema.directory import DirectoryConfig, HooksConfig
-from drkit.config.schema.fence import FenceConfig
+from drkit.config.schema.failover import ApprovalsConfig, FenceConfig, WaveConfig
 from drkit.config.schema.foreign_keys import ForeignKeyConfig
 from drkit.config.schema.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
-from drkit.config.schema.serve import ServeConfig
 from drkit.config.schema.topic_settings import TopicSettingsConfig
-from drkit.config.schema.waves import WaveConfig
 from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.topology import (
@@ -65,6 +62,36 @@ CLIENT_PROPERTIES = frozenset(
 
 SECRET_PROPERTIES = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password"})
 """Those of them whose values nothing shows."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class ServeConfig(Strict):
+    """`[serve]`: the page of `drkit serve`.
+
+    `listen`: HOST:PORT. `token`: what readers have to know. `certificate`, `key`: of the server, for TLS (PEM).
+    `client_ca`: the authority of the certificates that readers have to show (PEM). Elsewhere than on loopback `token`
+    or `client_ca` is needed.
+    """
+
+    listen: str = Field(default="127.0.0.1:9404", min_length=1)
+    token: Secret | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("`certificate` and `key` belong together: give both")
+        if self.client_ca is not None and self.certificate is None:
+            raise ValueError("`client_ca` needs `certificate` and `key`: without TLS no reader can show one")
+        return self
+
+    @property
+    def plain_token(self) -> str | None:
+        """The token. Never log it. Raises ValueError where its variable or file can't be read."""
+        return None if self.token is None else reveal(self.token)
 
 
 def _topic_name(name: str) -> str:
@@ -421,3 +448,24 @@ class Config(_Strict):
             meant[alias] = next((by_server[server] for server in servers if server in by_server), alias)
             by_server.update(dict.fromkeys(servers, meant[alias]))
         return meant
+
+
+def toml_schema() -> dict[str, Any]:
+    """The schema. What only code can check (names that must be known, places in a URL) isn't in it."""
+    schema = Config.model_json_schema()
+    tables = schema["$defs"]
+    for name in ("ClusterConfig", "FenceConfig"):
+        _client(tables[name]["properties"]["client"])
+    directory = schema["properties"]["directory"]
+    directory["anyOf"] = [{"type": directory.pop("type"), "items": directory["items"]}, directory.pop("items")]
+    return {"$schema": DIALECT, "title": "drkit.toml"} | {key: value for key, value in schema.items() if key != "title"}
+
+
+def _client(schema: dict[str, Any]) -> None:
+    """Name the properties that there are; numbers and booleans are as good as their text."""
+    table = next((each for each in schema.get("anyOf", ()) if each.get("type") == "object"), schema)
+    secret = table.pop("additionalProperties")
+    plain = {"anyOf": [*secret["anyOf"], {"type": "boolean"}, {"type": "number"}]}
+    plain["anyOf"] = [{"type": "string"} if each.get("type") == "string" else each for each in plain["anyOf"]]
+    table["properties"] = {name: secret if name in SECRET_PROPERTIES else plain for name in sorted(CLIENT_PROPERTIES)}
+    table["additionalProperties"] = False

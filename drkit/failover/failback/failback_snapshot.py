@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.live_log import LiveLog
-from drkit.failover.failback.topic_logs import logs_of
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping, mappings_of
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
 from drkit.failover.plan.snapshot import ClusterView
@@ -15,7 +14,7 @@ from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
-from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
@@ -221,3 +220,26 @@ def _made_by_the_way_back(estate: ClusterContext, control: LinkControl | None, b
     if control is None or control.direction is not Direction.REVERSED:
         return {}
     return {state.target_topic: state for state in estate.store.topic_states(back).values()}
+
+
+def logs_of(admin: ClusterAdmin, found: Mapping[str, TopicInfo], names: Mapping[str, str]) -> dict[str, LiveLog]:
+    """The logs of topics, by other names; `found`: those that are there."""
+    tps = [
+        TopicPartition(name, number)
+        for name in sorted(set(names.values()) & found.keys())
+        for number in range(found[name].partitions)
+    ]
+    starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=False)
+    logs = {}
+    for topic, name in names.items():
+        info = found.get(name)
+        if info is None:
+            logs[topic] = LiveLog()
+            continue
+        numbers = [(number, TopicPartition(name, number)) for number in range(info.partitions)]
+        logs[topic] = LiveLog(
+            info.topic_id,
+            {number: starts[tp] for number, tp in numbers},
+            {number: ends[tp] for number, tp in numbers},
+        )
+    return logs

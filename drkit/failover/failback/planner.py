@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
-from drkit.failover.failback.caught_up import is_caught_up
-from drkit.failover.failback.checks import obstacles, warnings
+from drkit.failover.failback.checks import is_caught_up, obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan

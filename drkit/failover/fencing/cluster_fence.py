@@ -7,9 +7,11 @@ read again: a run that was delayed and acted late finds a newer record and takes
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from drkit.config.schema.failover import FenceConfig
+from drkit.directory.process import run_bounded
 from drkit.failover.fencing.deny_rules import (
     closing_rules,
     default_allow_rules,
@@ -21,13 +23,13 @@ from drkit.failover.fencing.deny_rules import (
     rules_beside_mark,
     standby_rules,
 )
-from drkit.failover.fencing.external_command import run_command
 from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, FenceSuperseded, superseded
 from drkit.failover.fencing.quiescence import settled_ends
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.model.clock import now
+from drkit.model.deadline import Deadline
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.runs.fence import (
     FENCES,
@@ -449,3 +451,31 @@ class ClusterFence:
             if record is not None and record.stands:
                 found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
         return frozenset(found)
+
+
+def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: LinkId, say: Callable[[str], None]) -> None:
+    """Start the program for `fence` or `unfence` and wait for its end. It is told what it is about by variables.
+
+    Raises:
+        DrkitError: it can't be started, didn't end in time, or ended with another code than 0.
+    """
+    command = (fence.command if action == "fence" else fence.unfence) or ()
+    given = {
+        "DRKIT_ACTION": action,
+        "DRKIT_CLUSTER": record.cluster,
+        "DRKIT_LINK": str(link),
+        "DRKIT_RUN": record.run,
+        "DRKIT_EPOCH": str(record.epoch),
+    }
+    name = f"the {action} command of {record.cluster}"
+    say(f"{name} runs")
+    try:
+        done = run_bounded(command, given, "", Deadline.after(fence.timeout_seconds))
+    except Unreachable as error:
+        raise DrkitError(f"{name}: {error.what}", remedy="Look at what it did") from error
+    except DrkitError as error:
+        raise DrkitError(f"{name}: {error.what}", remedy="Mend it in the configuration") from error
+    if done.code:
+        raise DrkitError(
+            f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Look at what it did"
+        )

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_context import CommandFenceContext, answers
 from drkit.failover.fencing.fence_proof import FenceProof
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import StageOutcome
-from drkit.failover.stages.stage import decide_link
+from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction
@@ -27,6 +26,31 @@ from drkit.model.topology import Link
 
 KIND = "fence"
 """Kind of these runs, and their only stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFenceContext:
+    """See `drkit.failover.fencing.fence_proof.FenceContext`."""
+
+    estate: ClusterContext
+    link: Link
+    run: str
+    lease: RunLease
+    say: Callable[[str], None]
+
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        return wait_for(self.lease, done, seconds)
+
+
+def answers(estate: ClusterContext, cluster: str) -> bool:
+    """Whether a cluster answers now."""
+    try:
+        estate.admin(cluster, may_be_gone=True).brokers()
+    except DrkitError:
+        return False
+    estate.reach(cluster).gone = False
+    return True
 
 
 def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:

@@ -20,14 +20,12 @@ from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.failover.positions.past_positions import Key, PastPosition, committed_at
 from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, Selection
-from drkit.failover.positions.transaction_gap import without_empty_gaps
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
-from drkit.kafka.groups.group_admin import GroupListing
-from drkit.kafka.groups.unmovable_groups_reader import read_unmovable
+from drkit.kafka.groups.group_admin import GroupListing, read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.lag.settled_watermark import settled_watermark
-from drkit.mapping.mapping_rows import following, last_valid
+from drkit.mapping.mapping_rows import floor, following, last_valid
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
 from drkit.model.groups.transactions import TransactionHistory
@@ -37,10 +35,12 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
-from drkit.store.source_cluster import known_source_cluster
+from drkit.store.link_notes import known_source_cluster, unmovable_groups
 from drkit.store.transactions import suspected_groups, transaction_history
-from drkit.store.unmovable_groups import unmovable_groups
 from drkit.store.workers import live_workers
+
+_MOST = 1_000
+_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,3 +456,35 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
         return view
     settled = settled_watermark(mark, rows, end, source_end=view.source_end)
     return replace(view, watermark=settled.watermark, remark=settled.remark)
+
+
+def without_empty_gaps(
+    estate: ClusterContext, target: str, history: TransactionHistory, partitions: Mapping[TopicPartition, PartitionView]
+) -> TransactionHistory:
+    """The history, where a partition was mirrored a little further than the watch has read it, and the target holds no
+    record from there on: then nothing unknown was brought over. The mirror and the watch read over connections of
+    their own, and the source mostly dies between two answers.
+    """
+    read = dict(history.read)
+    for tp, upto in history.read.items():
+        view = partitions.get(tp)
+        if view is None or view.through is None or not 0 < view.through - upto <= _MOST:
+            continue
+        if not _has_records(estate, target, view, upto):
+            read[tp] = view.through
+    return replace(history, read=read)
+
+
+def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
+    """Whether the target holds records from a source offset on; where it can't be told: yes."""
+    row = floor(view.rows, source_offset)
+    if row is None or view.target_end is None:
+        return True
+    from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - loads aiokafka
+
+    begin = max(source_offset + row.delta, view.target_start or 0)
+    try:
+        with LogReader(target, estate.config.clusters[target], timeout_seconds=_SECONDS) as reader:
+            return any(reader.read(*view.target_tp, begin, view.target_end))
+    except DrkitError:
+        return True

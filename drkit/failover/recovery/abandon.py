@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_context import CommandFenceContext, answers
+from drkit.failover.fencing.fence_command import CommandFenceContext, answers
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.fence_context import answers
+from drkit.failover.fencing.fence_command import answers
 from drkit.failover.recovery.way_out import Condition, Situation, WayOut, furthest, way_out
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import Journal

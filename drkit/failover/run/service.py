@@ -9,7 +9,7 @@ from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.fencing.cluster_fence import fence_record
-from drkit.failover.fencing.fence_context import answers
+from drkit.failover.fencing.fence_command import answers
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan

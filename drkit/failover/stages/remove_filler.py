@@ -20,7 +20,7 @@ from drkit.model.alignment import Alignment
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
-from drkit.store.alignments import alignments, forget_alignments, put_alignment
+from drkit.store.link_notes import alignments, forget_alignments, put_alignment
 
 
 class Trimmed(NamedTuple):

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.failback_snapshot import FailbackSnapshot
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot, logs_of
 from drkit.failover.failback.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
-from drkit.failover.failback.topic_logs import logs_of
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin

@@ -22,7 +22,7 @@ from drkit.kafka.admin.admin_connection import (
     error_class,
 )
 from drkit.kafka.admin.leader_epochs import EpochEnd
-from drkit.kafka.admin.log_sizes import log_sizes
+from drkit.kafka.admin.log_offsets import log_sizes
 from drkit.kafka.admin.topic_requests import (
     TOPICS_A_REQUEST,
     NewTopic,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafka import errors as kafka_errors
-from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.admin import DeleteRecordsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -312,3 +312,45 @@ def _refused_deletion(connection: AdminConnection, tp: TopicPartition, why: str)
         meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
         remedy="Delete below the log's end, and only on topics whose cleanup.policy holds delete",
     )
+
+
+def log_sizes(connection: AdminConnection, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Bytes by partition; those that no leader tells of are left out.
+
+    Raises:
+        Refused: the cluster denies it: it needs DESCRIBE on the cluster.
+    """
+    wanted = list(tps)
+    found: dict[TopicPartition, int] = {}
+
+    async def step(connection: AdminConnection) -> None:
+        leaders = await find_leaders(connection, wanted, set())
+        await connection.gather(_ask_sizes(connection, leader, led, found) for leader, led in leaders.items())
+
+    if wanted:
+        connection.call("read the sizes of logs", step)
+    return found
+
+
+async def _ask_sizes(
+    connection: AdminConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]
+) -> None:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for tp in tps:
+        by_topic[tp.topic].append(tp.partition)
+    topic_type = DescribeLogDirsRequest.DescribableLogDirTopic
+    request = DescribeLogDirsRequest(
+        topics=[topic_type(topic=name, partitions=numbers) for name, numbers in by_topic.items()], max_version=4
+    )
+    response = await connection.send(request, leader)
+    check(response.error_code, "sizes of logs")
+    for folder in response.results:
+        if folder.error_code:
+            error = error_class(folder.error_code)
+            if not error.retriable:
+                raise error(folder.log_dir)
+            continue
+        for topic in folder.topics:
+            for partition in topic.partitions:
+                if not partition.is_future_key:
+                    found[TopicPartition(topic.name, partition.partition_index)] = partition.partition_size

@@ -41,8 +41,10 @@ from drkit.kafka.groups.coordinator import (
     rejections,
 )
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, read_log_state
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.topology import TopicPartition
+from drkit.model.groups.unmovable_groups import SHARE, UnmovableGroup
+from drkit.model.topology import Link, TopicPartition
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
@@ -506,3 +508,25 @@ async def _list_broker(connection: AdminConnection, node: int, timeout_seconds: 
         )
         for group in response.groups
     }
+
+
+def read_unmovable(
+    link: Link, source: GroupAdmin, listing: GroupListing, covers_topic: Callable[[str], bool]
+) -> list[UnmovableGroup]:
+    """The link's groups of the listing that commit no offsets, share groups with their start offsets."""
+    found = [each for each in listing.groups.values() if not each.commits_offsets and link.covers_group(each.group)]
+    if not found:
+        return []
+    at = now()
+    starts: Mapping[str, Mapping[TopicPartition, int | None]] = source.share_starts(
+        each.group for each in found if each.type == SHARE
+    )
+    return [
+        UnmovableGroup(
+            each.group,
+            each.type,
+            {tp: start for tp, start in starts.get(each.group, {}).items() if covers_topic(tp.topic)},
+            at,
+        )
+        for each in sorted(found, key=lambda each: each.group)
+    ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -24,7 +24,6 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.lab.datasets.events import Event
-from drkit.lab.datasets.pace import Pacer
 from drkit.lab.datasets.report import LoadLedger
 from drkit.model.errors import ConfigError, Unreachable
 
@@ -37,6 +36,44 @@ _TICK_SECONDS = 0.1
 _TRANSACTION_TIMEOUT_MS = 30_000
 _MOST_BUFFERED = 200_000
 _LEAST_BUFFERED = 1000
+
+_TICKS_PER_SECOND = 100
+_UNPACED_QUANTUM = 500
+
+
+class Pacer:
+    """Says how long to wait before the next record.
+
+    Record number n (from 0) is due n / rate seconds after the first question. A producer that was
+    held up goes faster until it has caught up, so the mean over the whole load is exact.
+
+    Args:
+        rate: records a second, above 0; None: never wait.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, rate: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        if rate is not None and not rate > 0:
+            raise ValueError(f"a rate must be above 0, not {rate:g}")
+        self._rate = rate
+        self._clock = clock
+        self._start: float | None = None
+
+    @property
+    def quantum(self) -> int:
+        """How many records may go between two questions without bunching: a hundredth of a second's worth."""
+        if self._rate is None:
+            return _UNPACED_QUANTUM
+        return max(1, min(_UNPACED_QUANTUM, int(self._rate / _TICKS_PER_SECOND)))
+
+    def delay(self, sent: int) -> float:
+        """Seconds until the record that follows `sent` earlier ones is due; 0 when it is due already."""
+        if self._rate is None:
+            return 0.0
+        now = self._clock()
+        if self._start is None:
+            self._start = now
+        return max(0.0, self._start + sent / self._rate - now)
 
 
 class LoadInterrupted(Exception):

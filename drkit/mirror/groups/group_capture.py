@@ -12,7 +12,7 @@ the timeline (`drkit.mirror.groups.history_thinning`). A group that was deleted 
 after a listing that all coordinators took part in. A single offset that its group no longer has stays as
 captured: its age shows, and a position too many is harmless where one too few is not.
 
-Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.unmovable_groups_capture` keeps
+Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.group_capture` keeps
 their names.
 """
 
@@ -22,20 +22,22 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing
+from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing, read_unmovable
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
 from drkit.mirror.groups.history_thinning import Series, Timeline
-from drkit.mirror.groups.unmovable_groups_capture import UnmovableGroups
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.groups.group_history import GroupState
+from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, MappingStore
+from drkit.store.link_notes import forget_unmovable, put_unmovable, unmovable_groups
 from drkit.store.timeline import TimelineStore
 from drkit.store.transactions import suspect
 
@@ -51,6 +53,8 @@ _UNSAVED_STATES = 50_000
 _DARK = "its coordinator is down"
 
 Key = tuple[str, str, int]
+
+_LOOK_SECONDS = 5.0
 
 
 class CaptureStore(MappingStore, TimelineStore, LinkStore, Protocol):
@@ -278,3 +282,51 @@ class _Changes:
 
 def _key(position: GroupPosition) -> Key:
     return (position.group, position.topic, position.partition)
+
+
+class UnmovableGroups:
+    """Keeps the notes of a link's groups that can't be moved. Used by one thread.
+
+    Args:
+        link: whose groups.
+        source: the source's groups.
+        store: where the notes are kept.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, link: Link, source: GroupAdmin, store: LinkStore, clock: Callable[[], float]) -> None:
+        self._link = link
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._kept: dict[str, UnmovableGroup] | None = None
+        self._looked_at: float | None = None
+
+    def update(self, listing: GroupListing, covers_topic: Callable[[str], bool]) -> None:
+        """Keep what the listing shows; start offsets are read every few seconds."""
+        at = self._clock()
+        names = {each.group for each in listing.groups.values() if not each.commits_offsets}
+        if self._kept is None:
+            self._kept = {each.group: each for each in unmovable_groups(self._store, self._link.id)}
+        new = {name for name in names - self._kept.keys() if self._link.covers_group(name)}
+        due = self._looked_at is None or at - self._looked_at >= _LOOK_SECONDS
+        if new or (due and names):
+            self._looked_at = at
+            self._keep(read_unmovable(self._link, self._source, listing, covers_topic))
+        gone = self._kept.keys() - names if listing.complete else set()
+        if gone:
+            forget_unmovable(self._store, self._link.id, gone)
+            for name in gone:
+                del self._kept[name]
+
+    def _keep(self, found: list[UnmovableGroup]) -> None:
+        kept = self._kept or {}
+        for each in found:
+            if each.group not in kept:
+                log.warning("%s: group %s is %s", self._link.id, each.group, each.why(self._link.id.target))
+        known = [
+            replace(each, starts={**kept[each.group].starts, **each.starts}) if each.group in kept else each
+            for each in found
+        ]
+        put_unmovable(self._store, self._link.id, known)
+        self._kept = {**kept, **{each.group: each for each in known}}

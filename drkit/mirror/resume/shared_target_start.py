@@ -26,7 +26,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
-from drkit.store.shared_targets import JudgedStart, judged_start, put_judged_start
+from drkit.store.link_notes import JudgedStart, judged_start, put_judged_start
 
 _NOTHING = OffsetRange(0, 0)
 _MOST_KEYS = 200_000

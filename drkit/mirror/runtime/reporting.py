@@ -30,7 +30,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics, WorkerStatistics
 from drkit.model.topology import Link, is_canary
 from drkit.store.api import LinkStore
-from drkit.store.worker_statistics import forget_worker_statistics, put_worker_statistics
+from drkit.store.workers import forget_worker_statistics, put_worker_statistics
 
 log = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id
 from drkit.store.api import Store
-from drkit.store.source_cluster import keep_source_cluster
+from drkit.store.link_notes import keep_source_cluster
 
 log = logging.getLogger(__name__)
 

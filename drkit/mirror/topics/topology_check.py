@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.topics.cluster_identity import ClusterIdentity, same_cluster
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.topology import Link
@@ -25,6 +25,9 @@ _AGAIN_SECONDS = 30.0
 
 Identify = Callable[[str, str], None]
 """Told Kafka's ids of the source and the target, once both are known."""
+
+_NO_ID = "A" * 22
+"""Sixteen zero bytes in Kafka's text form: the broker is older than topic ids."""
 
 
 class TopologyGuard:
@@ -159,3 +162,45 @@ class TopologyGuard:
 
     def _admin(self, alias: str) -> ClusterAdmin:
         return ClusterAdmin(alias, self._config.clusters[alias], timeout_seconds=_ASK_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """What identifies the cluster behind an alias.
+
+    A cluster id tells clusters apart only where each was formatted with one of its own. Container images come with a
+    fixed one (apache/kafka's and testcontainers' are the same on every machine), and a cluster restored from a copy of
+    another's disks has that one's. So the brokers' advertised addresses and the topics' ids (KIP-516) count, too.
+
+    `topics`: ids by name; None from a broker that knows no topic ids.
+    """
+
+    cluster_id: str
+    addresses: frozenset[tuple[str, int]]
+    topics: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, admin: ClusterAdmin) -> ClusterIdentity:
+        """What a cluster shows of itself now.
+
+        Raises:
+            Unreachable: the cluster doesn't answer.
+        """
+        addresses = frozenset((broker.host, broker.port) for broker in admin.brokers())
+        topics = {name: None if info.topic_id == _NO_ID else info.topic_id for name, info in admin.topics().items()}
+        return cls(admin.cluster_id(), addresses, topics)
+
+
+def same_cluster(one: ClusterIdentity, other: ClusterIdentity) -> bool | None:
+    """Whether both are one cluster; None: nothing tells them apart yet, nor shows that they are one.
+
+    Where brokers know no topic ids, equal names count as one cluster: refusing is the safe mistake.
+    """
+    if one.cluster_id != other.cluster_id:
+        return False
+    if one.addresses & other.addresses:
+        return True
+    shared = one.topics.keys() & other.topics.keys()
+    if any(None in (ids := {one.topics[name], other.topics[name]}) or len(ids) == 1 for name in shared):
+        return True
+    return False if one.topics and other.topics else None

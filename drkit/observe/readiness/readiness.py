@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from drkit.config import ClusterConfig, Config, Objectives
+from drkit.config.extras import Extra, require
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.admin.clusters import Clusters
+from drkit.lab.toolchain.java import find_java_home
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.link_state import OFFSETS_DIFFER, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
+from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
-from drkit.observe.readiness.installation import installation
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
@@ -36,6 +39,10 @@ _AWAY = frozenset({"sealed", "reversed"})
 _RUNS = frozenset({"mirroring", "degraded"})
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older than this they are behind."""
+
+_NAME = "installation"
+
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,3 +372,33 @@ def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
         why = f"active on {alias}, a failover refuses them: {', '.join(active[:5])}"
         return Check(name, CheckOutcome.FAIL, why, "Stop their consumers on the target")
     return Check(name, CheckOutcome.OK, f"none of the {len(groups)} groups is active on {alias}")
+
+
+def installation() -> Check:
+    """Whether Spark and a Java that it runs on are installed here. A failover needs neither, so none is a warning."""
+    try:
+        require(Extra.SPARK, "an audit, a failback or a reprotect from here")
+        find_java_home()
+    except DrkitError as error:
+        return Check(_NAME, CheckOutcome.WARN, f"{error.what}; a failover needs none of it", error.remedy)
+    return Check(_NAME, CheckOutcome.OK, "Spark and Java are installed: audits and failbacks can run here")
+
+
+def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datetime) -> Check | None:
+    """Whether what has been rehearsed passed, and not too long ago; None: no drill is known, and none is asked for.
+
+    `every_days`: `[drills] every_days`: some kind of drill must have passed within so many days.
+    """
+    name, remedy = "drills", "Rehearse: drkit drill run --config FILE, or by the clock with drkit drill schedule"
+    ages = {each.title: each.age_seconds(at) for each in kinds}
+    known = [age for age in ages.values() if age is not None]
+    last = f"the last passed drill is {age_in_words(min(known))} old" if known else "no drill has passed"
+    not_passed = [f"{each.title} ({each.verdict})" for each in kinds if each.verdict != PASSED]
+    told = f"{last}, of {counted(len(kinds), 'kind')} that the store knows"
+    if every_days is not None and (not known or min(known) > every_days * _DAY):
+        return Check(name, CheckOutcome.WARN, f"{told}; one is due every {every_days:g} days", remedy)
+    if not kinds:
+        return None
+    if not_passed:
+        return Check(name, CheckOutcome.WARN, f"{told}; not passed last: {', '.join(not_passed)}", remedy)
+    return Check(name, CheckOutcome.OK, told)

@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 )
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.config.schema.fence import FenceConfig
+from drkit.config.schema.failover import FenceConfig
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.deny_rules import closing_rules
-from drkit.failover.fencing.fence_context import CommandFenceContext
+from drkit.failover.fencing.fence_command import CommandFenceContext
 from drkit.failover.fencing.unfenced_topics import topics_outside_fence
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
@@ -317,7 +317,6 @@ TAKING_BACK = [
     ("cancel", "delete_acls", "after"),
     ("cancel", "cancelled", "before"),
 ]
-
 
 EVERY = [
     (step.stage, event, when)

@@ -9,7 +9,7 @@ import pytest
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.cluster_fence import ClusterFence
-from drkit.failover.fencing.fence_context import CommandFenceContext
+from drkit.failover.fencing.fence_command import CommandFenceContext
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.service import run_failback, run_failover

@@ -23,7 +23,7 @@ from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
-from drkit.store.alignments import alignments
+from drkit.store.link_notes import alignments
 from tests.support.mirroring import Mirrored, Side
 from tests.support.raw import advance
 from tests.support.sampling import some_of

@@ -16,7 +16,7 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
-from drkit.store.unmovable_groups import unmovable_groups
+from drkit.store.link_notes import unmovable_groups
 from tests.support.mirroring import Mirrored
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
@@ -146,7 +146,7 @@ def test_a_share_group_is_named_as_unavailable(
         consumer.subscribe([topic])
         wait_until(received, 60, "records of the share group")
         assert listed_type(groups, group) == "share"
-        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.unmovable_groups_capture"):
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.group_capture"):
             assert mirrored.catch_up().caught_up
     finally:
         consumer.close()

@@ -22,7 +22,7 @@ from drkit.model.errors import DrkitError
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
-from drkit.store.worker_statistics import fresh, worker_statistics
+from drkit.store.workers import fresh, worker_statistics
 from tests.support.mirroring import Mirrored, Running
 from tests.support.wait import wait_until
 

@@ -14,8 +14,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
-from drkit.seed.run import bulk_seed
-from drkit.seed.spark import SparkJobs
+from drkit.seed.run import SparkJobs, bulk_seed
 from tests.support.mirroring import Mirrored
 from tests.support.sampling import sampled
 from tests.support.wait import wait_until

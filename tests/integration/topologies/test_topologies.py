@@ -18,7 +18,7 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.observe.status import link_statuses
-from drkit.store.shared_targets import judged_start, newest_own, put_newest_own
+from drkit.store.link_notes import judged_start, newest_own, put_newest_own
 from tests.support.log_reader import Record
 from tests.support.running import Commands
 from tests.support.sampling import sampled, some_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.audit.compare.unproven_source import source_kept
+from drkit.audit.compare.scope import source_kept
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.model.digests import RangeDigest
 from drkit.model.link_state import SOURCE_TRUNCATED, Problem

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.lab.datasets.pace import Pacer
+from drkit.lab.datasets.writing import Pacer
 
 
 class Clock:

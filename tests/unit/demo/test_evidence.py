@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from drkit.demo.assertions import Claims
 from drkit.demo.evidence import evidence_document, print_evidence
-from drkit.demo.story import Findings
+from drkit.demo.story import Claims, Findings
 
 TOTALS = {
     "source_records": 100,

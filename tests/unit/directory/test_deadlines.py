@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from drkit.config.schema.fence import FenceConfig
+from drkit.config.schema.failover import FenceConfig
 from drkit.directory import Entry
 from drkit.directory.consul import ConsulDirectory
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
-from drkit.failover.fencing.external_command import run_command
+from drkit.failover.fencing.cluster_fence import run_command
 from drkit.model.clock import now
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import DrkitError, Unreachable

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from drkit.cli.views.drill_coverage_view import show_coverage
+from drkit.cli.views.drill_view import show_coverage
 from drkit.drill import faults
 from drkit.drill.coverage import (
     ACTIONS,

@@ -9,9 +9,8 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExe
 from drkit.drill.blackouts import Blackouts, read_calendars
 from drkit.drill.cron import trigger, zone
 from drkit.drill.missed_policy import MissedPolicy
-from drkit.drill.missed_runs import owed, passed_since
 from drkit.drill.results.archive import Drills
-from drkit.drill.schedule import JOB, DrillSchedule
+from drkit.drill.schedule import JOB, DrillSchedule, owed, passed_since
 from drkit.model.clock import now
 from tests.support.kept_drills import EXPERIMENT, a_history, keep, name
 from tests.support.wait import wait_until

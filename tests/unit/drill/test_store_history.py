@@ -12,7 +12,7 @@ from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.observe.drill_history import DRILL, drill_kinds, drills_document
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.drills_check import drills_check
+from drkit.observe.readiness.readiness import drills_check
 from drkit.store import open_store
 from tests.support.kept_drills import TITLE, a_history, keep, name
 

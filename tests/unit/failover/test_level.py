@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.failover.failback.caught_up import is_caught_up
+from drkit.failover.failback.checks import is_caught_up
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import LiveLog
 from drkit.kafka.admin.cluster_admin import TopicInfo

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from drkit.config import Config
-from drkit.config.schema.approvals import ApprovalsConfig
+from drkit.config.schema.failover import ApprovalsConfig
 from drkit.directory import Entry
 from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
@@ -23,7 +23,6 @@ from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.run import lease as lease_module
 from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.directory_epochs import recover_epoch
 from drkit.failover.run.journal import anchors as anchors_module
 from drkit.failover.run.journal import journal as journal_module
 from drkit.failover.run.journal.anchors import (
@@ -46,6 +45,7 @@ from drkit.failover.run.journal.run_record import (
 )
 from drkit.failover.run.lease import Owner, RunLease
 from drkit.failover.run.state_machine import Facts, Kind, Loss, Mode, StageOutcome, State
+from drkit.failover.stages.directory_update import recover_epoch
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable

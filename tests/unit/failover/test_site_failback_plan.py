@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from drkit.cli.views.site_failback_view import print_site_failback_plan
+from drkit.cli.views.site_view import print_site_failback_plan
 from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic, with_digest
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.snapshot import ClusterView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.topics.cluster_identity import ClusterIdentity, same_cluster
+from drkit.mirror.topics.topology_check import ClusterIdentity, same_cluster
 
 
 def sight(port: int, topics: dict[str, str | None], cluster_id: str = "4L6g3nShT-eMCtK--X86sw") -> ClusterIdentity:

@@ -15,8 +15,8 @@ from drkit.model.errors import Refused
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
-from drkit.store.alignments import put_alignment
 from drkit.store.api import Store
+from drkit.store.link_notes import put_alignment
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("t", 0)

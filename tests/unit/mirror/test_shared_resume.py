@@ -20,7 +20,7 @@ from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.shared_targets import NewestOwn
+from drkit.store.link_notes import NewestOwn
 
 TP = TopicPartition("t", 0)
 MARK = Watermark(
@@ -41,7 +41,6 @@ TOPIC: Any = SimpleNamespace(
     compacted=False,
 )
 SEEN = Observed(TP, TOPIC, 0, 60, 60, 0, 90, MARK, 41, leader_epoch=3)
-
 
 NEWEST = "shared_target_newest"
 

@@ -68,8 +68,7 @@ def doctor(
             # a dead cluster is waited for from here on: what is read and loaded now costs no time
             from drkit.failover.recovery.component_conditions import unfinished_runs
             from drkit.observe.drill_history import drill_kinds
-            from drkit.observe.readiness.drills_check import drills_check
-            from drkit.observe.readiness.readiness import readiness
+            from drkit.observe.readiness.readiness import drills_check, readiness
 
             unfinished = {each.id: unfinished_runs(estate, each) for each in links}
             found = [readiness(run.config, store, each, estate) for each in links]

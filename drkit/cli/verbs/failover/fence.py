@@ -76,8 +76,7 @@ def fence(
 
 def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: float) -> None:
     """Fence what was failed away from, link by link; until all is, or the time is up."""
-    from drkit.failover.fencing.fence_command import fence_again, links_left
-    from drkit.failover.fencing.fence_context import answers
+    from drkit.failover.fencing.fence_command import answers, fence_again, links_left
 
     left = links_left(estate, links)
     tried = _Tried()

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.views.drill_coverage_view import show_coverage
-from drkit.cli.views.drill_view import show_estate, show_history, show_random, show_result, show_schedule, show_series
+from drkit.cli.views.drill_view import (
+    show_coverage,
+    show_estate,
+    show_history,
+    show_random,
+    show_result,
+    show_schedule,
+    show_series,
+)
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.hangup import hangups
 from drkit.cli.wiring.number_options import bounded

@@ -99,7 +99,7 @@ def recover_link(
 ) -> None:
     """After the store was lost and rebuilt: raise the link's epoch above those in its directories."""
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.directory_epochs import recover_epoch
+    from drkit.failover.stages.directory_update import recover_epoch
 
     with command(config, output, verbose) as run:
         chosen = select_links(run.config, link)[0]

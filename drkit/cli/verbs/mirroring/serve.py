@@ -29,7 +29,7 @@ from drkit.model.errors import ConfigError, DrkitError, error_body
 
 if TYPE_CHECKING:
     from drkit.config import Config
-    from drkit.config.schema.serve import ServeConfig
+    from drkit.config.schema.config import ServeConfig
     from drkit.observe.page.server import Certificates
     from drkit.observe.status import LinkStatus
 

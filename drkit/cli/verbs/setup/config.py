@@ -98,7 +98,7 @@ def schema(
     verbose: VerboseOption = False,
 ) -> None:
     """Print the JSON Schema of drkit.toml, for editors; the same for people and programs. Reads no configuration."""
-    from drkit.config.schema.json_schema import toml_schema
+    from drkit.config.schema.config import toml_schema
 
     with command(config, output, verbose) as run:
         document = toml_schema()

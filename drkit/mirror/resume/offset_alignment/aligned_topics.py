@@ -17,8 +17,8 @@ from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
 from drkit.model.topology import Link, TopicPartition
-from drkit.store.alignments import alignments, forget_alignments
 from drkit.store.api import Store
+from drkit.store.link_notes import alignments, forget_alignments
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from drkit.model.alignment import Alignment
 from drkit.model.link_state import OFFSETS_DIFFER
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.alignments import alignments, put_alignment
 from drkit.store.api import LinkStore
+from drkit.store.link_notes import alignments, put_alignment
 
 LARGEST_ALIGNMENT = 200_000_000
 """More offsets than this aren't filled (half a minute's work for the target): the delta is constant then."""

@@ -19,8 +19,8 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import FILLER_VISIBLE
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.alignments import alignments
 from drkit.store.api import LinkStore
+from drkit.store.link_notes import alignments
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,151 @@
+"""Facts about a link that the store keeps as notes of it.
+
+| fact | a note for each |
+|---|---|
+| offset alignments | partition |
+| the cluster id of the source, which can't be asked once it is gone | link |
+| groups that can't be moved, as the mirror last saw them | group |
+| where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
+| where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
+
+Workers' notes: `drkit.store.workers`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from drkit.model.alignment import Alignment, note_name, read_alignment
+from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import LinkStore
+
+ALIGNMENTS = "alignments"
+_SOURCE = "source"
+_CLUSTER_ID = "cluster_id"
+_UNMOVABLE = "unmovable-group"
+_STARTS = "shared_target_start"
+_NEWEST = "shared_target_newest"
+
+
+def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
+    """Keep an alignment; durable on return."""
+    store.put_notes(link, ALIGNMENTS, {alignment.name: alignment.note()})
+
+
+def alignments(store: LinkStore, link: LinkId) -> dict[TopicPartition, Alignment]:
+    """All alignments, by source partition."""
+    found = (read_alignment(text) for text in store.notes(link, ALIGNMENTS).values())
+    return {each.tp: each for each in found}
+
+
+def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartition]) -> None:
+    """Remove the alignments of these partitions."""
+    store.forget_notes(link, ALIGNMENTS, [note_name(tp) for tp in tps])
+
+
+def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
+    """Note that the mirror reads from this cluster."""
+    if known_source_cluster(store, link) != cluster_id:
+        store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
+
+
+def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:
+    """The id of the source's cluster as the mirror last found it; None: no mirror has run."""
+    return store.notes(link, _SOURCE).get(_CLUSTER_ID)
+
+
+def put_unmovable(store: LinkStore, link: LinkId, groups: Iterable[UnmovableGroup]) -> None:
+    """Replace the note of each group."""
+    notes = {
+        each.group: json.dumps(
+            {
+                "type": each.type,
+                "starts": [[*tp, start] for tp, start in sorted(each.starts.items())],
+                "captured_at": each.captured_at.isoformat(),
+            }
+        )
+        for each in groups
+    }
+    if notes:
+        store.put_notes(link, _UNMOVABLE, notes)
+
+
+def unmovable_groups(store: LinkStore, link: LinkId) -> list[UnmovableGroup]:
+    """All of them, by name."""
+    found = []
+    for group, text in store.notes(link, _UNMOVABLE).items():
+        body = json.loads(text)
+        starts = {TopicPartition(topic, partition): start for topic, partition, start in body["starts"]}
+        found.append(UnmovableGroup(group, body["type"], starts, datetime.fromisoformat(body["captured_at"])))
+    return found
+
+
+def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
+    """Remove the notes of groups that are gone from the source."""
+    store.forget_notes(link, _UNMOVABLE, list(groups))
+
+
+class JudgedStart(NamedTuple):
+    """Of a partition of this epoch whose target's log begins at `target_start`, source offsets [`begin`, `until`) were
+    mirrored and are gone; the range may hold others, too. It is empty where none is."""
+
+    epoch: int
+    target_start: int
+    begin: int
+    until: int
+
+
+def judged_start(store: LinkStore, link: LinkId, tp: TopicPartition) -> JudgedStart | None:
+    """What was found last of a partition (by its source topic); None: its target's log was never judged."""
+    return judged_starts(store, link).get(tp)
+
+
+def judged_starts(store: LinkStore, link: LinkId) -> dict[TopicPartition, JudgedStart]:
+    """Of all partitions."""
+    return {tp: JudgedStart(*numbers) for tp, numbers in _read(store, link, _STARTS)}
+
+
+def put_judged_start(store: LinkStore, link: LinkId, tp: TopicPartition, judged: JudgedStart) -> None:
+    """Keep it; durable on return."""
+    _write(store, link, _STARTS, {tp: judged})
+
+
+class NewestOwn(NamedTuple):
+    """Where the link's newest record of a partition of this epoch stood when a mirror last took it up: at `place`, -1
+    where there was none. The target's log ended at `log_end` then: what is acknowledged beyond that landed since."""
+
+    epoch: int
+    log_end: int
+    place: int
+
+    def now(self, mark: Watermark) -> int | None:
+        """Where it stands by this watermark: behind it nothing of the link's was acknowledged. -1: there is none;
+        None: it isn't known."""
+        if self.epoch != mark.epoch:
+            return None
+        return mark.target_end - 1 if mark.target_end > self.log_end else self.place
+
+
+def newest_own(store: LinkStore, link: LinkId) -> dict[TopicPartition, NewestOwn]:
+    """Of all partitions, by the source's names."""
+    return {tp: NewestOwn(*numbers) for tp, numbers in _read(store, link, _NEWEST)}
+
+
+def put_newest_own(store: LinkStore, link: LinkId, found: Mapping[TopicPartition, NewestOwn]) -> None:
+    """Keep them; durable on return."""
+    _write(store, link, _NEWEST, found)
+
+
+def _read(store: LinkStore, link: LinkId, kind: str) -> Iterator[tuple[TopicPartition, Iterator[int]]]:
+    for name, note in store.notes(link, kind).items():
+        topic, _, number = name.rpartition(":")
+        yield TopicPartition(topic, int(number)), map(int, note.split(":"))
+
+
+def _write(store: LinkStore, link: LinkId, kind: str, notes: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    store.put_notes(link, kind, {str(tp): ":".join(map(str, numbers)) for tp, numbers in notes.items()})
