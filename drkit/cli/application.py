@@ -15,7 +15,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the clic
 
 from drkit import __version__
 from drkit.cli.examples import add_examples
-from drkit.cli.wiring.output import interruption, writer_for
+from drkit.cli.output.writer import interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {

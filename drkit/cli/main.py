@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from drkit.cli.wiring import hangup, interrupts
+from drkit.cli.process import hangup, interrupts
 
 
 def main() -> NoReturn:
@@ -27,7 +27,7 @@ def main() -> NoReturn:
         interrupts.over()
         number = interrupts.asked()
     if number is not None:  # there was no command to answer it
-        from drkit.cli.wiring.output import Writer, interruption, writer_for
+        from drkit.cli.output.writer import Writer, interruption, writer_for
 
         writer = writer_for(sys.argv[1:])
         writer.answered = Writer.wrote

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from drkit.cli.wiring import interrupts
+from drkit.cli.process import interrupts
 
 
 class Rubbish:

@@ -1,1 +1,1 @@
-"""What verbs share: contexts, options, implementations that packages need of each other."""
+"""One command's context, and the implementations that packages need of each other."""

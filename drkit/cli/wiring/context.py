@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from drkit.cli.wiring.interrupts import TermSignal, answered, insist, lost, over
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.os_errors import explained
-from drkit.cli.wiring.output import OutputMode, Writer, interruption
+from drkit.cli.options.values import bounded
+from drkit.cli.output.os_errors import explained
+from drkit.cli.output.writer import OutputMode, Writer, interruption
+from drkit.cli.process.interrupts import TermSignal, answered, insist, lost, over
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
 from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId

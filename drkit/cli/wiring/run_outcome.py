@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.output import OutputMode
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import ExitCode, PartlyDone, Refused

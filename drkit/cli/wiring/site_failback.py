@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.site_view import LinkStagePrinter, print_site_failback_plan
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.cli.wiring.site_outcome import finish_site
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID

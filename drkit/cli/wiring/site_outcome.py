@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drkit.cli.options.approvals import give_approval
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.site_view import SitePrinter, print_site_plan, print_site_rehearsal, print_site_result
-from drkit.cli.wiring.approval_options import give_approval
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.clock import now

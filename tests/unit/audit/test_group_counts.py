@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.cli.views.group_report import render_group_report, summed_up
+from drkit.cli.views.audit.group_report import render_group_report, summed_up
 from drkit.model.audit.group_audit import (
     After,
     CountBasis,

@@ -19,10 +19,10 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
+from drkit.cli.output.writer import OutputMode, Writer
 from drkit.cli.wiring import alert_notifier
 from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.output import OutputMode, Writer
 from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable

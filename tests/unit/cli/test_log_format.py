@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.cli.wiring.log_format import ABOUT, JsonLines, LogFormat, TextLines, event_console
-from drkit.cli.wiring.output import OutputMode, Writer, writer_for
+from drkit.cli.output.log_format import ABOUT, JsonLines, LogFormat, TextLines, event_console
+from drkit.cli.output.writer import OutputMode, Writer, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
 from drkit.model.log_context import keeping_context, log_context, working_on

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys, threading
 from pathlib import Path
-from drkit.cli.wiring.hangup import hangups
+from drkit.cli.process.hangup import hangups
 said, stop = Path(sys.argv[1]), threading.Event()
 def say(word):
     with said.open("a") as file:
@@ -115,7 +115,7 @@ def test_a_signal_while_the_command_loads_ends_only_those_that_never_answer_it(t
 NOTED = """
 import signal, sys, threading
 from pathlib import Path
-from drkit.cli.wiring.hangup import hangups, note
+from drkit.cli.process.hangup import hangups, note
 said, stop = Path(sys.argv[1]), threading.Event()
 answered = threading.Semaphore(0)
 note(["mirror", "--link", "a->b"])
@@ -140,10 +140,10 @@ def test_what_came_before_the_command_was_ready_is_answered_once_it_is(tmp_path)
 
 HELD_BACK = """
 import os, signal, subprocess, sys
-from drkit.cli.wiring.hangup import held_back
+from drkit.cli.process.hangup import held_back
 child = '''
 import os, signal
-from drkit.cli.wiring.hangup import note
+from drkit.cli.process.hangup import note
 os.kill(os.getpid(), signal.SIGHUP)  # blocked: as one that came before the first line
 assert signal.SIGHUP in signal.sigpending()
 note(["mirror"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.cli.wiring.spark_options import spark_properties, spark_runtime
+from drkit.cli.options.spark import spark_properties, spark_runtime
 from drkit.model.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drkit.audit.spark.spark_progress import watching
-from drkit.cli.wiring.spark_options import _Lines
+from drkit.cli.options.spark import _Lines
 from tests.support.wait import wait_until
 
 

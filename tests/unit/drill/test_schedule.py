@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent, JobSubmissionEvent
 
-from drkit.drill.blackouts import Blackouts, read_calendars
-from drkit.drill.cron import trigger, zone
-from drkit.drill.missed_policy import MissedPolicy
 from drkit.drill.results.archive import Drills
-from drkit.drill.schedule import JOB, DrillSchedule, owed, passed_since
+from drkit.drill.schedule.blackouts import Blackouts, read_calendars
+from drkit.drill.schedule.cron import trigger, zone
+from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.schedule.scheduler import JOB, DrillSchedule, owed, passed_since
 from drkit.model.clock import now
 from tests.support.kept_drills import EXPERIMENT, a_history, keep, name
 from tests.support.wait import wait_until

@@ -16,16 +16,7 @@ import typer
 from rich.text import Text
 
 from drkit.audit.findings.findings_path import discard_findings, findings_path
-from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
-from drkit.cli.verbs.audit.history import register_history
-from drkit.cli.verbs.audit.watch import register_watch
-from drkit.cli.views.audit_digest import digest_document, refuse_with_digest
-from drkit.cli.views.audit_view import of_each_kind, print_audits
-from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.interrupts import held
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.spark_options import (
+from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
     MemoryOption,
@@ -36,8 +27,17 @@ from drkit.cli.wiring.spark_options import (
     spark_runtime,
     told,
 )
-from drkit.cli.wiring.time_options import TimezoneOption, moment
-from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
+from drkit.cli.options.times import TimezoneOption, moment
+from drkit.cli.options.topics import TopicsOption, topic_choices
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.process.interrupts import held
+from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
+from drkit.cli.verbs.audit.history import register_history
+from drkit.cli.verbs.audit.watch import register_watch
+from drkit.cli.views.audit.audit_view import of_each_kind, print_audits
+from drkit.cli.views.audit.digest_view import digest_document, refuse_with_digest
+from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
@@ -292,7 +292,7 @@ def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, r
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
     from drkit.audit.findings.findings_over_time import over_time
     from drkit.audit.findings.witnesses import witnesses
-    from drkit.cli.views.audit_report import render_report
+    from drkit.cli.views.audit.report import render_report
 
     times = [over_time([Path(result.findings_path)]) for result in results]
     shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]

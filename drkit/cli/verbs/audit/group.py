@@ -14,13 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.bytes_text import shown_bytes
-from drkit.cli.views.group_report import render_group_report, summed_up
-from drkit.cli.wiring.audit_journal import keep_group_view
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.interrupts import held
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.spark_options import (
+from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
     MemoryOption,
@@ -30,7 +24,13 @@ from drkit.cli.wiring.spark_options import (
     spark_runtime,
     told,
 )
-from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
+from drkit.cli.options.topics import TopicsOption, topic_choices
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.process.interrupts import held
+from drkit.cli.views.audit.bytes_text import shown_bytes
+from drkit.cli.views.audit.group_report import render_group_report, summed_up
+from drkit.cli.wiring.audit_journal import keep_group_view
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now

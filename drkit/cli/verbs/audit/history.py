@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from drkit.cli.views.audit_history_view import emit_trend
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.views.audit.history_view import emit_trend
 from drkit.cli.wiring.context import ConfigOption, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 
 
 def register_history(app: typer.Typer) -> None:

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.interrupts import lost
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
-from drkit.cli.wiring.spark_options import (
+from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
     MemoryOption,
@@ -24,7 +20,11 @@ from drkit.cli.wiring.spark_options import (
     spark_runtime,
     told,
 )
-from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
+from drkit.cli.options.topics import TopicsOption, topic_choices
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.process.interrupts import lost
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link

@@ -13,6 +13,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.options.spark import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    flowing_links,
+    require_spark,
+    spark_runtime,
+)
+from drkit.cli.options.topics import TopicsOption, topic_choices
+from drkit.cli.options.values import bounded
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.process.hangup import hangups
+from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.wiring.alert_notifier import AlertNotifier
 from drkit.cli.wiring.context import (
     ConfigOption,
@@ -23,19 +36,6 @@ from drkit.cli.wiring.context import (
     command,
     listen_address,
 )
-from drkit.cli.wiring.hangup import hangups
-from drkit.cli.wiring.interrupts import stop_on_signals
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.spark_options import (
-    MasterOption,
-    MemoryOption,
-    SparkConfOption,
-    flowing_links,
-    require_spark,
-    spark_runtime,
-)
-from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import KINDS, AuditProgress
 from drkit.model.errors import ConfigError, ExitCode

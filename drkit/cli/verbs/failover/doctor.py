@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.options.values import aliases
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.checks_view import check_mark, counted_marks, print_checks
-from drkit.cli.wiring.completion import aliases
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -21,7 +22,6 @@ from drkit.cli.wiring.context import (
     VerboseOption,
     command,
 )
-from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode

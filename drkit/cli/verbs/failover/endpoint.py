@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction

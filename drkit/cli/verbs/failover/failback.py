@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
-from drkit.cli.views.failover_view import StagePrinter, print_plan
-from drkit.cli.wiring.approval_options import ApprovalOption, EmergencyOption, give_approval
-from drkit.cli.wiring.completion import aliases
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
-from drkit.cli.wiring.spark_options import (
+from drkit.cli.options.approvals import ApprovalOption, EmergencyOption, give_approval
+from drkit.cli.options.spark import (
     MasterOption,
     MemoryOption,
     SparkConfOption,
@@ -26,6 +19,13 @@ from drkit.cli.wiring.spark_options import (
     spark_obstacle,
     spark_properties,
 )
+from drkit.cli.options.values import aliases
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
+from drkit.cli.views.failover_view import StagePrinter, print_plan
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
+from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.options.values import bounded
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.model.errors import ConfigError, DrkitError, ExitCode

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.text import Text
 
-from drkit.cli.views.audit_history_view import emit_trend
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.views.audit.history_view import emit_trend
 from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import found_in_words
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.failover.run.state_machine import FINAL_STATES
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drkit.cli.options.values import bounded
+from drkit.cli.output.writer import OutputMode
+from drkit.cli.process.hangup import hangups
 from drkit.cli.views.drill_view import (
     show_coverage,
     show_estate,
@@ -22,17 +25,14 @@ from drkit.cli.views.drill_view import (
     show_series,
 )
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
-from drkit.cli.wiring.hangup import hangups
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode
-from drkit.drill.missed_policy import MissedPolicy
+from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, StoreMissing
 
 if TYPE_CHECKING:
-    from drkit.drill.blackouts import Blackouts
     from drkit.drill.experiment.reader import ExperimentFile
     from drkit.drill.judge.result import DrillResult
-    from drkit.drill.schedule import DrillSchedule
+    from drkit.drill.schedule.blackouts import Blackouts
+    from drkit.drill.schedule.scheduler import DrillSchedule
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
 
@@ -256,11 +256,11 @@ def schedule(
     """
     from drkit.config import load_config
     from drkit.config.extras import Extra, require
-    from drkit.drill.blackouts import read_calendars
-    from drkit.drill.cron import zone
     from drkit.drill.experiment.library import experiment_file
     from drkit.drill.results.archive import Drills, default_drills
-    from drkit.drill.schedule import DrillSchedule
+    from drkit.drill.schedule.blackouts import read_calendars
+    from drkit.drill.schedule.cron import zone
+    from drkit.drill.schedule.scheduler import DrillSchedule
 
     with command(_configured(config), output, verbose) as invocation:
         options = [] if drills is None else ["--drills", str(drills.resolve())]

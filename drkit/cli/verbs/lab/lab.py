@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from drkit.cli.options.values import bounded
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import DrkitError
 
 if TYPE_CHECKING:

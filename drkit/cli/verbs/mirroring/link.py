@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.topology import Link, LinkId

@@ -16,6 +16,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from drkit.cli.options.values import bounded
+from drkit.cli.output.log_format import LogFormat, LogFormatOption
+from drkit.cli.output.writer import OutputMode, Writer
+from drkit.cli.process.hangup import Hangups, hangups
+from drkit.cli.process.reloading import LiveConfig
+from drkit.cli.process.watchdog_exit import wait_for, watchdog_seconds
+from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -25,13 +32,6 @@ from drkit.cli.wiring.context import (
     command,
     set_client_logs,
 )
-from drkit.cli.wiring.hangup import Hangups, hangups
-from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode, Writer
-from drkit.cli.wiring.reloading import LiveConfig
-from drkit.cli.wiring.watchdog_exit import wait_for, watchdog_seconds
-from drkit.cli.wiring.worker_processes import WorkerProcesses, end_with_parent
 from drkit.config.reload import FIXED
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.mirror.runtime.process_tuning import serve_the_data_path

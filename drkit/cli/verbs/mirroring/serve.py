@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drkit.cli.output.log_format import LogFormat, LogFormatOption
+from drkit.cli.output.writer import OutputMode, to_json
+from drkit.cli.process.hangup import hangups
+from drkit.cli.process.reloading import LiveConfig
 from drkit.cli.wiring.context import (
     ConfigOption,
     LinkOption,
@@ -20,10 +24,6 @@ from drkit.cli.wiring.context import (
     select_links,
     set_client_logs,
 )
-from drkit.cli.wiring.hangup import hangups
-from drkit.cli.wiring.log_format import LogFormat, LogFormatOption
-from drkit.cli.wiring.output import OutputMode, to_json
-from drkit.cli.wiring.reloading import LiveConfig
 from drkit.config.reload import FIXED_SERVE
 from drkit.model.errors import ConfigError, DrkitError, error_body
 

@@ -13,6 +13,10 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from drkit.cli.options.topics import TopicsOption, topic_choices
+from drkit.cli.options.values import bounded
+from drkit.cli.output.printable import Printable
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.status_view import render_drills, render_statuses
 from drkit.cli.wiring.context import (
     ConfigOption,
@@ -23,10 +27,6 @@ from drkit.cli.wiring.context import (
     VerboseOption,
     command,
 )
-from drkit.cli.wiring.number_options import bounded
-from drkit.cli.wiring.output import OutputMode
-from drkit.cli.wiring.printable import Printable
-from drkit.cli.wiring.topic_options import TopicsOption, topic_choices
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, Unreachable, error_body
 from drkit.model.wording import and_more

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now

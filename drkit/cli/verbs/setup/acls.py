@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import ConfigError
 from drkit.permissions.table import Command
 

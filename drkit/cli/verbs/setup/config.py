@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.output.writer import OutputMode, to_json
 from drkit.cli.views.checks_view import check_mark, print_checks
 from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode, to_json
 from drkit.model.errors import ExitCode
 from drkit.observe.readiness.check import CheckOutcome, worst_outcome
 

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.wording import and_more, counted
 

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, ExtraMissing
 from drkit.model.wording import and_more, counted
 

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.setup import store_copies
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
-from drkit.cli.wiring.output import OutputMode
 from drkit.model.clock import iso
 from drkit.model.errors import Refused, StoreMissing
 from drkit.model.link_state import Direction, LinkControl

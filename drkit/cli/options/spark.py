@@ -15,8 +15,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from drkit.cli.process.interrupts import check
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.interrupts import check
 from drkit.model.errors import ConfigError, DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link

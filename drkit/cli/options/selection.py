@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from drkit.cli.wiring.time_options import moment
+from drkit.cli.options.times import moment
 from drkit.failover.plan.point_in_time import FORMS
 from drkit.failover.positions.selection import Edge, GroupTarget, Selection, parse_topic_selector
 from drkit.model.errors import ConfigError

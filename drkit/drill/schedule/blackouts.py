@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.base import BaseTrigger
 
-from drkit.drill.cron import next_times, trigger
+from drkit.drill.schedule.cron import next_times, trigger
 from drkit.model.errors import ConfigError
 
 _KEYS = ({"from", "until", "reason"}, {"cron", "hours", "reason"})

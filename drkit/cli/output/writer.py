@@ -17,9 +17,9 @@ from typing import IO, Any, ClassVar, cast
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.wiring.interrupts import held
-from drkit.cli.wiring.log_format import EventLines, LogFormat, event_console, logging_to
-from drkit.cli.wiring.printable import PrintableOnly
+from drkit.cli.output.log_format import EventLines, LogFormat, event_console, logging_to
+from drkit.cli.output.printable import PrintableOnly
+from drkit.cli.process.interrupts import held
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Interrupted, Terminated, error_body
 

@@ -16,7 +16,7 @@ from typing import IO, Annotated, Any
 import typer
 from rich.console import Console
 
-from drkit.cli.wiring.printable import PrintableOnly, printable
+from drkit.cli.output.printable import PrintableOnly, printable
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, error_body
 from drkit.model.log_context import log_context

@@ -21,8 +21,8 @@ from typing import IO
 
 from rich.text import Text
 
-from drkit.cli.wiring.hangup import held_back
-from drkit.cli.wiring.output import OutputMode, Writer
+from drkit.cli.output.writer import OutputMode, Writer
+from drkit.cli.process.hangup import held_back
 from drkit.model.errors import ExitCode
 
 _FIRST_PAUSE = 1.0

@@ -22,13 +22,13 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from drkit.drill.blackouts import Blackouts
-from drkit.drill.cron import next_times, trigger
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.judge.result import DrillResult, LeftOut, ScheduledRun, ScheduleResult
-from drkit.drill.missed_policy import MissedPolicy
 from drkit.drill.results.archive import Drills
+from drkit.drill.schedule.blackouts import Blackouts
+from drkit.drill.schedule.cron import next_times, trigger
+from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.clock import now
 
 SHOWN = 5

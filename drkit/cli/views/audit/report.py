@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from drkit.cli.views.audit_digest import digest_lines
-from drkit.cli.views.bytes_text import shown_bytes
-from drkit.cli.views.report_style import STYLE
+from drkit.cli.views.audit.bytes_text import shown_bytes
+from drkit.cli.views.audit.digest_view import digest_lines
+from drkit.cli.views.audit.report_style import STYLE
 from drkit.cli.wiring.audit_journal import foreign_key_line
 from drkit.model.audit.audit_result import AuditResult, Counts, FindingKind
 from drkit.model.clock import date_of, iso

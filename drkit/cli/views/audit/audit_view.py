@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.audit_digest import digest_lines
-from drkit.cli.views.bytes_text import shown_bytes
+from drkit.cli.views.audit.bytes_text import shown_bytes
+from drkit.cli.views.audit.digest_view import digest_lines
 from drkit.cli.wiring.audit_journal import Failure, foreign_key_line
 from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, Verdict
 

@@ -1,0 +1,1 @@
+"""A command as a process: signals, reloading, worker processes, its end."""

@@ -1,0 +1,1 @@
+"""What people see of audits: tables at the terminal, reports as HTML."""

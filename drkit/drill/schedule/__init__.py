@@ -1,0 +1,1 @@
+"""Drills by the clock."""
