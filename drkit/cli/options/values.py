@@ -14,8 +14,8 @@ _MOST = 1e9
 def aliases(context: typer.Context, incomplete: str) -> list[str]:
     """The aliases of the clusters in the configuration that the command would read, as far as they begin so.
 
-    It reads the file alone, not the whole configuration (each key press would wait for that to be loaded), and is silent
-    where the file can't be read.
+    It reads the file alone, not the whole configuration (each key press would wait for that to be loaded), and is
+    silent where the file can't be read.
     """
     given = context.params.get("config") or os.environ.get("DRKIT_CONFIG") or "drkit.toml"
     try:
