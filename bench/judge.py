@@ -47,7 +47,7 @@ class Cost:
 
 
 def cost(log: Sequence[Copied], committed: int, position: int) -> Cost:
-    """The cost of going on at `position` of a target partition that holds `log`, in order of target offsets."""
+    """The cost of continuing at `position` of a target partition that holds `log`, in order of target offsets."""
     at = bisect_left(log, (position, -1))
     return Cost(
         reread=sum(record.source_offset < committed for record in log[at:]),

@@ -201,7 +201,7 @@ def load(path: Path) -> Results:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} holds no results of the bench: {error}", remedy="Run without --resume to measure anew"
+            f"{path} holds no results of the bench: {error}", remedy="Run without --resume to measure again"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
     python -m tools.recording docs/demo.cast docs/demo-run.svg -- drkit demo
 
-The cast holds what the command wrote, when it did, but for pauses above two seconds, which are cut to that. The SVG
+The cast holds what the command wrote, when it did, except for pauses above two seconds, which are cut to that. The SVG
 shows the same, on a terminal of 80 columns, with at most four pictures a second: CSS only, no script, nothing loaded.
 """
 

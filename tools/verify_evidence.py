@@ -9,8 +9,8 @@ Needs the standard library and `cryptography`, nothing else; one file, so that i
 3. Each journal is a hash chain without gaps, and every head that was anchored elsewhere is in it.
    No run that was anchored is missing from the list of runs; no drill is missing from the chain of drills, and the
    chain has the digest of every file that was kept of this one, the journals of its runs among them.
-4. The verdicts are computed anew: a run's from its journal, a drill's from what its clients recorded.
-5. Whatever else evidence.json and a drill's result.json say that follows from these files is computed anew, too:
+4. The verdicts are computed again: a run's from its journal, a drill's from what its clients recorded.
+5. Whatever else evidence.json and a drill's result.json say that follows from these files is computed again, too:
    docs/evidence.md lists, field by field, what does and what rests on the signature.
 
 Exit code 0: the bundle is what was signed, and its verdicts follow from its raw data. 1: it is refused; each line says
@@ -548,7 +548,7 @@ def _has(entries: list[Row], anchor: Row) -> bool:
 
 
 def compare(evidence: Row, computed: Row) -> Iterator[str]:
-    """What evidence.json says against what was computed anew; a dot in a name leads into a member."""
+    """What evidence.json says against what was computed again; a dot in a name leads into a member."""
     for name, value in computed.items():
         said: Any = evidence
         for part in name.split("."):
@@ -1058,7 +1058,7 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
 class Drill:
     """What was kept of a drill: its experiment, who ran it, its result, and what its clients recorded.
 
-    Everything but the outcomes, reasons and times of its steps and of its steady state is computed anew.
+    Everything but the outcomes, reasons and times of its steps and of its steady state is computed again.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -21,7 +21,7 @@ _LINE_LENGTH = 400
 class Job:
     """What a mirror is to do. `folder`: empty, for its files. `topics`: a regular expression (Java's and Python's).
 
-    `codec`: that of the source's batches, for a mirror that compresses anew. `live`: tuned for latency.
+    `codec`: that of the source's batches, for a mirror that compresses again. `live`: tuned for latency.
     `groups`: also carry group positions often enough to be read soon.
     """
 

@@ -28,7 +28,7 @@ topics = ['{topics}']
 
 
 def render(job: Job, buffer_bytes: int | None = None, lines: Sequence[str] = ()) -> str:
-    """The drkit.toml of a job: defaults everywhere, but for the link's buffer where it is given; `lines`: more keys."""
+    """The drkit.toml of a job: defaults, except for the link's buffer where it is given; `lines`: more keys."""
     buffer = "" if buffer_bytes is None else f"buffer_bytes = {buffer_bytes}\n"
     plain = _TEMPLATE.format(
         source=job.source.alias,

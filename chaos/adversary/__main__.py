@@ -113,7 +113,7 @@ def adversary(
 
 
 def _one(player: Adversary, plan: Plan, results: Path, *, minimal: bool) -> bool:
-    """Play one plan and say what came of it; whether it was clean."""
+    """Play one plan and say the outcome; whether it was clean."""
     begun = time.monotonic()
     broken = ""
     try:

@@ -112,7 +112,7 @@ class Actions:
             cluster.wait_ready(world.topic, cluster.partitions(world.topic))
             if side == "target":
                 self.touched = True
-                if partition in self.history:  # what stood there before may be gone, too
+                if partition in self.history:  # what was there before may be gone, too
                     self.history[partition] = min(self.history[partition], self._target_end(partition))
             if regrow:
                 world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
@@ -308,7 +308,7 @@ class Actions:
     # -- the operator ------------------------------------------------------------------------------
 
     def accept(self, *, needed: bool, purged: bool, twice: bool) -> None:
-        """The topic is given up and mirrored anew from its start.
+        """The topic is given up and mirrored again from its start.
 
         `needed`: only if something stands still; `purged`: the source's records are removed before; `twice`: the
         mirror is started once more behind it.
@@ -375,7 +375,7 @@ class Actions:
     def quiet(self) -> None:
         """A quiet point: judged by whoever plays the plan."""
 
-    # -- what became of both sides -----------------------------------------------------------------
+    # -- what happened to both sides -----------------------------------------------------------------
 
     def _look(self, cause: str) -> None:
         world = self._world

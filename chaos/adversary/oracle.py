@@ -127,7 +127,7 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
 
 
 def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequence[Record]) -> Iterator[str]:
-    """What stands on the target: each once, in order, nothing dead, nothing foreign."""
+    """What is on the target: each once, in order, nothing dead, nothing foreign."""
     at = _places(present)
     strange = [record.offset for record in present if record.digest not in journal.of_due]
     aborted = [offset for each, offsets in at.items() if _is(journal, each, aborted=True) for offset in offsets]
@@ -150,13 +150,13 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
 
 
 def to_excuse(seen: Seen, journal: Journal) -> set[bytes]:
-    """What stands on the target doubled or dead at a quiet point without a finding: a problem tells of it."""
+    """What is on the target doubled or dead at a quiet point without a finding: a problem tells of it."""
     at = _places(seen.target.records)
     return {each for each, offsets in at.items() if len(offsets) > 1 or _is(journal, each, gone=DEAD)}
 
 
 def _missing(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
-    """The source offsets of records that are due and not on the target, but for those that were given up."""
+    """The source offsets of records that are due and not on the target, except for those that were given up."""
     arrived = {record.digest for record in seen.target.records if record.offset >= seen.history} | seen.given_up
     return [offset for offset, each in wanted if each not in arrived]
 
@@ -234,7 +234,7 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
 def deviation(seen: Seen, journal: Journal) -> str | None:
     """Why an audit that calls this partition clean is wrong; None: nothing deviates.
 
-    What stands there from a former incarnation is none, nor is what a partition that stands still hasn't mirrored.
+    What is there from a former incarnation is none, nor is what a partition that stands still hasn't mirrored.
     """
     if any(problem["kind"] in RECREATED for problem in seen.problems):
         return None

@@ -145,7 +145,7 @@ def _program(command: Sequence[str]) -> list[str]:
 
 
 def _shown_secret(path: KeyPath, value: SecretStr | SecretFromEnv | SecretFromFile, given: Any) -> tuple[Any, bool]:
-    """What is held elsewhere says where; of what stands in the configuration only that which can be no secret."""
+    """What is held elsewhere says where; of what is in the configuration only that which can be no secret."""
     if isinstance(value, SecretFromEnv | SecretFromFile):
         return {key: str(place) for key, place in value.model_dump().items()}, True
     if isinstance(given, Mapping):  # held elsewhere, and made whole when it was read

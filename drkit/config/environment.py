@@ -88,7 +88,7 @@ def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
 
 
 def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = None) -> Any:
-    """What stands at a key of nested tables and lists; `absent` where nothing does."""
+    """What is at a key of nested tables and lists; `absent` where nothing does."""
     inner: Any = values
     for part in key:
         if isinstance(inner, Mapping) and part in inner:

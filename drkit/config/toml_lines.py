@@ -17,7 +17,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     """The line, from 1 on, of each key that a TOML text gives, and of each table that it begins.
 
     Args:
-        text: valid TOML. What stands in an inline table or an array has the line on which its statement begins.
+        text: valid TOML. What is in an inline table or an array has the line on which its statement begins.
     """
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}

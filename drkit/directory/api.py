@@ -55,14 +55,14 @@ class Directory(Protocol):
 
     @property
     def confirms(self) -> bool:
-        """Whether `read` surely says what stands there; else None may also mean that it can't tell."""
+        """Whether `read` surely says what is there; else None may also mean that it can't tell."""
 
     def read(self) -> Entry | None:
         """The entry that stands there; None: there is none.
 
         Raises:
             Unreachable: it doesn't answer.
-            DrkitError: it refuses, or what stands there isn't drkit's.
+            DrkitError: it refuses, or what is there isn't drkit's.
         """
 
     def publish(self, entry: Entry) -> bool:
@@ -71,7 +71,7 @@ class Directory(Protocol):
         Raises:
             Refused: an entry of a greater epoch stands there, or one of the same epoch of another cluster.
             Unreachable: it doesn't answer; publishing again is safe.
-            DrkitError: it refuses, or what stands there isn't drkit's.
+            DrkitError: it refuses, or what is there isn't drkit's.
         """
 
 

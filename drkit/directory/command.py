@@ -34,7 +34,7 @@ class CommandDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It may be unable to say what stands there: then it writes nothing."""
+        """It may be unable to say what is there: then it writes nothing."""
         return False
 
     def read(self) -> Entry | None:

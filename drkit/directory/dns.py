@@ -97,7 +97,7 @@ class DnsDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It says what stands there."""
+        """It says what is there."""
         return True
 
     def read(self) -> Entry | None:

@@ -37,7 +37,7 @@ class FileDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It says what stands there."""
+        """It says what is there."""
         return True
 
     def read(self) -> Entry | None:
@@ -87,7 +87,7 @@ class FileDirectory:
     def _locked(self) -> Iterator[None]:
         with self._path.with_name(f".{self._path.name}.lock").open("a", encoding="utf-8") as lock:
             deadline = Deadline.after(self._timeout_seconds)
-            while not _taken(lock):  # the kernel lets it go with the process that held it
+            while not _taken(lock):  # the kernel releases it with the process that held it
                 if deadline.passed:
                     raise Unreachable(
                         f"{self.name} is locked by another process for more than {self._timeout_seconds:g} s",

@@ -24,7 +24,7 @@ class KeyValueDirectory(ABC):
 
     @property
     def confirms(self) -> bool:
-        """It says what stands there."""
+        """It says what is there."""
         return True
 
     def read(self) -> Entry | None:

@@ -40,7 +40,7 @@ TOPIC_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a step went; of a failover or failback, what became of its strikes, too."""
+    """How a step went; of a failover or failback, what happened to its strikes, too."""
 
     outcome: StepOutcome
     reason: str | None = None
@@ -158,7 +158,7 @@ def _with_strikes(played: Played, strikes: tuple[PlayedStrike, ...]) -> Played:
 
 
 def _move_groups(env: DrillEnvironment, step: Move) -> tuple[Finished, tuple[PlayedStrike, ...]]:
-    """Run the step's command; what became of each of its strikes, in the order of the file."""
+    """Run the step's command; what happened to each of its strikes, in the order of the file."""
     played: dict[tuple[int, int], PlayedStrike] = {}
 
     def strike(stage: str) -> None:

@@ -123,7 +123,7 @@ def _raw_files(folder: Path, run: str) -> dict[str, bytes]:
     if missing:
         raise Refused(
             f"{run} lacks {', '.join(missing)}",
-            meaning="Its verdict can't be computed anew, so nothing is signed",
+            meaning="Its verdict can't be computed again, so nothing is signed",
             remedy="Bring the drill's folder back from a copy, or play it again",
         )
     names = [*CHAINED_FILES, *(f"journal/{path.name}" for path in sorted((folder / "journal").glob("*.jsonl")))]

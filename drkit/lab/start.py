@@ -105,7 +105,7 @@ class Starter:
                     raise Refused(
                         f"port {port}, which is {node.name}'s, is taken by {holder(port)}",
                         meaning="A lab keeps its ports for life, so that its drkit.toml stays right",
-                        remedy="Stop that process; or make the lab anew, on other ports: "
+                        remedy="Stop that process; or make the lab again, on other ports: "
                         f"`drkit lab down --dir {self.folder.path}`, then `up`",
                     )
 

@@ -38,7 +38,7 @@ _DELETED, _MADE_ANEW = True, False
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
     """What the store says of a link, read before the clusters were asked. `running`: a mirror is running on it;
-    `flowing`: what stands on the target is the mirror's alone. A link that was failed away from isn't looked at."""
+    `flowing`: what is on the target is the mirror's alone. A link that was failed away from isn't looked at."""
 
     link: Link
     control: LinkControl | None
@@ -207,7 +207,7 @@ def _problems_of(
     untold = sorted(lost.keys() - told)
     if not untold:
         return []
-    # a running mirror may have made one anew as it was told to, since the record was read
+    # a running mirror may have made one again as it was told to, since the record was read
     kept = store.topic_states(record.link.id)
     same = [
         topic for topic in untold if topic in kept and _incarnation(kept[topic]) == _incarnation(record.topics[topic])

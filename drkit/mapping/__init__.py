@@ -1,4 +1,4 @@
-"""Offsets from one side of a link to the other, computed from mapping rows. Pure but for `Translator`.
+"""Offsets from one side of a link to the other, computed from mapping rows. Pure except for `Translator`.
 
 `translate.py` answers where a source offset is on the target, `doubts.py` what problems take away from that,
 `resume.py` where a mirror continues after it stopped, `invert.py` turns a link's mapping round for failback,

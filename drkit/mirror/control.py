@@ -120,7 +120,7 @@ def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str
 def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
     """Resume a link, or one topic of it; partitions that are halted by a problem are tried again.
 
-    Problems are cleared (and found again where they still hold), but for incarnations that must be
+    Problems are cleared (and found again where they still hold), except for incarnations that must be
     accepted. Returns the decision and how many problems were cleared.
 
     Raises:

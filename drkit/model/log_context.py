@@ -1,6 +1,6 @@
 """What events of the log are about besides their words: the link and the run that a thread works on.
 
-Threads don't inherit it by themselves: `keeping_context` has a new one go on with what its maker works on.
+Threads don't inherit it by themselves: `keeping_context` has a new one continue with what its maker works on.
 """
 
 from __future__ import annotations

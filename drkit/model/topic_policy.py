@@ -42,7 +42,7 @@ Settings = tuple[tuple[str, str], ...]
 
 
 class Deletions(StrEnum):
-    """What becomes of a target topic whose source topic was deleted."""
+    """What happens to a target topic whose source topic was deleted."""
 
     KEEP = "keep"
     MIRROR = "mirror"

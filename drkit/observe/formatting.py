@@ -46,7 +46,7 @@ def in_flight(statistics: EngineStatistics) -> str:
 
 
 def treatment(statistics: EngineStatistics) -> str:
-    """What became of batches: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
+    """What happened to batches: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
     parts = [f"{statistics.batches_forwarded:,} forwarded"] if statistics.batches_forwarded else []
     if statistics.batches_merged:
         parts.append(f"{statistics.batches_merged:,} merged")

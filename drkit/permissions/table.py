@@ -557,7 +557,7 @@ TABLE: tuple[Need, ...] = (
         Side.TARGET,
         _S.TOPICS,
         (_O.READ,),
-        "commit positions on them, and look at what stands there",
+        "commit positions on them, and look at what is there",
         "the commit is denied",
     ),
     Need(
@@ -609,7 +609,7 @@ TABLE: tuple[Need, ...] = (
         Side.TARGET,
         _S.TOPICS,
         (_O.READ,),
-        "look at what stands where groups are placed; judge whether positions may be committed on them",
+        "look at what is at the places where groups are put; judge whether positions may be committed on them",
         "the page says `no`: a failover by this principal would be refused",
     ),
     Need(
@@ -662,7 +662,7 @@ TABLE: tuple[Need, ...] = (
         _S.GROUPS,
         (_O.DELETE,),
         "delete their offsets on topics that are scrubbed",
-        "the scrub stops after the topics were made anew",
+        "the scrub stops after the topics were recreated",
     ),
     Need(
         frozenset({_C.FAILBACK}),

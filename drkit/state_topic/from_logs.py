@@ -1,7 +1,7 @@
 """Recovers a link without store and copy: from both clusters' logs alone, where offsets are preserved.
 
-Such a link has the same offsets on both sides, but for what its problems said, and these are lost. So each partition is
-taken to be in step as far as the target's log goes, and every position is conservative, with this as its reason
+Such a link has the same offsets on both sides, except for what its problems said, and these are lost. So each partition
+is taken to be in step as far as the target's log goes, and every position is conservative, with this as its reason
 (`recovered_from_logs`). Where the source answers, records at places spread over both logs, their ends included, are
 compared by content; a partition where one differs is left out. Where it doesn't answer, the configuration's word stands
 alone, and no group's position is known.

@@ -322,7 +322,7 @@ class Recorder:
             with self._lock:
                 self._stale |= waiting
         except BaseException:
-            with self._lock:  # read anew from the store, whatever was written of them
+            with self._lock:  # read again from the store, whatever was written of them
                 self._stale |= stale | {row.tp for row in rows}
                 self._kinds |= kinds
             raise

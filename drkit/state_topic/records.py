@@ -142,7 +142,7 @@ class RowBlocks:
             self.read_through = source
 
     def add(self, source_offset: int, target_offset: int) -> bool:
-        """Append a row; False: it doesn't come behind the others, so they must be read anew."""
+        """Append a row; False: it doesn't come behind the others, so they must be read again."""
         if self._last and source_offset <= self._last[-1][0]:
             return (source_offset, target_offset) in self._last
         if len(self._last) == ROWS_A_RECORD:

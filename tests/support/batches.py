@@ -52,7 +52,7 @@ def control_bytes(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def retouched(data: bytes, **fields: int) -> bytes:
-    """A batch with fields of its header changed, and its checksum anew."""
+    """A batch with fields of its header changed, and its checksum again."""
     places = {
         "attributes": (21, ">h"),
         "last_delta": (23, ">i"),

@@ -92,7 +92,7 @@ def nulls(value: object, pointer: str = "") -> Iterator[str]:
 
 
 def chained(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries with every hash computed anew, as somebody does who changed them."""
+    """Entries with every hash computed again, as somebody does who changed them."""
     before, found = "0" * 64, []
     for number, row in enumerate(rows):
         entry = {**row, "seq": number, "previous": before}

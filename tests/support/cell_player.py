@@ -1,4 +1,4 @@
-"""Carries out what docs/recovery.md says of a cell, and looks with plain clients at what came of it.
+"""Carries out what docs/recovery.md says of a cell, and looks with plain clients at the outcome.
 
 Nothing that judges here uses drkit: records are read by confluent-kafka, positions by kafka-python, salvages as JSON.
 """
@@ -61,7 +61,7 @@ Records = dict[str, dict[str, set[str]]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a cell; `problem`: what was not as the table says."""
+    """The outcome of a cell; `problem`: what was not as the table says."""
 
     cell: str
     seconds: float

@@ -289,7 +289,7 @@ Expected = tuple[str, int | None, int | None]
 
 @dataclass
 class Damaged:
-    """What stands on the target, and what an audit must find.
+    """What is on the target, and what an audit must find.
 
     `either`: swaps, of which one of two records counts as reordered.
     """

@@ -84,7 +84,7 @@ class Ends:
 
 
 def a_history(lose: int = 0) -> History:
-    """20 records, one a second; the disaster at 15 s; all are on dr but for `lose` in the middle of the partition."""
+    """20 records, one a second; the disaster at 15 s; all are on dr except for `lose` in its middle."""
     ids = [RecordId("k", number) for number in range(20)]
     attempts = tuple(
         Attempt(record, "primary", 0, BEGAN + n, 7, AttemptOutcome.ACKED, n, BEGAN + n + 0.1)

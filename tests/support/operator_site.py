@@ -259,7 +259,7 @@ class OperatorSite:
         return {poll.record for poll in self.shop.polls() if poll.record is not None}
 
     def write(self, alias: str) -> str:
-        """What comes of a record that a client writes now."""
+        """The outcome of a record that a client writes now."""
         told: list[str] = []
         producer = Producer({**self.client(alias, "shop"), "message.timeout.ms": "5000"})
         producer.produce(

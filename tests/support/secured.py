@@ -69,7 +69,7 @@ def denials(own: OwnLink, alias: str) -> set[Acl]:
 
 
 def write(lab: Lab, alias: str, topic: str) -> str:
-    """What comes of a record that `app` writes."""
+    """The outcome of a record that `app` writes."""
     told: list[str] = []
     producer = Producer({**as_user(lab, alias, "app"), "log_level": 0})
     producer.produce(

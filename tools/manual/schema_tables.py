@@ -29,7 +29,7 @@ def keys(schema: Mapping[str, Any], prefix: str = "") -> Iterator[Key]:
 
 
 def resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of a schema with its reference followed; what stands beside the reference wins."""
+    """A part of a schema with its reference followed; what is beside the reference wins."""
     reference = part.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return part

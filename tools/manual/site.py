@@ -98,7 +98,7 @@ def stage(source: Path) -> None:
 
 
 def repository_pages() -> list[str]:
-    """The pages of the repository, but for the index."""
+    """The pages of the repository, except for the index."""
     found = [str(file.relative_to(ROOT)) for pattern in PAGES for file in sorted(ROOT.glob(pattern))]
     return [page for page in found if page != INDEX]
 
@@ -171,7 +171,7 @@ def _relinked(page: str, text: str, source: Path, moved_to: str | None = None) -
 
 
 def _without_code(line: str) -> str:
-    """The line with what stands in `code` blanked, but for links around code."""
+    """The line with what stands in `code` blanked, except for links around code."""
     return re.sub(r"`[^`]*`", lambda found: "x" * len(found[0]), line)
 
 

@@ -1,4 +1,4 @@
-"""What became of each residual: the audit's definitions, one after the other. Pure; the only ones there are.
+"""What happened to each residual: the audit's definitions, one after the other. Pure; the only ones there are.
 
 The first pass (`compare/merge_join.py`) leaves residuals: records of either side without an equal one at their place.
 Target
@@ -90,7 +90,7 @@ class Limits:
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
     were counted already. `purged`: source offsets [from, until) that no retention removed there. `partial`: equal
     records may be anywhere in the source's log. `aborted`: the link mirrors records of aborted transactions, which the
-    source's cleaner takes whatever their key; `altered`: callables of the user's decide what stands on the target, and
+    source's cleaner takes whatever their key; `altered`: callables of the user's decide what is on the target, and
     can't be asked about what it took. `shift`: of chunks.
     """
 
@@ -123,7 +123,7 @@ class Limits:
 
 
 class Classification(NamedTuple):
-    """What became of a residual, or that a matched record is out of order. Offsets are null where a side has no part;
+    """What happened to a residual, or that a matched record is out of order. Offsets are null where a side has no part;
     rows where it isn't a residual of that side."""
 
     outcome: str
@@ -174,7 +174,7 @@ def classify(
     stretches: Sequence[MatchedRange],
     runs: Sequence[Line] = (),
 ) -> Steps:
-    """Say what became of every residual of a partition.
+    """Say what happened to every residual of a partition.
 
     Args:
         limits: what is known of it.
@@ -443,12 +443,12 @@ class _Classifier:
                 found.append(Classification(FindingKind.DUPLICATED, number, s, t, None, row))
         return found
 
-    # what stands in a record's place
+    # what is in a record's place
 
     def _corrupted(self, source: Sequence[SourceLeft], target: Sequence[TargetLeft]) -> dict[int, int]:
         """Source residuals with the target residual that stands in their place; both are taken once.
 
-        What the mirror had not reached can't be corrupted: what stands there is somebody else's. Where
+        What the mirror had not reached can't be corrupted: what is there is somebody else's. Where
         nothing is recorded, it may have reached whatever stands there, if it was there at all.
         """
         limits, through = self._limits, self._through

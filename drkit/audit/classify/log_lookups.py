@@ -1,4 +1,4 @@
-"""What a classification asks of the logs beside its residuals, and how that is read. Pure but for the reader.
+"""What a classification asks of the logs beside its residuals, and how that is read. Pure except for the reader.
 
 A request is about one partition. It says which offsets must be read, takes batches, and hands over an answer; answers
 of several tasks are merged. So the same request is answered by one task or by many.

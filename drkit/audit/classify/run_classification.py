@@ -331,7 +331,7 @@ def _images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tu
 def _bounds(reader: Reader, comparison: Comparison) -> dict[int, int]:
     """For a sealed link: where its part of each target partition ends.
 
-    A mirror that was killed may have written more than it recorded: what stands at its place there is
+    A mirror that was killed may have written more than it recorded: what is at its place there is
     its work, so the part reaches at least to the last such record.
     """
     return {

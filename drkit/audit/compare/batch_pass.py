@@ -73,7 +73,7 @@ def _by_partition(pieces: Sequence[Piece]) -> dict[int, list[Piece]]:
 def compared_pieces(
     reader: Reader, tasks: Sequence[Sequence[Piece]], *, full: bool, most: int | None = None
 ) -> list[PieceComparison]:
-    """What came of each piece, in their order."""
+    """The outcome of each piece, in their order."""
     scope = reader.scope
     work = partial(
         compare_pieces,

@@ -1,15 +1,15 @@
 """A merge join of both sides of one partition: read side by side, batch by batch, and compared on the way. Pure.
 
     source batch ──place──▶ target batch that begins there, as many records, equal digest: proven, none is decoded
-                            anything else: taken apart together with what stands beside it, joined record by record
+                            anything else: taken apart together with what is beside it, joined record by record
 
 A source batch is proven by its digest where every one of its offsets has its own place in one zone of the mapping,
 so that the batch on the target holds those places and nothing else. Places rise with offsets and are nobody else's;
-so what stands between two proven pairs on one side can only belong to what stands between them on the other, and
+so what is between two proven pairs on one side can only belong to what is between them on the other, and
 what is open at any moment is small, however long the logs are. Where batches overlap without end, what is open is
 joined up to where both sides have been read, and the few records beyond stay open.
 
-What comes of a piece is handed over in parts of bounded size, so memory doesn't grow with the damage.
+The outcome of a piece is handed over in parts of bounded size, so memory doesn't grow with the damage.
 
 What a consumer that checks CRCs can't read is never matched: its offsets are handed over as ranges, and what its batch
 holds stays out of the comparison.
@@ -103,7 +103,7 @@ class MatchedRange(NamedTuple):
 
 @dataclass(slots=True)
 class PieceComparison:
-    """What came of a piece, or of a part of it: batches proven equal and others, of both sides; what matched, what is
+    """The outcome of a piece, or of a part of it: batches proven equal and others, of both sides; what matched, what is
     left over.
 
     `source_count` … `target_inside`: how many residuals there are, and how many of them within the time window; the

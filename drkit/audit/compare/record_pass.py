@@ -1,4 +1,4 @@
-"""The first pass: every record of both sides is compared with what stands at its place; what agrees is counted, the
+"""The first pass: every record of both sides is compared with what is at its place; what agrees is counted, the
 rest is kept.
 
     source   s  ──place──▶  e ═══ t   target

@@ -123,7 +123,7 @@ class Scope:
 
     @property
     def asks_callables(self) -> bool:
-        """Whether callables of the user's decide what stands on the target."""
+        """Whether callables of the user's decide what is on the target."""
         return self.alteration is not None and bool(self.alteration["filter"] or self.alteration["transform"])
 
     def source_reached(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Scope:
         return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
 
     def starts(self) -> list[LogStart]:
-        """Where logs begin on both sides, to see whether retention moved them, or a topic was deleted or made anew."""
+        """Where logs begin on both sides, to see whether retention moved them, or a topic was deleted or recreated."""
         return [start for each in self.partitions for start in each.starts]
 
 

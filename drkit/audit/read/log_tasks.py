@@ -55,7 +55,7 @@ def settle() -> None:
     of one.
 
     A worker that is to be used again looks for garbage in all that was ever imported, and reads the directories of
-    all archives on its path anew (that of Spark's own jar has thousands of entries): a tenth of a second of CPU a
+    all archives on its path again (that of Spark's own jar has thousands of entries): a tenth of a second of CPU a
     task, more than a short task takes. What is imported is no garbage; and archives don't change under a session, so
     their directories are kept (an importer that is needed again takes them from zipimport's cache).
     """

@@ -270,7 +270,7 @@ def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:
     """What can't be read may hold records that were put back already, or newer values of their keys."""
     return Refused(
         f"{message.topic()}:{message.partition()} on {alias} can't be read at offset {message.offset()}: {error.str()}",
-        meaning="What stands there may be a salvaged record that was put back before, or a newer value of its key: "
+        meaning="What is there may be a salvaged record that was put back before, or a newer value of its key: "
         "nothing more is written",
         remedy="Replay into another topic; `drkit audit` names the offsets that can't be read",
     )

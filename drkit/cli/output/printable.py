@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.segment import Segment
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but for tabs and line ends, and what turns the direction of text round."""
+"""Control characters except for tabs and line ends, and what turns the direction of text round."""
 _SHOWN = "\N{REPLACEMENT CHARACTER}"
 
 

@@ -262,7 +262,7 @@ def _wake_main_thread() -> None:
 def _end() -> None:
     """End the process itself, after all else that was registered for its end.
 
-    What Python still does then (collecting modules, which has objects of a dead JVM say so) is of no use, and a
+    What Python still does then (collecting modules, which has objects of a dead JVM say so) is useless, and a
     signal in the middle of it would change how the process ends.
     """
     if _signals.caught_by != os.getpid():

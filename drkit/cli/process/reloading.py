@@ -1,4 +1,4 @@
-"""A command that runs until it is stopped reads its configuration again, and says what came of it."""
+"""A command that runs until it is stopped reads its configuration again, and logs the outcome."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class WorkerProcesses:
         return ExitCode(worst) if worst in set(ExitCode) else ExitCode.FAILED
 
     def reload(self) -> None:
-        """Have each child read its configuration again; it says what came of it. Any thread may ask."""
+        """Have each child read its configuration again; it logs the outcome. Any thread may ask."""
         _tell(self._children, signal.SIGHUP)
 
     # -- children ----------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def print_site_plan(
     *,
     about_to_run: bool = False,
 ) -> None:
-    """The links with what each moves and would lose, what other links see of it, and what stands in the way.
+    """The links with what each moves and would lose, what other links see of it, and its obstacles.
 
     `about_to_run`: the flags that it needs were given, or are asked for.
     """
@@ -61,7 +61,7 @@ def print_site_plan(
 
 
 def print_remarks(console: Console, plan: AnySitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]]) -> None:
-    """Warnings of the run and of each link, what it means for other links, and what stands in the way."""
+    """Warnings of the run and of each link, what it means for other links, and its obstacles."""
     for warning in plan.own_warnings():
         console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
     for each in plan.plans:
@@ -205,7 +205,7 @@ def _where(link: LinkResult) -> str:
 def print_site_failback_plan(
     console: Console, plan: SiteFailbackPlan, standing: Sequence[tuple[LinkId | None, Obstacle]] = ()
 ) -> None:
-    """What is deleted and brought back for each link, on which cluster, and what stands in the way."""
+    """What is deleted and brought back for each link, on which cluster, and its obstacles."""
     title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
     console.print(Rule(title, align="left", style="dim"))
     console.print(f"[dim]how[/]  {_how_back(plan)}")

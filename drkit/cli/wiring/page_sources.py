@@ -1,6 +1,6 @@
 """Where the page of `drkit serve` gets what it shows: by the calls of `status`, `failover --dry-run`, `runs`, `drill`.
 
-May I fail over now? That is what `drkit failover --to C --dry-run` would say: its plan, and what stands in its way.
+May I fail over now? That is what `drkit failover --to C --dry-run` would say: its plan, and its obstacles.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
 
 
 def _refuse_changed(config: Config) -> None:
-    """A command reads the configuration anew, and may decide otherwise than a server that began with another one.
+    """A command reads the configuration again, and may decide otherwise than a server that began with another one.
 
     Raises:
         ConfigError: it was changed since, or can't be read any more.
@@ -208,7 +208,7 @@ class _Runs:
         return None
 
     def document(self, run: str) -> dict[str, Any] | None:
-        """One run: what became of each stage, evidence, the newest entries of its journal; None: there is none."""
+        """One run: what happened to each stage, evidence, the newest entries of its journal; None: there is none."""
         summary = next((each for each in self.store.runs() if each.run == run), None)
         entries = self.store.entries(run)
         if summary is None and not entries:

@@ -57,7 +57,7 @@ class Disk:
         for path in folder.iterdir():
             above = path.suffix in _OF_A_SEGMENT and int(path.stem) > end
             if above or (path.suffix in _OF_A_SEGMENT and path.stem == kept[-1].stem and path.suffix != ".snapshot"):
-                path.unlink()  # the broker builds the index of the last segment anew
+                path.unlink()  # the broker builds the index of the last segment again
         _rewrite(folder / _EPOCHS, lambda line: int(line[-1]) < end)
         for name in _CHECKPOINTS:
             _lower(self.data / name, topic, partition, end)

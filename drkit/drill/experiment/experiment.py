@@ -281,7 +281,7 @@ class Failover(Strict):
 
 
 class Failback(Strict):
-    """`drkit failback`: the old primary is seeded anew, groups move back. `strikes`, `resumes`: as in a failover."""
+    """`drkit failback`: the old primary is seeded again, groups move back. `strikes`, `resumes`: as in a failover."""
 
     do: Literal["failback"]
     to: Literal["primary"] = "primary"

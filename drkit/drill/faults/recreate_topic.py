@@ -23,4 +23,4 @@ def recreate_topic(env: DrillEnvironment, fault: RecreateTopic) -> str:
             raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
         cluster.delete(topic)
         cluster.create(topic, partitions, {})
-    return f"{topic} is deleted on {fault.cluster} and made anew, empty, with {partitions} partitions"
+    return f"{topic} is deleted on {fault.cluster} and recreated, empty, with {partitions} partitions"

@@ -187,7 +187,7 @@ class RandomSession:
     def _found(self, composition: Composition, result: DrillResult, limits: Limits) -> str | None:
         """Cut a finding down and keep it; why the session ends with it, if it does."""
         failed = failures(result)
-        self._keep(composition)  # whatever becomes of the cutting down
+        self._keep(composition)  # whatever happens to the cutting down
         cut = cut_down(
             composition,
             lambda smaller: self._fails_alike(smaller, failed),

@@ -1,4 +1,4 @@
-"""What becomes of scheduled times that passed without a drill: the policies.
+"""What happens to scheduled times that passed without a drill: the policies.
 
 | policy | a time that passed while another drill ran, while the machine slept, or while nobody ran the clock |
 |---|---|

@@ -1,6 +1,6 @@
 """Scheduled drills: APScheduler decides when, each drill is a process of its own.
 
-One at a time (`max_instances=1`); what becomes of times that passed: `missed_policy`. In a blackout none
+One at a time (`max_instances=1`); what happens to times that passed: `missed_policy`. In a blackout none
 begins. SIGTERM and Ctrl-C stop the scheduler; a drill that runs then rolls back first.
 """
 
@@ -40,13 +40,13 @@ class DrillSchedule:
     """An experiment by a cron expression.
 
     Args:
-        file: the experiment; read anew at each run.
+        file: the experiment; read again at each run.
         expression: five fields, as cron reads them.
         timezone: whose clock the expression is on.
         options: further options of `drkit drill run`.
         say: gets a line for people.
         blackouts: when no drill begins.
-        missed: what becomes of times that passed.
+        missed: what happens to times that passed.
         kept: earlier drills; with the policy `once` they tell what passed while nobody ran the clock.
 
     Raises:
@@ -122,7 +122,7 @@ class DrillSchedule:
     def observe(self, blackouts: Blackouts) -> None:
         """Take other blackouts, from now on. Any thread may."""
         self._blackouts = blackouts
-        self._say("the calendars are read again; experiment and configuration are read anew by each drill")
+        self._say("the calendars are read again; experiment and configuration are read again by each drill")
         self._say_next()
 
     def stop(self) -> None:

@@ -98,7 +98,7 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
     if active:
         yield Obstacle(
             f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {old}",
-            "Their committed offsets there are deleted and set anew, which Kafka takes only while nobody reads",
+            "Their committed offsets there are deleted and set again, which Kafka takes only while nobody reads",
             f"Stop these consumers on {old}",
         )
     yield from _left_the_link(snapshot, plan)

@@ -77,7 +77,7 @@ class FailbackSnapshot:
         return not mirrored and made is not None and info.topic_id == made.target_topic_id
 
     def is_ours(self, info: TopicInfo) -> bool:
-        """Whether a topic of the old primary is the very one that was mirrored, or that a failback made anew."""
+        """Whether a topic of the old primary is the very one that was mirrored, or that a failback recreated."""
         state, made = self.states.get(info.name), self.back_states.get(info.name)
         mirrored = state is not None and info.topic_id == state.source_topic_id
         return mirrored or (made is not None and info.topic_id == made.target_topic_id)

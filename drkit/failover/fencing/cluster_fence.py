@@ -394,7 +394,7 @@ class ClusterFence:
         self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
     def _claim(self, state: FenceState, method: FenceMethod) -> FenceRecord:
-        """Decide anew, in a new epoch."""
+        """Decide again, in a new epoch."""
         self._acting.lease.check()
         epoch = self._store.next_generation(self._link)
         record = FenceRecord(self._cluster, epoch, self._acting.run, state, method, now())

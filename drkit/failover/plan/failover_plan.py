@@ -85,10 +85,10 @@ class DirectoryView:
 
 @dataclass(frozen=True, slots=True)
 class FailoverPlan:
-    """What a failover will do. `obstacles` are what stands in its way now.
+    """What a failover will do. `obstacles`: why it would be refused now.
 
     `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
-    version (None: none kept) and the run that decided it. `places`: what stands where groups will be put.
+    version (None: none kept) and the run that decided it. `places`: what is at the places where groups will be put.
     `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
     `cut`: with `--consistent`, where `at` comes from.
     `catch_up`: unplanned, nobody said so, and the source answers: what is not on the target yet is waited for.

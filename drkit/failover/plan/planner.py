@@ -1,4 +1,4 @@
-"""From a snapshot to a frozen plan. Pure, but for `make_plan`, which takes the snapshot."""
+"""From a snapshot to a frozen plan. Pure, except for `make_plan`, which takes the snapshot."""
 
 from __future__ import annotations
 

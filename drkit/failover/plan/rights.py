@@ -15,7 +15,7 @@ from drkit.permissions.table import Command, Side
 
 
 class RightsFound(NamedTuple):
-    """What stands in the way, and what the run does without."""
+    """Missing rights: those that are obstacles, and those that the run does without."""
 
     obstacles: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What the store knows of the link, but for mapping rows."""
+    """What the store knows of the link, except for mapping rows."""
 
     control: LinkControl | None
     topics: Mapping[str, TopicState]

@@ -1,1 +1,1 @@
-"""Where each group continues on the target: by time, by mapping, by transactions; and what stands there."""
+"""Where each group continues on the target: by time, by mapping, by transactions; and what is there."""

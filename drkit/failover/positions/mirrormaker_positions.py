@@ -1,4 +1,4 @@
-"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, but for `read_mirrormaker`.
+"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, except for `read_mirrormaker`.
 
 MirrorMaker 2 records a pair of offsets (a sync) now and then. Of a commit `c` between two syncs
 

@@ -1,4 +1,4 @@
-"""What stands where groups are put: looked at when positions are chosen, and once more when they are committed. Pure.
+"""What is at the places where groups are put: read when positions are chosen, and again when they are committed. Pure.
 
 Many groups share a place, so places are kept beside the positions, each distinct one once. A plan freezes them; the
 verification compares the record that a group gets now with the record that stood there. What could not be read at
@@ -45,7 +45,7 @@ class PositionCheck(NamedTuple):
 
 
 class Match(StrEnum):
-    """How what stands at a place compares with what stood there."""
+    """How what is at a place compares with what was there."""
 
     SAME = "same"
     END = "end"  # the log ended there, and still does
@@ -99,7 +99,7 @@ def difference(place: LogPosition, before: ProbedRecord, now: ProbedRecord) -> s
 
 
 def describe(peeked: ProbedRecord) -> str:
-    """What stands at a place, in a few words."""
+    """What is at a place, in a few words."""
     if peeked.reason is not None:
         return peeked.reason
     if peeked.offset is None:

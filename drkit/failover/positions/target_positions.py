@@ -1,4 +1,4 @@
-"""Looking at what stands where groups are put: once when positions are chosen, once when they are committed."""
+"""Reads what is at the places where groups are put: when positions are chosen, and again when they are committed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PositionComparison:
 def read_checks(
     estate: ClusterContext, alias: str, positions: Iterable[PlannedPosition], known: Sequence[PositionCheck] = ()
 ) -> tuple[PositionCheck, ...]:
-    """What stands at each distinct place of these positions, in order; what is `known` already isn't read again.
+    """What is at each distinct place of these positions, in order; what is `known` already isn't read again.
 
     A place that can't be read says why.
     """
@@ -55,7 +55,7 @@ def compare_checks(
     *,
     seconds: float = LOOK_SECONDS,
 ) -> PositionComparison:
-    """Compare what stands at these places with what stood there before."""
+    """Compare what is at these places with what was there before."""
     known = {standing.place: standing.peeked for standing in before}
     now = _peek(estate, alias, places, seconds=seconds)
     nothing = ProbedRecord(reason="it was not looked at before")

@@ -42,7 +42,7 @@ _LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class AbandonReport:
-    """What came of it.
+    """The outcome.
 
     `serves`: the cluster that clients are to use; `open`: whether drkit keeps nobody out of it (None: not known, it
     doesn't answer). `did`: what was changed. `stands`: what was left as it is. `journal`: why the run's journal

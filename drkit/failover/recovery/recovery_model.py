@@ -176,7 +176,7 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
                 return None
             return replace(world, kept=world.kept | (world.on_source - world.on_target)), replace(facts, salvaged=1)
         case "scrub":
-            if not world.on_source - world.on_target <= world.kept:  # read back first; else salvaged anew
+            if not world.on_source - world.on_target <= world.kept:  # read back first; else salvaged again
                 if world.condition(Component.SALVAGE) in UNWRITABLE:
                     return None
                 world = replace(world, kept=world.kept | (world.on_source - world.on_target))

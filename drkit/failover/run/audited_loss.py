@@ -1,6 +1,6 @@
 """What a failover lost, counted on the old primary once it answers again: the run's evidence is completed with it.
 
-The store's watermarks are as the failover settled them until a failback begins the link's record anew; what lies at or
+The store's watermarks are as the failover settled them until a failback begins the link's record again; what lies at or
 beyond them on the old primary never reached the target. Nor did, or is no longer there, what problems on record name
 (`drkit.lag`), and what the old primary wrote in place of a tail that it lost. It is read, so compacted and expired
 records don't count.

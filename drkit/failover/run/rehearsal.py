@@ -1,6 +1,6 @@
 """A failover rehearsed: positions as a real one would compute them, committed, read back, and cleaned up.
 
-Everything is done on the real target, but for shadow groups, `drkit.rehearsal.<run>.<group>`: the real groups,
+Everything is done on the real target, except for shadow groups, `drkit.rehearsal.<run>.<group>`: the real groups,
 the link, the fence, the topics and the directories are only looked at, and no hook is called. It holds a lease
 of its own, so a real failover never waits for a rehearsal.
 

@@ -85,7 +85,7 @@ def request_of(estate: ClusterContext, planned: FailoverPlan) -> PlanRequest:
 
 
 def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
-    """What stands in the way of a plan, but for what the flags given waive."""
+    """Obstacles to a plan, except for what the flags given waive."""
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
 
 

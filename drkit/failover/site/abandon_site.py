@@ -20,7 +20,7 @@ from drkit.model.topology import LinkId
 
 @dataclass(frozen=True, slots=True)
 class SiteAbandoned:
-    """What came of abandoning a site run. `kept`: links whose runs are not over, and why."""
+    """The outcome of abandoning a site run. `kept`: links whose runs are not over, and why."""
 
     run: str
     reports: tuple[AbandonReport, ...]

@@ -36,7 +36,7 @@ def links_into(
     Args:
         estate: configuration and store.
         to: the cluster.
-        patterns: as `--link` gives them; none: every link that leads there, but for those that were failed over.
+        patterns: as `--link` gives them; none: every link that leads there, except for those that were failed over.
         groups_named: groups are named: a link that was failed over may have left them behind.
 
     Raises:

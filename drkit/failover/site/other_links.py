@@ -1,4 +1,4 @@
-"""What becomes of the links that a run doesn't move: spokes, chains, the way back of an active-active pair. Pure."""
+"""What happens to the links that a run doesn't move: spokes, chains, the way back of an active-active pair. Pure."""
 
 from __future__ import annotations
 

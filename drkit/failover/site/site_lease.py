@@ -1,4 +1,4 @@
-"""The right to act on all links of a site run, and what becomes of earlier site runs that wanted some of them."""
+"""The right to act on all links of a site run, and what happens to earlier site runs that wanted some of them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from drkit.model.wording import counted
 
 
 def keep_link(record: SiteRecord, found: LinkResult, seconds: float) -> None:
-    """Write what came of a link. What a store that is gone doesn't keep, the journal of the link's run tells."""
+    """Write the outcome of a link. What a store that is gone doesn't keep, the journal of the link's run tells."""
     if found.elsewhere is not None:
         record.elsewhere[found.link] = found.elsewhere
     outcome = "skipped" if found.elsewhere else "ok" if found.error is None else "failed"
@@ -40,7 +40,7 @@ def end_site(site: SiteContext, record: SiteRecord, ended: Sequence[LinkResult])
     Args:
         site: the store, and connections.
         record: the run.
-        ended: what came of each link that the run acted on, causes before what they kept from going on.
+        ended: the outcome of each link that the run acted on, causes before what they kept from continuing.
     """
     found = {each.link: each for each in ended}
     ordered = tuple(

@@ -42,7 +42,7 @@ class SitePlan:
     """What a site run will do: each link's plan, in the order of the configuration.
 
     `left_out`: links that lead to `to` and are not moved. `others`: what the run means for further links. `obstacles`:
-    what stands in the way of the run as a whole; each link's plan has its own. `waves`: the order in which groups move,
+    those of the run as a whole; each link's plan has its own. `waves`: the order in which groups move,
     the rest last; none: each as it can.
     """
 
@@ -77,7 +77,7 @@ class SitePlan:
 
     @property
     def again(self) -> str:
-        """The command that plans it once more, but for its links."""
+        """The command that plans it once more, except for its links."""
         return f"drkit failover --to {self.to}"
 
     @property
@@ -128,7 +128,7 @@ AnySitePlan = SitePlan | SiteFailbackPlan
 
 
 def standing(plan: AnySitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
-    """What stands in the way, but for what the flags given waive; by link, None: of the run as a whole."""
+    """Obstacles, except for what the flags given waive; by link, None: of the run as a whole."""
     found: list[tuple[LinkId | None, Obstacle]] = [(None, each) for each in plan.obstacles]
     found += [(each.link, obstacle) for each in plan.plans for obstacle in each.obstacles]
     return [(link, obstacle) for link, obstacle in found if obstacle.waived_by not in waived]

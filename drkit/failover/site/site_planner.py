@@ -58,7 +58,7 @@ def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[L
 
 
 def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool, accept_loss: AcceptedLoss) -> SitePlan:
-    """The plan that a plan file asks for, made anew on the world as it is now.
+    """The plan that a plan file asks for, made again on the world as it is now.
 
     Raises:
         StalePlan: a link's would decide otherwise; the message names the links and says what moved.
@@ -104,7 +104,7 @@ def _refuse_new_links(site: SiteContext, planned: SitePlan) -> None:
     if new:
         raise StalePlan(
             f"{and_more(new)} {'is' if len(new) == 1 else 'are'} configured since the plan was made",
-            meaning="The plan says nothing of what becomes of it",
+            meaning="The plan says nothing of what happens to it",
             remedy="Make a new one: --dry-run --out FILE",
         )
 
@@ -211,7 +211,7 @@ def _at_one_instant(
 
 
 def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[list[FailoverPlan], list[Obstacle]]:
-    """The plans with what each link may lose of what is accepted for all, and what stands in the way of that.
+    """The plans with what each link may lose of what is accepted for all, and obstacles to that.
 
     What a link needs as planned is its own, the rest is divided evenly: so the links together lose no more.
     """

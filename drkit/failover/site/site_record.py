@@ -44,7 +44,7 @@ class SiteRecord:
     """A site run as its journal tells it, and the runs of its links as theirs do.
 
     `runs`: the id of each link's newest run; `children`: those of them that were begun. `elsewhere`: links that
-    somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned anew
+    somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned again
     after their runs took themselves back. `waves_over`: the waves whose groups all stand, by name.
     `accept_salvage_only`: as it was given to a failback.
     """
@@ -210,7 +210,7 @@ def refuse_alone(store: Store, record: RunRecord) -> None:
         meaning="By itself it would wait for no other link: nothing is deleted before all links are salvaged, and no "
         "clients are switched before all links have committed the groups that they share",
         remedy=f"drkit resume {site} takes all its links on; drkit abandon {record.run} gives up this link's part, "
-        "and the others go on without it",
+        "and the others continue without it",
     )
 
 

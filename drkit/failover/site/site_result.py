@@ -1,4 +1,4 @@
-"""What came of a site run: each link's run, and what the operator is told of all together."""
+"""The outcome of a site run: each link's run, and what the operator is told of all together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
 SiteWatch = Callable[[LinkId, str, StageRecord | None, str], None]
-"""Called as stages go, from any thread: (link, stage, its record once it ended, what is going on)."""
+"""Called as stages go, from any thread: (link, stage, its record once it ended, what is under way)."""
 
 
 def nobody_watches(_link: LinkId, _stage: str, _record: StageRecord | None, _text: str) -> None:
@@ -29,7 +29,7 @@ def nobody_watches(_link: LinkId, _stage: str, _record: StageRecord | None, _tex
 
 @dataclass(frozen=True, slots=True)
 class LinkResult:
-    """What came of one link. `result` None: its run was not begun. `elsewhere`: why it was left alone."""
+    """The outcome of one link. `result` None: its run was not begun. `elsewhere`: why it was left alone."""
 
     link: LinkId
     plan: Plan
@@ -44,7 +44,7 @@ class LinkResult:
 
 
 def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
-    """What came of a link, with the site run where its error names the link's run to resume: that takes all links on.
+    """The outcome of a link, with the site run where its error names the link's run to resume: that takes all links on.
 
     `--unplanned` and `--cancel` are of one link's run.
     """

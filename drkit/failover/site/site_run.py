@@ -1,4 +1,4 @@
-"""Carrying out, resuming and cancelling a site run: its links' runs, and what came of them."""
+"""Carrying out, resuming and cancelling a site run: its links' runs, and their outcomes."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _SiteRunner:
         """A link whose run took itself back gets a new plan by the same request, and a run of a new id."""
         children = self.record.children
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
-        back |= self.record.anew - children.keys()  # planned anew before, and never begun
+        back |= self.record.anew - children.keys()  # planned again before, and never begun
         links = [link for link in self.site.links if link.id in back - self.record.elsewhere.keys()]
         for link in links:
             child = children.get(link.id)
@@ -318,7 +318,7 @@ class _SiteRunner:
         return LinkResult(link, plan, result, result.error)
 
     def _ended(self, link: LinkId, done: Future[LinkResult], results: dict[LinkId, LinkResult], began: float) -> None:
-        """Keep what came of a link."""
+        """Keep the outcome of a link."""
         found = results[link] = of_site(done.result(), self.record)
         with self._writing:
             keep_link(self.record, found, time.monotonic() - began)

@@ -130,7 +130,7 @@ def _publish(directory: Directory, entry: Entry) -> str:
     changed = directory.publish(entry)
     found = directory.read()
     if found is None and not directory.confirms:
-        return f"{directory.name} done (it doesn't say what stands there)"
+        return f"{directory.name} done (it doesn't say what is there)"
     if found is None or (found.active, found.bootstrap_servers, found.epoch) != (
         entry.active,
         entry.bootstrap_servers,

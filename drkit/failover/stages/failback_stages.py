@@ -132,7 +132,7 @@ class Reverse:
                 epoch=1,
                 partitions=info.partitions,
                 created_by_drkit=True,
-                reason=f"made anew by failback {context.run}",
+                reason=f"recreated by failback {context.run}",
             )
             for name, info in live.items()
         ]

@@ -138,7 +138,7 @@ class Translate:
                 and_more(found, separator="; "),
                 meaning="The configuration limits what a failover may lose ([objectives], [[waves]]), and this is only "
                 "known now; no group was moved",
-                remedy=f"Plan anew and give {flag_for(loss)}",
+                remedy=f"Plan again and give {flag_for(loss)}",
             )
 
 

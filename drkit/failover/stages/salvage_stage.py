@@ -109,7 +109,7 @@ def keep(
         where = [f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())]
         raise Refused(
             f"transactions are still open on {cluster}: {and_more(where)}",
-            meaning="What stands behind their first record can't be read yet, and would be deleted unread",
+            meaning="What is behind their first record can't be read yet, and would be deleted unread",
             remedy="Wait until they are over (transaction.timeout.ms, 15 minutes at most by default), or end them with "
             "kafka-transactions.sh abort; then try again",
         )

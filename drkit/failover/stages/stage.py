@@ -27,7 +27,7 @@ _CAS_ATTEMPTS = 5
 class StageReport:
     """How a stage ended well: `ok`, or `skipped` with the reason.
 
-    `positions`: the final ones, if it found them; then `places` is what stands there.
+    `positions`: the final ones, if it found them; then `places` is what is there.
     """
 
     outcome: StageOutcome

@@ -267,7 +267,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             return  # the time is up, or the connection failed: whoever waits looks itself
 
     def _close_first(self, kept: Any) -> None:
-        """Close connections to the first brokers, but for one; in the metadata they have other node ids."""
+        """Close connections to the first brokers, except for one; in the metadata they have other node ids."""
         for broker in self.cluster.bootstrap_brokers():
             if broker.node_id != kept:
                 connection = self._conns.pop(broker.node_id, None)
@@ -409,7 +409,7 @@ def _tls_refusal(broker: str, error: ssl.SSLError) -> PermanentConnectionError |
 
 
 def _other_protocol(broker: str, frame: int) -> PermanentConnectionError | None:
-    """What stands where Kafka has the length of an answer: the first bytes of another protocol; None: it may be one."""
+    """What is where Kafka has the length of an answer: the first bytes of another protocol; None: it may be one."""
     first = (frame & 0xFFFFFFFF).to_bytes(4, "big")
     if _TLS_ALERT.fullmatch(first):
         return PermanentConnectionError(

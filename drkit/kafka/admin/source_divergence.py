@@ -4,7 +4,7 @@
 A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its
 end says nothing; its history of leader epochs (KIP-101) does. A watermark keeps the leader epoch of the last batch
 below its `source_through`. On a source that is whole that epoch is known and ends there or above. Where it ends below,
-a leader was elected that hadn't got the records between (an unclean election), and what stands at their offsets now, on
+a leader was elected that hadn't got the records between (an unclean election), and what is at their offsets now, on
 the source, are others. Where it isn't known although the log is long enough, an older log came back.
 
     mirrored        0 ─── epoch 3 ─── 80 ─── epoch 3 ─── 100        source_through 100, leader_epoch 3

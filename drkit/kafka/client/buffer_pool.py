@@ -1,6 +1,6 @@
 """A pool of buffers for large responses.
 
-An answer of megabytes is allocated and freed many times a second. Mapped anew each time, every page of it is a fault
+An answer of megabytes is allocated and freed many times a second. Mapped again each time, every page of it is a fault
 and is zeroed by the kernel, some two fifths of what a record cost; kept by malloc, it leaves a heap full of holes. So
 large answers lie in blocks of their own. A block is free when nothing refers to it but the list of all blocks: each
 view of it, and each slice of a view, does.

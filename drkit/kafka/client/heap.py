@@ -1,7 +1,7 @@
 """Keeps the blocks that are freed for the next batch: glibc's malloc, for processes that carry batches.
 
 A batch is taken apart and put together in blocks of some hundred kilobytes, allocated and freed thousands of times a
-second. By itself glibc maps such a block anew each time, and every page of it is a fault that the kernel answers with
+second. By itself glibc maps such a block again each time, and every page of it is a fault that the kernel answers with
 zeros: of decompressing 150 KB of lz4 that is three quarters of the time. It also gives each thread a heap of its own
 and keeps what was freed in all of them. Here there is one heap, whose end is given back when much of it is free; blocks
 come from it. Larger ones are mapped, and given back when they are freed. (What large answers lie in:

@@ -252,7 +252,7 @@ class LogReader:
         if since is not None and time.monotonic() - since > _GONE_SECONDS:
             raise TopicGone(
                 f"cluster {self._alias} no longer has {topic}:{partition}",
-                meaning="The topic was deleted, or made anew with fewer partitions",
+                meaning="The topic was deleted, or recreated with fewer partitions",
             )
         return time.monotonic() if since is None else since
 

@@ -9,7 +9,7 @@ FEW = 16
 LEAST, SMALL = 56, 8 * 1024
 """Sizes of such a batch, as its length says: a record's length then takes at most two bytes."""
 GROWTH = 24
-"""Bytes by which a record can grow when it is stamped and numbered anew, at most."""
+"""Bytes by which a record can grow when it is stamped and numbered again, at most."""
 BACKLOG = 100
 """Small batches of one partition in one answer from which on a partition has a backlog of them."""
 ENOUGH = 20_000

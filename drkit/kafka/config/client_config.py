@@ -107,7 +107,7 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
 
 @_naming_the_cluster
 def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
-    """Keyword arguments for aiokafka's client, but for time-outs.
+    """Keyword arguments for aiokafka's client, except for time-outs.
 
     Raises:
         ConfigError: a value that aiokafka can't express.

@@ -1,6 +1,6 @@
 """How requests and responses of Kafka's protocol are written down, for those that encode and decode themselves.
 
-Readers take a view and a place in it, and return what stands there and the place after it.
+Readers take a view and a place in it, and return what is there and the place after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Decoded(Protocol):
 
     @classmethod
     def decode(cls, view: memoryview, at: int) -> Self:
-        """What stands in an answer's bytes from a place on; views into them, nothing is copied."""
+        """What is in an answer's bytes from a place on; views into them, nothing is copied."""
 
 
 class Encoded:
@@ -109,7 +109,7 @@ def tags(view: memoryview, at: int) -> int:
 
 
 def tagged(view: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
-    """A section of tagged fields: what stands in each, by its tag."""
+    """A section of tagged fields: what is in each, by its tag."""
     count, at = read_unsigned(view, at)
     found = {}
     for _ in range(count):

@@ -133,7 +133,7 @@ class _DecodedById:
 
 
 class FetchReply:
-    """A decoded Fetch response: a top-level error, the session, and what came of each partition."""
+    """A decoded Fetch response: a top-level error, the session, and the outcome of each partition."""
 
     def __init__(self, error: int, session: int, partitions: list[Fetched], size: int) -> None:
         self.error = error
@@ -160,7 +160,7 @@ class FetchReply:
 
 
 def _fetched(topic: str, view: memoryview, at: int) -> tuple[Fetched, int]:
-    """What came of one partition."""
+    """The outcome of one partition."""
     number, failed, high, stable, start = _FETCHED_PARTITION.unpack_from(view, at)
     transactions, at = form.compact_count(view, at + _FETCHED_PARTITION.size)
     aborted: list[tuple[int, int]] = []

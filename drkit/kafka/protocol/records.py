@@ -5,7 +5,7 @@ A record of format 2 is (varints are zigzag-coded, KIP-98):
     length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | key, value, headers …
 
 Key, value and headers (`body`) are carried as bytes and never decoded, so that whatever they hold
-arrives as it was. Only batches of the old formats (magic 0 and 1) are decoded and encoded anew.
+arrives as it was. Only batches of the old formats (magic 0 and 1) are decoded and encoded again.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Alteration:
         return self._source_id
 
     def records(self, tp: TopicPartition, records: Iterable[EncodedRecord]) -> Iterator[EncodedRecord]:
-        """What becomes of records of a source partition: each altered, without those that are left out.
+        """What happens to records of a source partition: each altered, without those that are left out.
 
         What the callables leave as it is stays as it was encoded, and nothing is decoded that nobody asks for.
 

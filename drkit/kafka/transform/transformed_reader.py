@@ -137,7 +137,7 @@ class AlteredReader:
                 yield unreadable(members[0][0], members[-1][0] + 1)
 
     def _answers(self, tp: TopicPartition, due: Sequence[RawRecord]) -> tuple[list[RawRecord], list[int]]:
-        """What becomes of records, and the offsets of those about which that isn't known."""
+        """What happens to records, and the offsets of those about which that isn't known."""
         kept, failed = self._asked(tp, due)
         asks = self._alteration.callables
         if not asks:

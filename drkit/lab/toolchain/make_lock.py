@@ -1,4 +1,4 @@
-"""Make a lock file anew: resolve its roots by Ivy, and note the SHA-256 of every jar.
+"""Make a lock file again: resolve its roots by Ivy, and note the SHA-256 of every jar.
 
 Ivy compares each download with the checksums that the repository publishes; the SHA-256 is of those
 checked bytes. Run it after changing `SETS`, look at the difference, and commit it.

@@ -9,7 +9,7 @@
 | a batch stamped by the source broker | a run with the append time in each record | log_append_time |
 | a batch above the target's limit | several runs | too_large |
 | messages of format 0 or 1 | a run in format 2 | old_format |
-| anything, where the link alters records | runs of what becomes of them (`transform.batch_rebuilder`) | altered |
+| anything, where the link alters records | runs of what happens to them (`transform.batch_rebuilder`) | altered |
 | a control batch, an aborted one, an emptied one | a hole | - |
 
 A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own

@@ -29,7 +29,7 @@ class ByteLimit(Protocol):
 class BatchLimits:
     """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
 
-    A broker that compresses batches anew counts what it makes of them; a partition that is restarted mustn't begin
+    A broker that compresses batches again counts what it makes of them; a partition that is restarted mustn't begin
     with what was refused.
     """
 

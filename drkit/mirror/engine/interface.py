@@ -17,7 +17,7 @@ Promises of an engine:
         continue.
     E4  Nothing is produced while `may_produce()` is false.
 
-All methods are called from one thread, but for those that say otherwise.
+All methods are called from one thread, except for those that say otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ TRIED_AGAIN = "It is tried again by itself, and at once after `drkit link resume
 """The end of the remedy of such a problem."""
 
 UNREADABLE_REMEDY = (
-    "If the batch is damaged, write its records anew on the source, as far as they are known, and move the log start "
+    "If the batch is damaged, write its records again on the source, as far as they are known, and move the log start "
     f"of the source's partition behind it (kafka-delete-records). {TRIED_AGAIN}"
 )
 """What to do about a batch that drkit can't take apart, or that no broker takes."""
@@ -129,7 +129,7 @@ class IncidentKind(StrEnum):
     DIVERGED = "diverged"  # the source's log isn't the one that was read before: it lost its tail
     TOPIC_GONE = "topic_gone"  # a side has no such topic (now), or another one of its name
     UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
-    MISPLACED = "misplaced"  # records landed at other offsets than expected: read what stands there
+    MISPLACED = "misplaced"  # records landed at other offsets than expected: read what is there
     REJECTED = "rejected"  # the target refuses a record as long as its settings and rights are as they are
     UNREADABLE = "unreadable"  # the source refuses or can't give a record
     NOT_ALIGNED = "not_aligned"  # the target partition holds what isn't filler where filler is to be removed

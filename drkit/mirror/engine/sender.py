@@ -54,7 +54,7 @@ _UNAUTHORIZED_CLUSTER = 31
 _UNSUPPORTED_VERSION = 35
 _REFUSED = {
     10: "Raise max.message.bytes of {topic} on the target above its size, or set its compression.type to "
-    "producer there: batches that the broker compresses anew may be larger",
+    "producer there: batches that the broker compresses again may be larger",
     18: "Raise segment.bytes of {topic} on the target above its size",
     29: "Grant drkit's principal WRITE on {topic} on the target",
     32: "Raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic} on the target",

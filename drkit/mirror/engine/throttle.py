@@ -1,4 +1,4 @@
-"""A link's bandwidth limit: a token bucket that may go into debt. Pure but for the clock given.
+"""A link's bandwidth limit: a token bucket that may go into debt. Pure except for the clock given.
 
 The bucket holds at most one second's worth. Taking more than it holds is allowed and leaves a debt;
 the answer is how long to wait until it is paid. So any size can be taken at once, a record larger

@@ -160,7 +160,7 @@ class GroupCapture:
     def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> set[Series]:
         """Keep what changed and what is due again; groups that weren't asked stand where they stood.
 
-        Returns what stands elsewhere than before.
+        Returns what is elsewhere than before.
         """
         kept = self._kept
         oldest = at - timedelta(seconds=max(REFRESH_SECONDS, len(kept) / _ROWS_A_SECOND))
@@ -272,7 +272,7 @@ class _Changes:
         return bool(self._log.partitions) and partition_of(group, self._log.partitions) not in self._log.ends
 
     def taken(self, again: Iterable[str]) -> None:
-        """All that `may_have` named was read and kept, but for the groups to be asked `again`."""
+        """All that `may_have` named was read and kept, except for the groups to be asked `again`."""
         self._seen.update(self._log.ends)
         self._settling = self._moved
         self._again = set(again)

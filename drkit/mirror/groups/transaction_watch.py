@@ -75,7 +75,7 @@ class TransactionWatch:
             self._end()
             return
         if self._following is not None and self._following.failed:
-            log.warning("%s: transactions are watched anew: %s", self._link.id, self._following.failed)
+            log.warning("%s: transactions are watched again: %s", self._link.id, self._following.failed)
             self._end()
         at = time.monotonic()
         try:

@@ -95,7 +95,7 @@ class MisplacedRecords:
         return doubted
 
     def difference(self, seen: Observed) -> tuple[Difference, Misplaced | int] | None:
-        """Where the two sides part below the target's end, and what stands there if it is the mirror's own; if it
+        """Where the two sides part below the target's end, and what is there if it is the mirror's own; if it
         isn't, the first source offset that should stand there. None where they don't part.
 
         Raises:
@@ -110,7 +110,7 @@ class MisplacedRecords:
     def _first_difference(self, seen: Observed, rows: Sequence[OffsetMapping], mirrored: int) -> Difference | None:
         floor = max(seen.target_start, rows[0].target_offset)
         if floor >= seen.target_end:
-            what = f"what stands below target offset {seen.target_end} has no mapping: all that was mirrored is gone"
+            what = f"what is below target offset {seen.target_end} has no mapping: all that was mirrored is gone"
             return Difference(seen.target_start, what)
         span = _FIRST_LOOK
         while True:

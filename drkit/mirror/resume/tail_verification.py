@@ -42,7 +42,7 @@ class Tail:
     """A stretch of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
 
     `rows` ascend; the first is in force at `begin`. `source_start`: below it the source has no
-    records any more. `source_end`: where what can be read of the source ends; what stands on the target beyond is
+    records any more. `source_end`: where what can be read of the source ends; what is on the target beyond is
     somebody else's, and nothing is waited for there. `compacted`: the cleaner may have removed records on either side.
     """
 
@@ -233,7 +233,7 @@ def _in_step(
 
 
 def _missing(source: Message) -> str:
-    return f"the record at source offset {source.offset()} is missing where the target's log has gone on"
+    return f"the record at source offset {source.offset()} is missing where the target's log has continued"
 
 
 def _digest(record: Message) -> bytes:

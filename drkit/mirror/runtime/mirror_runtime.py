@@ -72,7 +72,7 @@ class MirrorRuntime:
         )
 
     def reconfigure(self, config: Config, link: Link) -> None:
-        """Continue with another configuration of the same link: what runs ends in order, then it begins anew. What
+        """Continue with another configuration of the same link: what runs ends in order, then it begins again. What
         may change so: `drkit.config.reload`. Any thread may call it.
         """
         with self._lock:

@@ -29,7 +29,7 @@ from drkit.model.topology import LinkId, TopicPartition
 log = logging.getLogger(__name__)
 
 _FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
-"""The first partitions don't wait for the last; the others share what each part costs anew: a dozen requests to both
+"""The first partitions don't wait for the last; the others share what each part costs again: a dozen requests to both
 clusters, and all of the link's watermarks."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
@@ -123,9 +123,9 @@ class PartitionStarter:
         return more
 
     def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
-        """These could not be started now, and are tried again, but for those that an operator must decide about."""
+        """These could not be started now, and are tried again, except for those that an operator must decide about."""
         if self._resumer.replaced:
-            self._check_topics()  # a look at the topics tells what becomes of them
+            self._check_topics()  # a look at the topics tells what happens to them
         for tp in tps:
             if not self._problems.awaits_operator(tp):
                 denied = self._resumer.denied.get(tp)

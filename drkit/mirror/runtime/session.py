@@ -10,7 +10,7 @@
     (`drkit.mirror.health.source_truncation_watch`) groups, transactions         positions of consumer groups; what they
     commit in transactions report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
-The data thread never waits for a cluster's admin calls or (but for mapping rows) for the store, so one
+The data thread never waits for a cluster's admin calls or (except for mapping rows) for the store, so one
 slow partition or an observation that hangs holds nobody else up.
 """
 
@@ -375,7 +375,7 @@ class Session:
     def _read_orders(self) -> None:
         try:
             orders = self._pipeline.orders(read_orders(self._store, self._link))
-        except (OtherSchema, StoreMissing) as error:  # another drkit's, or a new one: it must be opened anew
+        except (OtherSchema, StoreMissing) as error:  # another drkit's, or a new one: it must be opened again
             orders = Orders(refusal=error)
         orders = replace(orders, refusal=orders.refusal or self._forgotten)
         if orders != self._orders:

@@ -141,7 +141,7 @@ def _meets(name: str, stretch: tuple[str, str]) -> bool:
 
 
 def roles(rules: Iterable[Acl], mode: AclMode) -> dict[Acl, AclRole]:
-    """What becomes of each rule on the target, rules that stand in for others included."""
+    """What happens to each rule on the target, rules that stand in for others included."""
     found: dict[Acl, AclRole] = {}
     instead: dict[Acl, AclRole] = {}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""Which settings a standby's topic has: the source's effective ones, but for those that would harm a mirror. Pure.
+"""Which settings a standby's topic has: the source's effective ones, except for those that would harm a mirror. Pure.
 
 Effective values are compared, broker defaults included: a source whose brokers keep records for a
 month must not meet a target whose brokers keep them for a week.

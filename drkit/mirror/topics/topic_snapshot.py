@@ -31,8 +31,8 @@ class ReadyTopic:
 
 @dataclass(slots=True)
 class TopicSnapshot:
-    """The topics as they were seen, and what is decided about them. Dictionaries by source topic, but for the target's,
-    by its own.
+    """The topics as they were seen, and what is decided about them. Dictionaries by source topic, except for the
+    target's, by its own.
 
     `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
     `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);

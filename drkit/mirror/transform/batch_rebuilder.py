@@ -17,7 +17,7 @@ from drkit.kafka.transform.record_transform import AlterationFailed
 from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, RecordRun, Rules, old_codec, stretches
 
 Alter = Callable[[Iterable[RawRecord]], Iterator[RawRecord]]
-"""Gives out what becomes of records, in order, without those that are left out; raises AlterationFailed."""
+"""Gives out what happens to records, in order, without those that are left out; raises AlterationFailed."""
 
 REASON = "altered"
 

@@ -26,7 +26,7 @@ def alterations(link: Link) -> str | None:
 
 
 def how_forwarded(link: Link) -> str:
-    """What becomes of a link's batches, and why (a phrase for people)."""
+    """What happens to a link's batches, and why (a phrase for people)."""
     names = alterations(link)
     if names is None:
         return FORWARDED

@@ -32,7 +32,7 @@ _PART_SECONDS = 0.1
 
 
 class AlteredPart(NamedTuple):
-    """What became of a part of what was read. `error`: why there is nothing of it beyond; `last`: it was the last."""
+    """What happened to a part of what was read. `error`: why there is nothing of it beyond; `last`: it was the last."""
 
     pieces: list[Piece]
     error: AlterationFailed | Damaged | TooLarge | None
@@ -51,7 +51,7 @@ class AlterationThread:
     Args:
         flow: what the engine shares.
         alteration: what the link does to records.
-        admit: takes what became of them.
+        admit: takes what happened to them.
         job: starts work beside.
     """
 

@@ -60,7 +60,7 @@ class PartitionClaims:
         return self._claims
 
     def _changed(self) -> None:
-        """Made anew, never changed: `claims` is asked for with every row, and given out as it is."""
+        """Made again, never changed: `claims` is asked for with every row, and given out as it is."""
         self._claims = {tp: generation for tp, (generation, _) in self._held.items()}
 
 

@@ -218,7 +218,7 @@ class Rebalance:
         return at - departure.seen_at > _STILL_SECONDS
 
     def _let_go(self, tps: Sequence[TopicPartition]) -> None:
-        """Returns when these are drained, recorded and let go of; waits for the data thread."""
+        """Returns when these are drained, recorded and released; waits for the data thread."""
         departure = _Departure(set(self.assignment.release(tps)), time.monotonic() + _DRAIN_SECONDS)
         if departure.tps:
             log.info("%s: %d partitions go to another worker", self._link.id, len(departure.tps))

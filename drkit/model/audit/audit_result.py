@@ -63,7 +63,7 @@ class PlacementBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Records, by what became of them.
+    """Records, by what happened to them.
 
     `unreadable`: records whose place on the target is in a batch that a consumer which checks CRCs can't read.
 
@@ -165,7 +165,7 @@ class Finding:
     """One record that is not simply on both sides.
 
     `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
-    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what stands in its place.
+    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what is in its place.
     `source_offset` of a duplicate is the record that it is a further copy of. `timestamp` is null where the record's
     `timestamp_ms` is no date (`drkit.model.clock.date_of`). `other_partition`, `other_offset`: of a lost or unseen
     record, where on the target a record from nowhere equals it, in another partition; of a foreign one, which such
@@ -194,7 +194,7 @@ class Finding:
 
     @property
     def target_timestamp(self) -> datetime | None:
-        """When what stands in its place was stamped."""
+        """When what is in its place was stamped."""
         return date_of(self.target_timestamp_ms)
 
 

@@ -25,7 +25,7 @@ class ClosedRange(NamedTuple):
     """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
 
     `closed_ms`: when that was seen first, ms since the epoch. `opening`: nothing of the partition was looked at before
-    it. It begins where the logs do, and what stands on the target before its first record is looked at with it.
+    it. It begins where the logs do, and what is on the target before its first record is looked at with it.
     """
 
     topic: str
@@ -191,7 +191,7 @@ class AuditProgress:
         )
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:
-        """The sum with what stood behind the last mirrored records added: outcomes, and the target offsets told of."""
+        """The sum with what was behind the last mirrored records added: outcomes, and the target offsets told of."""
         topics, told, alerts = dict(self.topics), dict(self.told), self.alerts
         for outcome, offsets in found:
             topic, name = outcome.closed.topic, f"{outcome.closed.topic}:{outcome.closed.partition}"

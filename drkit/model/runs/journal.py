@@ -67,8 +67,8 @@ class ChainBreak:
 def verify_chain(entries: Sequence[JournalEntry]) -> ChainBreak | None:
     """None where the chain of one run holds by itself, else where it doesn't.
 
-    A chain whose writer computed every hash anew, or left the tail out, holds by itself: `judge_chain` compares it with
-    what was anchored elsewhere.
+    A chain whose writer computed every hash again, or left the tail out, holds by itself: `judge_chain` compares it
+    with what was anchored elsewhere.
     """
     before = GENESIS
     for position, entry in enumerate(entries):

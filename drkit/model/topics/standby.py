@@ -2,7 +2,7 @@
 
 - `message.timestamp.type` is CreateTime and the limits on timestamps are wide open on the standby,
   or records would get another stamp or be refused.
-- `compression.type` is `producer` on the standby, or its brokers would compress batches anew: these may then be larger
+- `compression.type` is `producer` on the standby, or its brokers would compress batches again: these may then be larger
   than the topic takes, and are no longer the source's byte for byte.
 - `min.insync.replicas` is never above what the topic has replicas.
 - A compacted topic that is to begin where its source begins isn't compacted until it does (`UNCOMPACTED`).

@@ -1,4 +1,4 @@
-"""A continuous audit's progress as Prometheus metrics, made anew at each scrape."""
+"""A continuous audit's progress as Prometheus metrics, made again at each scrape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AuditCollector(Collector):
 def _families(progress: AuditProgress) -> Iterable[Metric]:
     link = progress.link
     records = CounterMetricFamily(
-        "drkit_audit_records", "Records reconciled, by what became of them", labels=["link", "topic", "outcome"]
+        "drkit_audit_records", "Records reconciled, by what happened to them", labels=["link", "topic", "outcome"]
     )
     for topic, counts in sorted(progress.topics.items()):
         for outcome in _OUTCOMES:

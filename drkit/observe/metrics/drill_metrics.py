@@ -1,4 +1,4 @@
-"""The drills that the store remembers as Prometheus metrics, made anew at each scrape."""
+"""The drills that the store remembers as Prometheus metrics, made again at each scrape."""
 
 from __future__ import annotations
 

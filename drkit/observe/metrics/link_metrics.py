@@ -1,4 +1,4 @@
-"""The status snapshot as Prometheus metrics, made anew at each scrape."""
+"""The status snapshot as Prometheus metrics, made again at each scrape."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class Board:
         return [self._unless_over(each, look) for each in look.value.decisions]
 
     def _unless_over(self, decision: Decision, look: Look[Plans]) -> Decision:
-        """A yes that a later status casts doubt on is unknown until the plan has been made anew."""
+        """A yes that a later status casts doubt on is unknown until the plan has been made again."""
         status = self.status.newest
         if decision.answer not in {Answer.YES, Answer.UNFENCED} or look.value is None or status is None:
             return decision

@@ -1,6 +1,6 @@
 """May I fail over now? The plan of `drkit failover --dry-run`, as the page shows it.
 
-The answer is the plan's own: what stands in its way, what it would lose, where it would put each group. `cli` makes it
+The answer is the plan's own: its obstacles, what it would lose, where it would put each group. `cli` makes it
 by the same calls as the command (`drkit.cli.wiring.page_sources`).
 """
 
@@ -30,7 +30,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstruction:
-    """What stands in the way. `link` None: of the failover as a whole; `waived_by`: the flag that accepts it."""
+    """An obstacle. `link` None: of the failover as a whole; `waived_by`: the flag that accepts it."""
 
     link: str | None
     what: str

@@ -111,7 +111,7 @@ def _of_failed_over(
 ) -> Readiness:
     """A link that was failed over: its groups run on the target, so no further failover is prepared.
 
-    What is asked is whether the target serves, and what stands on the source.
+    What is asked is whether the target serves, and what is on the source.
     """
     placed = placement(config, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))

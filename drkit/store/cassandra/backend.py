@@ -337,7 +337,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
             else:
                 if done or not unknown:
                     return done
-            # an earlier try of ours may be what stands in the way now
+            # an earlier try of this process may be the entry that is there
             outcome = settled()
             if outcome is not None:
                 return outcome

@@ -252,7 +252,7 @@ def test_what_came_after_the_audit_began_takes_older_values_away_and_is_no_loss(
     bench.produce(side, unique_name, 0, short)
     if side == "dr":
         bench.remember(unique_name, {0: {offset: offset for offset in range(60)}}, target_end={0: 59})
-    else:  # what stands on the target only was never on the source
+    else:  # what is on the target only was never on the source
         bench.remember(unique_name, {0: {offset: offset + (offset >= dropped) for offset in range(59)}})
     looked: list[Scope] = []
 

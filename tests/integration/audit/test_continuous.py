@@ -177,7 +177,7 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
             copies = Bench(lab, own.store)
             read = copies.read("dr", topic, 0)
             copies.produce("dr", topic, 0, [each.record for each in read[:5]])  # behind the last place: no range's
-            wait_until(lambda: len(told) == 4, timeout=240, what="what stands behind the last mirrored record")
+            wait_until(lambda: len(told) == 4, timeout=240, what="what is behind the last mirrored record")
             assert (told[-1].behind, str(told[-1]).partition(": ")[2]) == ((319, 324), "5 duplicated")
             assert told[-1].first[0] == Sample("duplicated", 0, 319)
             copies.produce("dr", topic, 0, [each.record for each in read[5:7]])

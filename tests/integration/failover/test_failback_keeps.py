@@ -305,7 +305,7 @@ def spots():
 def test_no_record_and_no_position_is_unaccounted_for_whatever_dr_does_meanwhile(own, tmp_path, boundary):  # noqa: PLR0915 - one story
     """Killed there, and meanwhile a topic is deleted on dr, one is cut, and groups move; then it is taken to its end.
 
-    An independent reader counts: what was ever acknowledged is on the primary, or in a salvage; but for what stood on
+    An independent reader counts: what was ever acknowledged is on the primary, or in a salvage; except for what was on
     dr alone when somebody took it away there, of which the run has to tell.
     """
     names = ("deleted", "cut", "moving")

@@ -110,7 +110,7 @@ class Load:
 
 
 def commit(lab: Lab, alias: str, group: str, topic: str) -> str:
-    """What comes of a commit of `app`."""
+    """The outcome of a commit of `app`."""
     consumer = Consumer({**as_user(lab, alias, "app"), "group.id": group, "log_level": 0})
     try:
         consumer.commit(offsets=[ClientPartition(topic, 0, 1)], asynchronous=False)

@@ -40,7 +40,7 @@ def rewrite(own: OwnLink, run: str, entries: list[JournalEntry]) -> None:
 
 
 def forged(entries: list[JournalEntry], at: int) -> list[JournalEntry]:
-    """The same run with another payload at one place, all later hashes computed anew."""
+    """The same run with another payload at one place, all later hashes computed again."""
     chain = entries[:at]
     for entry in entries[at:]:
         payload = json.dumps({"outcome": "ok"}) if entry.seq == at else entry.payload

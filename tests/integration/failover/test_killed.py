@@ -75,7 +75,7 @@ def fresh(prepared, tmp_path):
 
 
 def end_state(own, run, groups):
-    """Everything a failover leaves behind, but for ids and times."""
+    """Everything a failover leaves behind, except for ids and times."""
     record = load_run(own.store, run)
     control = own.store.link_control(own.link.id)
     return {

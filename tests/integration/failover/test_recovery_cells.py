@@ -34,7 +34,7 @@ NEED_ROOT = {
     *(Fault(Component.SALVAGE, condition) for condition in (Condition.FULL, Condition.READ_ONLY)),
 }
 FEW = 8
-"""So many runs are sooner made anew for each fault than kept."""
+"""So many runs are sooner made again for each fault than kept."""
 
 
 def parameters() -> Iterator[object]:
@@ -67,7 +67,7 @@ class Sweep:
                 raise
 
     def verdict(self, cell: Cell) -> Verdict:
-        """What came of a cell."""
+        """The outcome of a cell."""
         if cell not in self._verdicts:
             together = self._chosen[cell.fault]
             runs = self._site.runs([each.at for each in together], freeze=cell.fault == FROZEN)

@@ -88,7 +88,7 @@ def put(own: OwnLink, alias: str, *wanted: Acl) -> None:
 
 
 def write(lab: Lab, user: str, topic: str) -> str:
-    """What comes of a record that a user writes on dr."""
+    """The outcome of a record that a user writes on dr."""
     told: list[KafkaError | None] = []
     producer = Producer(
         {

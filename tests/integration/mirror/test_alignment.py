@@ -356,7 +356,7 @@ def test_a_target_topic_that_is_deleted_meanwhile_is_aligned_anew_once_accepted(
     with mirrored.running() as running:
         (problem,) = wait_until(lambda: mirrored.problems("target_recreated"), what="the problem")
         assert problem.halted
-        assert mirrored.target.partitions(topic) == 0, "it is not made anew by itself"
+        assert mirrored.target.partitions(topic) == 0, "it is not made again by itself"
         with _administer(mirrored.source) as source, _administer(mirrored.target) as target:
             accept_recreated(mirrored.store, mirrored.link, topic, source=source, target=target)
         wait_until(lambda: mirrored.target.partitions(topic) == 1, what="the topic again")

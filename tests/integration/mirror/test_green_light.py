@@ -73,7 +73,7 @@ def test_a_cluster_that_does_not_answer_is_no_green_light(mirrored: Mirrored) ->
 
 
 def test_topics_that_no_worker_knows_of_are_no_green_light(mirrored: Mirrored) -> None:
-    """The configuration got one more topic, and the mirror was not started anew."""
+    """The configuration got one more topic, and the mirror was not started again."""
     topic, other = mirrored.name("orders"), f"elsewhere-{mirrored.prefix}"
     for each in (topic, other):
         mirrored.source.create(each)

@@ -201,7 +201,7 @@ def test_a_recreated_source_topic_stands_still_until_accepted(mirrored: Mirrored
 
 
 def test_an_accepted_topic_that_is_empty_yet_is_no_foreign_writer_to_the_next_mirror(mirrored: Mirrored) -> None:
-    """What stands below its first row was there before it: nothing of it is compared with the new topic."""
+    """What is below its first row was there before it: nothing of it is compared with the new topic."""
     topic = mirrored.name("emptied")
     mirrored.source.create(topic)
     write(mirrored.source, topic, 50, text="old")

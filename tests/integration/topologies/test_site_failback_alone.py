@@ -169,7 +169,7 @@ def test_a_gap_that_nobody_has_seen_is_not_accepted_with_those_that_were(away: S
 def test_a_chain_is_not_brought_back_from_a_cluster_that_is_scrubbed_itself(
     net: Callable[..., Net], unique_name: str
 ) -> None:
-    """a->b was failed over, then b->c: b, from which a would be seeded, is seeded anew itself."""
+    """a->b was failed over, then b->c: b, from which a would be seeded, is seeded again itself."""
     links = "".join(
         f'[[links]]\nsource = "{source}"\ntarget = "{target}"\ntopics = ["{unique_name}"]\n'
         for source, target in (("a", "b"), ("b", "c"))

@@ -1,4 +1,4 @@
-"""What became of each residual, against damage that was done on purpose: no brokers, no Spark, the same definitions."""
+"""What happened to each residual, against damage done on purpose: no brokers, no Spark, the same definitions."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def keyed(number: int, key: bytes | None, value: bytes | None = b"") -> Record:
 
 @dataclass
 class Trial:
-    """A partition that was written, cleaned, mirrored and damaged; what became of each record is known."""
+    """A partition that was written, cleaned, mirrored and damaged; what happened to each record is known."""
 
     rng: random.Random
     keyless: bool

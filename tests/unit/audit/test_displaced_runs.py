@@ -29,7 +29,7 @@ def target(content: int, t: int) -> TargetLeft:
 
 
 class Taken:
-    """What comes of residuals that are handed over in portions."""
+    """The outcome of residuals that are handed over in portions."""
 
     def __init__(self, sources, targets, *, taken=(), portion=10**6):
         runs = DisplacedRuns(set(taken), SHIFT)

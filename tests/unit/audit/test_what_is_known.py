@@ -1,5 +1,5 @@
-"""What is known of a partition beside its records decides what became of a residual: log starts, a sealed link, ranges
-that can't be read or compared, how far the mirror was."""
+"""What is known of a partition beside its records decides what happened to a residual: log starts, a sealed link,
+ranges that can't be read or compared, how far the mirror was."""
 
 from __future__ import annotations
 

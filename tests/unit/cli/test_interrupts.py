@@ -118,7 +118,7 @@ def test_a_process_without_catch_keeps_its_own_handlers():
 
 
 def ended(program):
-    """What became of a program that catches signals, and imports what programs here need."""
+    """What happened to a program that catches signals, and imports what programs here need."""
     begin = (
         "import os, signal, sys, threading, time\n"
         "from drkit.cli.wiring import interrupts\n"

@@ -1,4 +1,4 @@
-"""Keys of links that alter records, name topics anew or limit what a link takes; links that don't go together."""
+"""Keys of links that alter records, name topics again or limit what a link takes; links that don't go together."""
 
 from __future__ import annotations
 

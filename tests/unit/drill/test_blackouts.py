@@ -72,7 +72,7 @@ def test_of_several_blackouts_the_one_that_ends_last_is_told(tmp_path):
 
 
 def test_hours_are_hours_when_the_clock_is_changed(tmp_path):
-    """On 28 March 2027 the clock in Vienna goes on by an hour at 02:00."""
+    """On 28 March 2027 the clock in Vienna continues by an hour at 02:00."""
     calendar = read(tmp_path, '[[blackout]]\ncron = "0 1 28 3 *"\nhours = 2\nreason = "r"\n')
     assert calendar.covering(datetime(2027, 3, 28, 1, 59, tzinfo=UTC)).reason == "r"
     assert calendar.covering(datetime(2027, 3, 28, 2, 0, tzinfo=UTC)) is None

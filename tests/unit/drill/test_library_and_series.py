@@ -154,7 +154,7 @@ def test_people_see_what_ran_and_what_did_not():
     console = Console(width=200, file=io.StringIO())
     show_series(console, result)
     said = console.file.getvalue()
-    assert "The mirror is killed and goes on: 1 failed\n" in said
+    assert "The mirror is killed and continues: 1 failed\n" in said
     assert "The primary is lost under load: 1 not run\n" in said
     assert "ended early  interrupted by a signal; 1 drill did not run" in said
     assert "verdict: unknown  (exit code 8, the worst)" in said

@@ -1,4 +1,4 @@
-"""What stands at a place, at two looks."""
+"""What is at a place, at two looks."""
 
 from dataclasses import asdict
 

@@ -54,7 +54,7 @@ def test_a_commit_ahead_of_the_mirror_clamps_and_counts_as_lost():
 
 
 def test_what_a_live_group_reads_again_is_only_bounded():
-    """0 was planned and 360 were seen: the group had gone on since its position was captured."""
+    """0 was planned and 360 were seen: the group had continued since its position was captured."""
     log = Log("r" * 10)
     for seen in ({"positions_live": False}, {"source_members": {"billing": 1}}):
         (found,) = choose_positions(world([log.view()], [position(3)], **seen), Selection(), None)

@@ -195,7 +195,7 @@ def test_a_run_that_is_over_does_nothing_more(trial):
     going = trial(state=State.CANCELLED)
     assert going.run().error is None
     assert going.entries == []
-    assert going.listed.state == "cancelled", "it is listed as soon as it goes on"
+    assert going.listed.state == "cancelled", "it is listed as soon as it continues"
 
 
 def test_a_stage_is_told_what_was_found_before_it_and_whether_it_was_begun(trial):

@@ -155,7 +155,7 @@ def test_a_name_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.M
 
 
 def test_the_attempt_continues_while_nobody_waits_for_it() -> None:
-    """A cluster that is slow is found by whoever asks later, without being asked anew."""
+    """A cluster that is slow is found by whoever asks later, without being asked again."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
         with ClusterAdmin("old", cluster, timeout_seconds=600, reach=Reachability(0.3)) as admin:

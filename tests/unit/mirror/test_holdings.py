@@ -1,4 +1,4 @@
-"""What a worker holds: claimed once, written with, let go of, taken again with a newer generation."""
+"""What a worker holds: claimed once, written with, released, taken again with a newer generation."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store
     store.release_lease(lease_name(LINK), "somebody else")
     assert not lease.renew()
     assert not lease.valid()
-    assert lease.take(), "it may be taken anew"
+    assert lease.take(), "it may be taken again"
 
 
 def test_a_dead_workers_lease_is_broken_at_once(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of fetched batches: forwarded, merged, taken apart, left out."""
+"""What happens to fetched batches: forwarded, merged, taken apart, left out."""
 
 from __future__ import annotations
 

@@ -86,10 +86,10 @@ def test_a_record_that_stands_for_none_on_the_source() -> None:
 
 def test_a_target_offset_without_a_record() -> None:
     assert check(tail(1, 4, (0, 0)), [Message(1), Message(3)], [Message(n) for n in (1, 2, 3)]) == (
-        "the record at source offset 2 is missing where the target's log has gone on"
+        "the record at source offset 2 is missing where the target's log has continued"
     )
     assert check(tail(1, 3, (0, 0)), [Message(1)], [Message(n) for n in (1, 2)]) == (
-        "the record at source offset 2 is missing where the target's log has gone on"
+        "the record at source offset 2 is missing where the target's log has continued"
     )
 
 

@@ -54,7 +54,7 @@ class Cluster:
 
 
 class World:
-    """A mirror's progress on a link of many partitions, all of which rest but for those in `moving`."""
+    """A mirror's progress on a link of many partitions, all of which rest except for those in `moving`."""
 
     def __init__(self) -> None:
         self.positions = dict.fromkeys(TPS, PartitionProgress(5, 5))

@@ -25,7 +25,7 @@ AT = now()
 
 
 class Source:
-    """The logs of a cluster and one transactional producer; each log is a list of what stands at its offsets."""
+    """The logs of a cluster and one transactional producer; each log is a list of what is at its offsets."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, list[tuple]] = {tp: [] for tp in (*OUT, OFFSETS, STATE)}
@@ -104,7 +104,7 @@ class Reader:
             self.tracker.ended(tp, what[0], offset, commit=what[1])
 
     def anchor(self) -> bool:
-        """As the watch does, with nothing going on at the source meanwhile."""
+        """As the watch does, with nothing continuing at the source meanwhile."""
         done = True
         for name, (producer_id, tps) in self.tracker.unanchored().items():
             new = self.tracker.record(producer_id, [*tps, *OUT])
@@ -137,7 +137,7 @@ class Reader:
 
 
 def watched() -> tuple[Source, Reader]:
-    """A producer that is known and anchored, with nothing going on."""
+    """A producer that is known and anchored, with nothing continuing."""
     source = Source()
     reader = Reader(source)
     source.transaction({OUT[0]: 1}, 1)

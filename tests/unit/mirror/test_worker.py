@@ -96,7 +96,7 @@ def test_a_second_waits_until_the_first_has_let_go(make: Callable[[], Made]) -> 
     assert first.worker.everything
     first.joined = True
     assert first.worker.heartbeat()
-    assert not first.worker.everything, "it lets go of what isn't its share"
+    assert not first.worker.everything, "it releases what isn't its share"
     second.heartbeat()
     assert second.waits_for == first.worker.owner, "not before it has let go"
     first.worker.settled()

@@ -189,7 +189,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def group_document(result: GroupAudit) -> dict[str, Any]:
-    """The document (docs/schemas/audit-group.schema.json), but for `run` and `report`."""
+    """The document (docs/schemas/audit-group.schema.json), except for `run` and `report`."""
     move = result.move
     return {
         "verdict": result.verdict.value,

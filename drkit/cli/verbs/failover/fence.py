@@ -106,7 +106,7 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
 
 
 class _Tried:
-    """What came of each link, in the order of the configuration: the run and what it showed, or an error."""
+    """The outcome of each link, in the order of the configuration: the run and what it showed, or an error."""
 
     def __init__(self) -> None:
         self._found: dict[LinkId, tuple[Link, str, str, FenceProof]] = {}

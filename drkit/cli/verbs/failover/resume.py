@@ -69,7 +69,7 @@ def resume(
         if accept_loss is not None and not unplanned:
             raise ConfigError(
                 "--accept-loss goes with --unplanned",
-                remedy="A run has what its plan accepted: plan anew to accept more",
+                remedy="A run has what its plan accepted: plan again to accept more",
             )
         if take_back:
             cancel(run, run_id, yes=yes)

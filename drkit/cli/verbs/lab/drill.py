@@ -252,7 +252,7 @@ def schedule(
 ) -> None:
     """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C.
 
-    SIGHUP makes it read its calendars again; experiment and configuration are read anew by each drill.
+    SIGHUP makes it read its calendars again; experiment and configuration are read again by each drill.
     """
     from drkit.config import load_config
     from drkit.config.extras import Extra, require

@@ -153,7 +153,7 @@ def _links_to_run(
 
 
 def _reload_on(hung_up: Hangups, run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
-    """Answer SIGHUP: the links whose configuration changed begin anew with it."""
+    """Answer SIGHUP: the links whose configuration changed begin again with it."""
 
     def take(config: Config) -> None:
         for worker in workers:

@@ -183,7 +183,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
             target.ids if target.reachable else None,
         )
         seen = problems_now(clusters, store, record, logs, problems, at)
-        # where clients work on the target by now, a topic that they made anew is no fault; but no row is of it
+        # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
     translator.heed_problems([*seen.problems, *anew], seen.unseen)
     return translator

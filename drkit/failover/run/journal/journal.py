@@ -4,7 +4,7 @@
     0    plan       plan       what was decided, complete
     1    fence      intent     {}
     2    fence      outcome    {"outcome", "reason", "seconds", "facts"}
-    …    translate  places     what stands where groups will be put
+    …    translate  places     what is at the places where groups will be put
     …    translate  positions  the final positions
     …    salvage    carried    committed offsets of the old primary, with their places on the live cluster
     …    scrub      facts      what a stage established before its end: nothing is deleted before it is written
@@ -177,7 +177,7 @@ class Journal:
         self.write(stage, ESTABLISHED, {"facts": FACTS.dump_python(facts, mode="json")})
 
     def places(self, stage: str, places: tuple[PositionCheck, ...]) -> None:
-        """Keep what stands where groups will be put."""
+        """Keep what is at the places where groups will be put."""
         self.write(stage, PLACES, PLACE_LIST.dump_json(places).decode())
 
     def events(self) -> Iterator[Event]:

@@ -26,7 +26,7 @@ _LEFT_OUT = TypeAdapter(tuple[LeftOut, ...])
 class SiteFailbackPlan:
     """What a failback or reprotect of several links will do: each link's plan, in the order of the configuration.
 
-    `left_out`: links that would have been meant, and were not failed away from. `obstacles`: what stands in the way of
+    `left_out`: links that would have been meant, and were not failed away from. `obstacles`: those of
     the run as a whole; each link's plan has its own.
     """
 
@@ -97,7 +97,7 @@ class SiteFailbackPlan:
 
     @property
     def again(self) -> str:
-        """The command that plans it once more, but for its links."""
+        """The command that plans it once more, except for its links."""
         return f"drkit {self.kind}"
 
     @property
@@ -134,7 +134,7 @@ class SiteFailbackPlan:
 
 
 def site_failback_plan_json(plan: SiteFailbackPlan) -> str:
-    """The plan as JSON text, complete but for obstacles: a run begins only where none stands."""
+    """The plan as JSON text, complete except for obstacles: a run begins only where none stands."""
     frame = json.dumps(
         {
             "kind": plan.kind.value,

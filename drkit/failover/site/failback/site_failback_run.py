@@ -153,7 +153,7 @@ class SiteFailbackRunner:
         """A link whose run took itself back gets a new plan by the same request, and a run of a new id."""
         children = self.record.children
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
-        back |= self.record.anew - children.keys()  # planned anew before, and never begun
+        back |= self.record.anew - children.keys()  # planned again before, and never begun
         for link in [each for each in self.site.links if each.id in back - self.record.elsewhere.keys()]:
             child = children.get(link.id)
             planned = self._plan(link.id) if child is None else child.plan
@@ -317,7 +317,7 @@ class SiteFailbackRunner:
             self._end(found, time.monotonic() - began)
 
     def _through(self, link: LinkId, phase: frozenset[str]) -> LinkResult | None:
-        """What came of the link; None: it is at the end of the phase."""
+        """The outcome of the link; None: it is at the end of the phase."""
         estate, plan, child = self.site.of(link), self._plan(link), self.record.children.get(link)
         part = PartOfSite(
             self.record.run, self.record.runs[link], self.leases[link], _until(phase), continued=link in self._mine

@@ -3,7 +3,7 @@
 A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
 source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
 retention, which is noted first, and stays so until every partition of it has been brought to where its source
-begins (`drkit.mirror.resume.offset_alignment.align_partition`). A failback notes the topics that it makes anew
+begins (`drkit.mirror.resume.offset_alignment.align_partition`). A failback notes the topics that it recreates
 likewise; where nothing configures these afterwards, with the settings of their own that they get back then.
 """
 

@@ -76,7 +76,7 @@ def groups_of(own: OwnLink, alias: str) -> set[str]:
 
 
 def page_answers(own: OwnLink) -> tuple[Answer, tuple[str, ...]]:
-    """What the page says to whether one may fail over, and what stands in the way."""
+    """What the page says to whether one may fail over, and its obstacles."""
     (decision,) = page_sources(own.config, own.store, [own.link], None).decisions()
     return decision.answer, tuple(each.what for each in decision.obstructions)
 
