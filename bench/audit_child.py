@@ -16,7 +16,7 @@ from bench.audit_ways import WAYS, Job
 
 
 def main() -> None:
-    """Compare once warm, then as told."""
+    """Compare once warm, then as requested."""
     way, job = WAYS[sys.argv[1]], Job(**json.loads(sys.argv[2]))
     way(job, job.warm)
     _say(ready=True)

@@ -119,7 +119,7 @@ class Move:
         return self.extent.move_records * 3 // 4
 
     def _stands(self) -> dict[str, Offsets]:
-        """Where groups stand on the source."""
+        """Where groups are on the source."""
         chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
         extent = self.extent
         groups = {}

@@ -32,7 +32,7 @@ def named_callable(name: str, key: str, where: str) -> Callable[..., Any]:
     found: Callable[..., Any] | None = getattr(module, function_name, None)
     if found is None:
         file = Path(getattr(module, "__file__", None) or module_name).name
-        raise ConfigError(f"{key} = {name!r}: {file} has no {function_name}", remedy="Mend the name")
+        raise ConfigError(f"{key} = {name!r}: {file} has no {function_name}", remedy="Correct the name")
     if not callable(found):
         raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function")
     return found

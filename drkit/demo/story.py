@@ -332,7 +332,7 @@ class Story:
                 planned[each["group"]][TopicPartition(each["topic"], each["partition"])] = each["target_offset"]
         bootstrap = self._the_lab.bootstrap("dr")
         found = {group: committed(bootstrap, group, positions) for group, positions in planned.items()}
-        text = f"{sum(map(len, planned.values()))} positions of {len(planned)} groups stand on dr as planned"
+        text = f"{sum(map(len, planned.values()))} positions of {len(planned)} groups are on dr as planned"
         self.claims.check(text, found == planned and all(planned.values()), "read back by a plain consumer")
 
     def _check_readings(self) -> None:

@@ -51,7 +51,7 @@ def _dns(config: DirectoryConfig) -> Directory:
             key = tsig_key(config.tsig_name, reveal(config.tsig_secret), config.tsig_algorithm)
         except ValueError as error:
             raise ConfigError(
-                f"the TSIG key of {config.name} can't be used: {error}", remedy="Mend tsig_name and tsig_secret"
+                f"the TSIG key of {config.name} can't be used: {error}", remedy="Correct tsig_name and tsig_secret"
             ) from None
     zone, name = address.path.split("/")
     return DnsDirectory(config.name, address.host, address.port, zone, name, config.ttl, config.timeout_seconds, key)

@@ -80,7 +80,7 @@ def ended(name: str, what: str, done: Done) -> DrkitError:
     """The error for a command that failed."""
     how = f"signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
     said = f": {done.said}" if done.said else ""
-    return DrkitError(f"{name} failed to {what} ({how}){said}", remedy="Mend what it complains of")
+    return DrkitError(f"{name} failed to {what} ({how}){said}", remedy="Correct what it names")
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -42,7 +42,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """A schema as it stands in its file."""
+    """A schema as it is in its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

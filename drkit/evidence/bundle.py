@@ -51,7 +51,7 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> Written:
             raise DrkitError(
                 f"{folder} can't be written: {error.strerror or error}",
                 meaning="What is there is not signed, so it can't be taken for a bundle",
-                remedy="Free some space or mend permissions, and export again",
+                remedy="Free some space or correct permissions, and export again",
             ) from error
     shown = {name: content for name, content in files.items() if name != verifier.ENVELOPE}
     return Written(

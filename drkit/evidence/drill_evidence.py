@@ -130,7 +130,7 @@ def _raw_files(folder: Path, run: str) -> dict[str, bytes]:
     try:
         return {name: (folder / name).read_bytes() for name in names}
     except OSError as error:
-        raise DrkitError(f"{folder} can't be read: {error}", remedy="Mend its permissions") from error
+        raise DrkitError(f"{folder} can't be read: {error}", remedy="Correct its permissions") from error
 
 
 def _computed(folder: Path, run: str, chain: list[Document], digests: dict[str, str]) -> Document:

@@ -83,7 +83,7 @@ def findings_of(
                 names = ", ".join(all_found) or "none"
                 raise ConfigError(
                     f"--findings: the bundle has no finding {each.id!r} (it has: {names})",
-                    remedy="Mend the id, or say `what` it is",
+                    remedy="Correct the id, or say `what` it is",
                 )
             all_found[each.id] = each.what
     rows = []

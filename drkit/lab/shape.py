@@ -34,7 +34,7 @@ def usable_folder(path: Path) -> Path:
     except OSError as error:
         raise Refused(
             f"{folder} can't be written: {error.strerror or error}",
-            remedy="Choose another --dir, or mend its permissions",
+            remedy="Choose another --dir, or correct its permissions",
         ) from error
     return folder
 

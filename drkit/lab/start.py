@@ -128,7 +128,7 @@ class Starter:
                 raise DrkitError(
                     f"{node.name} ended while it was starting",
                     meaning=self._last_words(node),
-                    remedy="Mend what it says, and run the command again",
+                    remedy="Correct what it says, and run the command again",
                 )
             if time.monotonic() > deadline:
                 raise DrkitError(

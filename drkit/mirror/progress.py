@@ -234,7 +234,7 @@ class MirrorProgress:
                     tracked.last = replace(tracked.last, target_start=start)
 
     def current(self) -> list[Watermark]:
-        """The watermark of every partition as it stands now."""
+        """The watermark of every partition as it is now."""
         positions = self._engine.positions()
         epochs = self._engine.leader_epochs(positions)
         with self._lock:
@@ -243,7 +243,7 @@ class MirrorProgress:
             ]
 
     def just_seen(self) -> list[Watermark]:
-        """The watermark, as it stands now, of each partition that was looked at since this was asked last, or that was
+        """The watermark, as it is now, of each partition that was looked at since this was asked last, or that was
         begun with: the others' log starts are as they were."""
         everywhere = self._engine.positions()
         with self._lock:

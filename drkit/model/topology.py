@@ -270,7 +270,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def _compiled(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
-    """Patterns that are names as they stand, and the others: a link may list hundreds of topics."""
+    """Patterns that are names as they are, and the others: a link may list hundreds of topics."""
     plain = {pattern: re.sub(r"\[\.\]|\\\.", ".", pattern) for pattern in patterns}
     names = {pattern for pattern in patterns if re.fullmatch(r"(?:[\w-]|\[\.\]|\\\.)+", pattern)}
     others = tuple(re.compile(pattern) for pattern in patterns if pattern not in names)

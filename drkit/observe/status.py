@@ -1,4 +1,4 @@
-"""The status snapshot: what each link's mirror has done, how far behind it is, where groups stand.
+"""The status snapshot: what each link's mirror has done, how far behind it is, where groups are.
 
 The store says what the mirror recorded; both clusters are asked for their log ends, each within a
 timeout. What the target's log holds beyond the last watermark counts as mirrored, as in a failover's

@@ -321,7 +321,7 @@ TABLE: tuple[Need, ...] = (
         Side.SOURCE,
         _S.GROUPS,
         (_O.DESCRIBE,),
-        "capture where groups stand",
+        "capture where groups are",
         "groups are not seen, and are not moved by a failover",
     ),
     Need(
@@ -493,7 +493,7 @@ TABLE: tuple[Need, ...] = (
         Side.SOURCE,
         _S.GROUPS,
         (_O.DESCRIBE,),
-        "see where groups stand now, and deny them",
+        "see where groups are now, and deny them",
         "groups stand where the mirror last saw them, and aren't fenced",
     ),
     Need(

@@ -38,7 +38,7 @@ BASIS_LOGS = "logs"
 _ROWS_AT_ONCE = 10_000
 MISSING = (
     "the journals of runs (`drkit runs` lists none)",
-    "where groups stood over time (`failover --committed-at`), except for their latest positions",
+    "positions of groups over time (`failover --committed-at`), except for their latest positions",
     "digests of ranges (`drkit audit` compares whole partitions)",
 )
 """What no copy holds."""

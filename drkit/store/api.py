@@ -3,7 +3,7 @@
 All calls are synchronous and durable on return: what `append_mappings` was given survives a
 SIGKILL or a power cut after it returned. Every call raises `Unreachable` when the store doesn't
 answer in its timeout (transient, the outcome of a write is then unknown and may be repeated: every
-write here is idempotent) and `DrkitError` for what trying again can't mend. A store object may be
+write here is idempotent) and `DrkitError` for what trying again can't correct. A store object may be
 shared by threads.
 """
 

@@ -25,7 +25,7 @@ class KeptLease:
 
 
 def decide(kept: KeptLease | None, *, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
-    """The lease as it stands after `owner` asked for it: its own, to be kept, or somebody else's that is
+    """The lease as it is after `owner` asked for it: its own, to be kept, or somebody else's that is
     still valid at `at`, and nothing is to be changed.
 
     The epoch stays where the holder renews (also after expiry, if nobody else took it in between)

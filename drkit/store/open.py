@@ -85,7 +85,7 @@ def _sqlite_file(url: str) -> tuple[str, float]:
     file = Path(path)
     if path != MEMORY and not file.parent.is_dir():
         raise ConfigError(
-            f"store.url: there is no directory {file.parent} for the store", remedy="Create it or mend store.url"
+            f"store.url: there is no directory {file.parent} for the store", remedy="Create it or correct store.url"
         )
     return path, timeout_seconds
 

@@ -1,4 +1,4 @@
-"""Breaks a part of prepared runs for real, and mends it again once the commands were carried out.
+"""Breaks a part of prepared runs for real, and corrects it again once the commands were carried out.
 
 A broker is killed, frozen (SIGSTOP), comes back without the contents of its logs, with logs that were cut, or as a new
 cluster at the same address. A store is at an address where nothing answers, is held by somebody for ever, is lost, an

@@ -82,7 +82,7 @@ class Site:
     Args:
         folder: where all of it lies; a site that was kept there is used again.
 
-    `seen`: what stood where before anything was broken, by runs: those of the snapshot are always as they were.
+    `seen`: what was where before anything was broken, by runs: those of the snapshot are always as they were.
     """
 
     def __init__(self, folder: Path) -> None:

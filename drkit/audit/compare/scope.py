@@ -127,7 +127,7 @@ class Scope:
         return self.alteration is not None and bool(self.alteration["filter"] or self.alteration["transform"])
 
     def source_reached(self) -> dict[str, Any]:
-        """How tasks read the source (`log_source.reached`): what the link mirrors, as it stands on the target. What the
+        """How tasks read the source (`log_source.reached`): what the link mirrors, as it is on the target. What the
         link wrote is committed in any case, its source's records where it mirrors committed ones only."""
         return reached(
             self.link.id.source, self.source_cluster, committed=self.link.committed, alteration=self.alteration

@@ -245,7 +245,7 @@ def _partition(
         raise DrkitError(
             f"what was counted of {each.topic}:{each.partition} contradicts itself: {broken}",
             meaning="A callable of the link answered differently when it was asked again about the same record",
-            remedy="Mend the filter or transform: it must always answer the same about a record",
+            remedy="Correct the filter or transform: it must always answer the same about a record",
         )
     if broken is not None:
         raise DrkitError(

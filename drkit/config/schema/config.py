@@ -247,7 +247,7 @@ class LinkConfig(_Strict):
         plain = self.link()
         for here, there in self.rename.items():
             if not plain.covers_topic(here):
-                raise ValueError(f"rename: the link doesn't mirror {here!r}: mend `topics`, or take the rename out")
+                raise ValueError(f"rename: the link doesn't mirror {here!r}: correct `topics`, or take the rename out")
             if names.count(there) > 1:
                 raise ValueError(f"rename: two topics are to be called {there!r} on the target: give each its own name")
             if there not in self.rename and plain.covers_topic(there):

@@ -62,7 +62,7 @@ class ScrubTopic:
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
-    """What a failback will do. `positions` are the groups as they stand on the live cluster; where they go
+    """What a failback will do. `positions` are the groups as they are on the live cluster; where they go
     is known only once the old primary is seeded again; `carried`: how many of them stand on the old primary only.
     `offsets` counts, by group, the committed offsets that are deleted there. `failover_run` is the run that failed the
     link away.

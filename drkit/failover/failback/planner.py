@@ -246,7 +246,7 @@ def _plan_for(
 
 
 def _positions(snapshot: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:
-    """The groups as they stand on the live cluster, and those that stand on the old primary only, by their places on
+    """The groups as they are on the live cluster, and those that are on the old primary only, by their places on
     the live one; where they go is known once the re-seed is done."""
     link = snapshot.link
     found = []

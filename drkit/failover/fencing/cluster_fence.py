@@ -220,7 +220,7 @@ class ClusterFence:
             return not behind
 
         if not self._acting.wait(done, PROPAGATION_SECONDS):
-            raise DrkitError(f"brokers {sorted(behind)} don't go by all rules yet")
+            raise DrkitError(f"brokers {sorted(behind)} don't apply all rules yet")
 
     def _denied(self, topics: Collection[str], seconds: float) -> str:
         """Show that no broker takes a record of an ordinary client, from so many seconds on at the latest; in words."""
@@ -308,7 +308,7 @@ class ClusterFence:
             remove = ours - self._wanted_elsewhere()
             there = {rule for rule in remove & self._admin().acls() if not is_mark(rule)}
             self._remove(record, remove, forget=ours)
-            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules stood there any more"
+            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules was there any more"
             done = f"the fence of {self._cluster} is lifted: {gone}"
         self._note_others(record, frozenset())
         self._keep(replace(record, state=FenceState.OPEN, detail=done))
@@ -390,7 +390,7 @@ class ClusterFence:
         if not self._acting.wait(
             lambda: not any(rules & found for found in self._admin().acls_by_broker().values()), PROPAGATION_SECONDS
         ):
-            raise DrkitError(f"brokers of {self._cluster} still go by rules that were removed", remedy="Look at them")
+            raise DrkitError(f"brokers of {self._cluster} still apply rules that were removed", remedy="Look at them")
         self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
     def _claim(self, state: FenceState, method: FenceMethod) -> FenceRecord:
@@ -474,7 +474,7 @@ def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: Link
     except Unreachable as error:
         raise DrkitError(f"{name}: {error.what}", remedy="Look at what it did") from error
     except DrkitError as error:
-        raise DrkitError(f"{name}: {error.what}", remedy="Mend it in the configuration") from error
+        raise DrkitError(f"{name}: {error.what}", remedy="Correct it in the configuration") from error
     if done.code:
         raise DrkitError(
             f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Look at what it did"

@@ -142,7 +142,7 @@ def lift_fence(
                 reason = f"{cluster} was opened by hand"
                 decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
             done = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster).open()
-            proof = FenceProof(proven=False, reason=done or f"no fence of drkit's stands on {cluster}")
+            proof = FenceProof(proven=False, reason=done or f"drkit has no fence on {cluster}")
         except DrkitError as error:
             proof = FenceProof(proven=True, reason=str(error))
         record = fence_record(estate.store, link.id, cluster)

@@ -265,7 +265,7 @@ def _difference(before: PlannedPosition | None, after: PlannedPosition | None) -
     where = f"{after.group} on {after.topic}:{after.partition}"
     if before.target_offset != after.target_offset:
         return f"{where} would now go to {after.target_offset}, not {before.target_offset}"
-    return f"{where} now stands at {after.source_offset} on the source, not {before.source_offset}"
+    return f"{where} is now at {after.source_offset} on the source, not {before.source_offset}"
 
 
 def decided_directories(views: tuple[DirectoryView, ...]) -> list[list[Any]]:

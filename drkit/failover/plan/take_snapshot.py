@@ -113,8 +113,8 @@ def observe(
         settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
             (default: yes, until the link is sealed; from then on clients may write there).
         seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
-        groups: whether it is asked at all where groups stand; else the snapshot is of logs only.
-        source_groups: whether to ask the source where groups stand; else the store's positions are taken.
+        groups: whether it is asked at all where groups are; else the snapshot is of logs only.
+        source_groups: whether to ask the source where groups are; else the store's positions are taken.
         target_groups: whether to ask the target what groups have committed there, and their members.
 
     Raises:
@@ -295,7 +295,7 @@ def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Sid
     )
     members = groups.members(sorted({position.group for position in offsets}))
     notes = tuple(
-        f"the offsets of {group} on {alias} can't be read ({why}): its captured positions stand"
+        f"the offsets of {group} on {alias} can't be read ({why}): its captured positions are used"
         for group, why in sorted(fetched.failures.items())
     )
     unmovable = read_unmovable(link, groups, listing, link.covers_topic)

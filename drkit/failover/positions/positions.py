@@ -176,7 +176,7 @@ def choose_positions(
             continue
         where = places.get(group, rule)
         if where is not rule:
-            position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it stood in the past
+            position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it was in the past
         existing = snapshot.committed.get((group, tp))
         if by_commits and where is rule:
             placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
@@ -425,7 +425,7 @@ def _by_order(base: PlannedPosition, mapped: Translation, view: PartitionView, e
     """At an end of the target's log because the operator says so; what that skips or reads again is counted."""
     earliest = edge is Edge.EARLIEST
     offset = (view.target_start or 0) if earliest else end
-    why = f"{'the log of the target begins' if earliest else 'the log of the target ends'} at {offset}: as told"
+    why = f"{'the log of the target begins' if earliest else 'the log of the target ends'} at {offset}: as requested"
     placed = replace(base, target_offset=offset, strategy=Strategy.TIMESTAMP, why=why)
     if mapped.target_offset is None:
         return replace(placed, reason=_and(why, f"what is skipped or read again is not known: {mapped.reason}"))

@@ -136,7 +136,7 @@ BY_HAND = "kafka-acls.sh --remove …"
 TARGET_ONLY = "what was written to TARGET since the failover stays on TARGET only, should that come back"
 AFTER_AUDIT = "what was written to TARGET after the last catching up stays on TARGET only, should that come back"
 UNMIRRORED = "what SOURCE took and the mirror had not brought over stays on SOURCE only, should that come back"
-_LOST_WITH_STORE = "the run's journal, where groups stood over time, digests; groups may read some records again"
+_LOST_WITH_STORE = "the run's journal, positions of groups over time, digests; groups may read some records again"
 SALVAGE_GONE = "what only SOURCE held and was in the lost salvage: copy salvages elsewhere"
 GONE_WITH = "what only the lost data of the cluster held"
 SOURCE_HAS_OLD = f"SOURCE has what it held at the failover: {OPEN_SOURCE} goes there instead"
@@ -225,7 +225,7 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
                 return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
             return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
         if now.state is State.COMMITTED and now.target is Condition.CUT:
-            beyond = "verify stops where groups stand beyond it and names them; the second command is for then"
+            beyond = "verify stops where groups are beyond it and names them; the second command is for then"
             return WayOut((RESUME, ABANDON), Component.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
         if now.source in ANSWERS and now.state is not State.COMMITTED:
             return WayOut((ABANDON,), Component.SOURCE, _of(now.source))

@@ -1,4 +1,4 @@
-"""What a failover did with one group: where it stood on the source, where it keeps reading on the target.
+"""What a failover did with one group: where it was on the source, where it keeps reading on the target.
 
 Where it stood: as the source says now, if the link is still as that failover left it (nobody is to read there since);
 else as the failover's journal says, or, with `--committed-at`, whose journal has the past position, the timeline.

@@ -52,7 +52,7 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
 def run_document(
     result: RunResult, plan: Plan, *, missed: Sequence[str] = (), unproven: Sequence[str] = ()
 ) -> Document:
-    """A run as it stands: at its end, or where it stopped."""
+    """A run as it is: at its end, or where it stopped."""
     facts = result.machine.facts
     document = _frame(plan, run=result.run, state=result.machine.state, dry_run=False)
     document["stages"] = [_stage(record) for record in result.stages]

@@ -60,7 +60,7 @@ def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run as it stands: the contract's document is made of it. `error`: why it stopped, if it did; `interrupted`: by
+    """A run as it is: the contract's document is made of it. `error`: why it stopped, if it did; `interrupted`: by
     the operator.
     """
 

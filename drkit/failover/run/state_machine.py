@@ -159,7 +159,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class PlacesSeen:
-    """How many of the distinct places where groups stand were looked at again, by outcome.
+    """How many of the distinct places where groups are were looked at again, by outcome.
 
     See `drkit.failover.positions.position_checks`.
     """
@@ -193,7 +193,7 @@ class Facts:
     `late`: what was written, unfenced, after the last look: from and to which offset, by `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
-    `places`: how many of the places where groups stand were seen to hold the record planned.
+    `places`: how many of the places where groups are were seen to hold the record planned.
     """
 
     mode: Mode

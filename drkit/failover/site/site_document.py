@@ -40,7 +40,7 @@ def site_plan_document(plan: AnySitePlan, standing: Sequence[tuple[LinkId | None
 
 
 def site_run_document(result: SiteResult, *, missed: Sequence[str] = (), unproven: Sequence[str] = ()) -> Document:
-    """A site run as it stands: at its end, or where it stopped."""
+    """A site run as it is: at its end, or where it stopped."""
     links = [_link(each) for each in result.links]
     document = _frame(result.plan, links, run=result.run, state=result.state, dry_run=False)
     document["evidence"] = evidence_document(result.evidence)

@@ -4,7 +4,7 @@
     0    plan             plan      kind, what it does, origin, the id of each link's run, the plan, complete
     …    link east->dr    begun     the id of the link's run, where another one than planned was begun
     …    link east->dr    outcome   how the link's run ended, or where it stopped
-    …    wave payments    outcome   the wave is over: its groups stand on the target, its commands were called
+    …    wave payments    outcome   the wave is over: its groups are on the target, its commands were called
     …    resume           taken     who took the run over
     …    cancel           cancelled why
     …    abandon          abandoned why, and what stands

@@ -63,7 +63,7 @@ def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """A site run as it stands. `error`: why it stopped, if it did."""
+    """A site run as it is. `error`: why it stopped, if it did."""
 
     run: str
     plan: AnySitePlan

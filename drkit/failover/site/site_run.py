@@ -262,7 +262,7 @@ class _SiteRunner:
         payload = {
             "wave": wave.name,
             "outcome": "ok" if why is None else "failed",
-            "reason": why or "its groups stand on the target",
+            "reason": why or "its groups are on the target",
             "seconds": round(seconds, 3),
         }
         self._write(f"wave {wave.name}", payload)

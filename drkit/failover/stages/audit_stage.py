@@ -93,7 +93,7 @@ class Audit:
                 continue
             raise AuditFailed(
                 f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
-                meaning="Until it was brought back, what was there stood nowhere else; the salvage has the rest",
+                meaning="Until it was brought back, what was there was nowhere else; the salvage has the rest",
                 remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )

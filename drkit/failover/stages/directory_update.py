@@ -187,7 +187,7 @@ def _check(entry: Entry, link: LinkId, serves: str, where: str) -> None:
     if entry.link not in {str(link), str(link.reversed())}:
         raise Refused(
             f"{where} holds the entry of {entry.link}, not of {link}",
-            remedy="Mend the directory's `url` or `link` in the configuration",
+            remedy="Correct the directory's `url` or `link` in the configuration",
         )
     if entry.active != serves:
         raise Refused(

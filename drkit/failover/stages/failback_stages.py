@@ -470,7 +470,7 @@ def _halted(context: StageContext, begun: datetime) -> list[Problem]:
 
 
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:
-    """Where groups stand on the old primary now, as the configured link's captured positions."""
+    """Where groups are on the old primary now, as the configured link's captured positions."""
     at = now()
     return [
         GroupPosition(p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at)

@@ -56,7 +56,7 @@ class Salvage:
     def execute(self, context: StageContext) -> StageReport:
         """Write them out."""
         check_cluster(context, self.cluster, self.cluster_id)
-        with suppress(Refused):  # another cluster stands there: what the failover lost can't be told any more
+        with suppress(Refused):  # another cluster is there: what the failover lost can't be told any more
             complete_evidence(context.estate, context.link.reversed())
         if self.level or not self.topics:
             facts = replace(context.facts, salvaged=0)
@@ -228,7 +228,7 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
         raise Refused(
             f"{alias} is cluster {found}, not {cluster_id}",
             meaning="The address leads to another cluster than the one that was confirmed; nothing there is touched",
-            remedy="Mend bootstrap_servers, or plan again",
+            remedy="Correct bootstrap_servers, or plan again",
         )
 
 

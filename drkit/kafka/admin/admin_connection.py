@@ -425,7 +425,7 @@ class AdminConnection:
         _discard(client)
 
     def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
-        """The error to raise at once, or None where trying again may mend it."""
+        """The error to raise at once, or None where trying again may correct it."""
         if isinstance(error, PermanentConnectionError):
             return error.as_error(self.alias)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):

@@ -68,7 +68,7 @@ def _naming_the_cluster(dialect: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @_naming_the_cluster
 def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[str, Any]:
-    """Configuration for a confluent-kafka client: the properties as they stand.
+    """Configuration for a confluent-kafka client: the properties as they are.
 
     `extra` holds further librdkafka properties with underscores for dots (``group_id="x"``).
 

@@ -236,7 +236,7 @@ class GroupAdmin(ClusterClient):
         return found
 
     def offsets_log(self) -> OffsetsLog:
-        """The coordinators' own log as it stands: while its end stands, no group in it has changed.
+        """The coordinators' own log as it is: while its end stands, no group in it has changed.
 
         Raises:
             Unreachable: none of its leaders answers.

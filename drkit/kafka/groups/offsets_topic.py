@@ -25,7 +25,7 @@ _SIGN = 0x80000000
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLog:
-    """The coordinators' log as it stands.
+    """The coordinators' log as it is.
 
     Args:
         partitions: how many it has; 0: it doesn't exist yet (no group ever was), or may not be looked at.

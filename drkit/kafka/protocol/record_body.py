@@ -97,7 +97,7 @@ def can_name(name: str) -> bool:
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
-    """Headers as they stand in a body, without their number: what `with_headers` adds."""
+    """Headers as they are in a body, without their number: what `with_headers` adds."""
     return encode(None, None, headers)[2 + len(encoded(len(headers))) :]
 
 

@@ -337,7 +337,7 @@ def _producer(config: dict[str, Any]) -> Producer:
     except KafkaException as failure:
         raise ConfigError(
             f"the producer can't be made: {failure.args[0].str()}",
-            remedy="Mend the cluster's client properties, or the delivery timeout",
+            remedy="Correct the cluster's client properties, or the delivery timeout",
         ) from None
 
 

@@ -60,7 +60,7 @@ RECORD_REJECTED = "record_rejected"
 SOURCE_UNREADABLE = "source_unreadable"
 
 RETRIED = frozenset({NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE})
-"""Kinds of problems whose partitions are tried again by themselves: whoever mends the cause (a setting, a right) need
+"""Kinds of problems whose partitions are tried again by themselves: whoever corrects the cause (a setting, a right) need
 not tell drkit. Each clears when its partition moves."""
 
 TRIED_AGAIN = "It is tried again by itself, and at once after `drkit link resume` of the topic"
@@ -171,7 +171,7 @@ class Engine(Protocol):
         """Begin (or begin again) to mirror these partitions."""
 
     def hold(self, tps: Iterable[TopicPartition]) -> None:
-        """Read no more of these; what is in flight continues. `release` continues where they stood."""
+        """Read no more of these; what is in flight continues. `release` continues where they were."""
 
     def release(self, tps: Iterable[TopicPartition]) -> None:
         """Read on where `hold` stopped."""
@@ -194,7 +194,7 @@ class Engine(Protocol):
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """Digests of what was forwarded: of ranges that ended since the last call and (`opened`) of those that are
-        open, as they stand. None where an engine keeps none. From any thread."""
+        open, as they are. None where an engine keeps none. From any thread."""
 
     def notices(self) -> list[Notice]:
         """What is to be told since the last call. May be called from any thread."""

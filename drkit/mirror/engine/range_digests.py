@@ -81,7 +81,7 @@ class RangeDigests:
             self._open = (source, target - source, target + count, 1, count, digest, size, kept)
 
     def opened(self) -> RangeDigest | None:
-        """The range that is open, as it stands; None where there is none that is to be kept."""
+        """The range that is open, as it is; None where there is none that is to be kept."""
         opened = self._open
         return None if opened is None or not opened[-1] else self._row(opened)
 

@@ -158,7 +158,7 @@ class GroupCapture:
         return covered
 
     def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> set[Series]:
-        """Keep what changed and what is due again; groups that weren't asked stand where they stood.
+        """Keep what changed and what is due again; groups that weren't asked stand where they were.
 
         Returns what is elsewhere than before.
         """

@@ -194,7 +194,7 @@ class Problems:
 
     def halts(self, tp: TopicPartition) -> bool:
         """Whether a partition stands still because of one (its own or its topic's), and more tries are in vain as long
-        as nobody mends the cause."""
+        as nobody corrects the cause."""
         return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
 
     def awaits_operator(self, tp: TopicPartition) -> bool:

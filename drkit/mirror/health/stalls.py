@@ -2,7 +2,7 @@
 
 A try fails for whatever reason: an append that the target refuses, a read that the source refuses, a partition that
 can't be aligned, offsets that nobody tells. One failure means nothing; where one after the other fails and the
-partition stands where it stood, or where nothing fails and it still doesn't move though it is behind, an operator must
+partition stands where it was, or where nothing fails and it still doesn't move though it is behind, an operator must
 know. A refusal that lasts as long as a setting or a right is as it is (`refused`) is told at once.
 """
 
@@ -82,7 +82,7 @@ class Stalls:
     def refused(
         self, tp: TopicPartition, kind: str, reason: str, remedy: str, position: tuple[int, int] | None
     ) -> None:
-        """A try failed as each one will until somebody mends the cause; told at once.
+        """A try failed as each one will until somebody corrects the cause; told at once.
 
         Args:
             tp: the partition.

@@ -60,7 +60,7 @@ class Stuck:
             f"{self.tp} of link {link} is stuck at source offset {self.mirrored_through} of {self.source_end}: "
             f"nothing moved for {self.seconds:.0f} s, waiting for {waits_for or 'its start'}{more}",
             meaning="Both clusters and the store answer, and nothing holds it: the mirror ends so that a new one "
-            "can take over where it stood; nothing is lost",
+            "can take over where it was; nothing is lost",
             remedy="Let a supervisor restart it; if it gets stuck there again, look at the target's topic and brokers",
         )
 

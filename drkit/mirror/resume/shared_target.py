@@ -7,7 +7,7 @@ that it finds there: none is missing, and none is there twice.
 
 Where nothing is known of a partition (it is new to the link, or the store was lost) the whole of it is
 read once. So it is where the target has lost what was acknowledged. Others may have written since, so that its end
-tells nothing; but the newest record of the link's stands at a known place (`drkit.store.link_notes`), where no
+tells nothing; but the newest record of the link's is at a known place (`drkit.store.link_notes`), where no
 other can stand unless the log was cut. That is looked at whenever a partition is taken up; and it is taken up again
 whenever another leader's time begins on the target, before anything more is appended (`drkit.mirror.engine.sender`,
 `drkit.mirror.health.target_end_watch`).

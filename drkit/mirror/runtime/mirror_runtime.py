@@ -2,7 +2,7 @@
 
 **When the store is down** the mirror stalls: a record whose mapping row can't be made durable isn't
 produced, and after the time that a worker's note holds nothing is. Records wait on the source; when the store is back
-the mirror continues where it stood. While the delta doesn't change no row is due, so a short outage
+the mirror continues where it was. While the delta doesn't change no row is due, so a short outage
 isn't noticed. The report says `waiting`, with the reason.
 
 **When a cluster is down** the mirror waits. What was last seen of a dead source stays in the store.

@@ -120,7 +120,7 @@ class Assignment:
             self._wanted[incident.tp] = at + pause
 
     def hurry(self, topic: str) -> None:
-        """Somebody has mended what kept partitions of the topic: those that wait for their next try needn't."""
+        """Somebody has fixed what kept partitions of the topic: those that wait for their next try needn't."""
         with self._lock:
             for tp in self._wanted:
                 if tp.topic == topic:

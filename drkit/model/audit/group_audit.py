@@ -1,4 +1,4 @@
-"""What one group missed or saw twice by a failover: where it stood on the source, where it keeps reading on the
+"""What one group missed or saw twice by a failover: where it was on the source, where it keeps reading on the
 target, and which records lie between. See docs/audit.md.
 
 Counts are of records; None is not known, and `notes` say why. `missed` are records that the group had not read on the

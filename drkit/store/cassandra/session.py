@@ -363,7 +363,7 @@ class CassandraSession:
         causes = _causes(error)
         if any(isinstance(cause, AuthenticationFailed) for cause in (error, *causes)):
             return ConfigError(
-                f"{self.location} refuses the user or password of store.url", remedy="Mend the URL's user:password"
+                f"{self.location} refuses the user or password of store.url", remedy="Correct the URL's user:password"
             )
         hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
         known = {host.datacenter for host in hosts} - {None}

@@ -130,7 +130,7 @@ def test_groups_left_out_of_the_failover_keep_their_places(own, tmp_path):
         plan = make_failback_plan(estate, "primary")
         assert plan.carried == 4
         kept = make_failback_plan(estate, "primary", for_good=True)
-    assert any("committed offsets stand on primary only" in said for said in plan.warnings)
+    assert any("committed offsets are on primary only" in said for said in plan.warnings)
     (obstacle,) = [each for each in kept.obstacles if "on primary only" in each.what]
     assert all(group in obstacle.what for group in (left_out, outside, ahead))
 
@@ -328,7 +328,7 @@ def test_no_record_and_no_position_is_unaccounted_for_whatever_dr_does_meanwhile
     kept = everywhere(own, "primary", topics.values()) | set(salvaged(folder))
     alone = {
         name: everywhere(own, "dr", [topics[name]]) - kept for name in ("deleted", "cut")
-    }  # the only copy, as it stands now
+    }  # the only copy, as it is now
     with own.estate() as estate:
         estate.admin("dr").delete_topics([topics["deleted"]])
         estate.admin("dr").delete_records({TopicPartition(topics["cut"], 0): 3})
@@ -364,7 +364,7 @@ def test_no_record_and_no_position_is_unaccounted_for_whatever_dr_does_meanwhile
     assert result.machine.state is State.CLOSED
     there = everywhere(own, "primary", topics.values())
     missing = acknowledged - there - set(salvaged(folder))
-    assert missing <= alone["deleted"] | alone["cut"], "nothing but what somebody took from dr, where it stood alone"
+    assert missing <= alone["deleted"] | alone["cut"], "nothing but what somebody took from dr, where it was alone"
     reasons = " ".join((*told, *(stage.reason for stage in result.stages)))
     for name, lost in alone.items():
         if lost & missing:

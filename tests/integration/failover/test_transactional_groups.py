@@ -103,7 +103,7 @@ class JavaApp(App):
 
 
 def epochs(lab, topic):
-    """The producers' epochs in a topic's logs on the primary's disk, as they stand there."""
+    """The producers' epochs in a topic's logs on the primary's disk, as they are there."""
     found = set()
     for log in (lab.dir / "nodes" / "primary-1" / "data").glob(f"{topic}-*/*.log"):
         data, at = log.read_bytes(), 0

@@ -96,7 +96,7 @@ def test_everything_left_out(net: MakeNet, unique_name: str) -> None:
 def test_a_callable_that_raises_stops_its_partition_before_the_record(
     net: MakeNet, unique_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mended = tmp_path / "mended"
+    mended = tmp_path / "fixed"
     monkeypatch.setenv("TEST_MENDED", str(mended))
     world = net(link(unique_name, f'filter = "{CALLABLES}:fails_on_poison"'))
     source, target = world.sides["a"], world.sides["b"]

@@ -154,7 +154,7 @@ class Failing:
     ) -> Salvaged:
         self.before()
         if link.id.source == self.source:
-            raise DrkitError(f"{self.source} can't be read", remedy="Mend its disk")
+            raise DrkitError(f"{self.source} can't be read", remedy="Correct its disk")
         return self.real.salvage(link, topics, positions, out, say)
 
     def check(self, path: str, /) -> None:

@@ -66,5 +66,5 @@ def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one
     assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "skipped", "lost"]
     assert [line.split()[-2] for line in lines[1:4]] == ["7", "5", "5"], "most skipped first"
     text = " ".join(" ".join(lines[4:]).split())
-    assert text.count("as told") == 1
-    assert "3 positions, e.g. g t:0: the log of the target ends at 10: as told; 7 offsets" in text
+    assert text.count("as requested") == 1
+    assert "3 positions, e.g. g t:0: the log of the target ends at 10: as requested; 7 offsets" in text

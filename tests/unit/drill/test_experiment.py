@@ -1,4 +1,4 @@
-"""An experiment file is typed; every error names the file and the line to mend."""
+"""An experiment file is typed; every error names the file and the line to correct."""
 
 from pathlib import Path
 

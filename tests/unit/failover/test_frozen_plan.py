@@ -215,7 +215,7 @@ def test_positions_that_moved():
     (one,) = PLAN.positions
     assert moved(positions=(replace(one, target_offset=2),)) == ["grüße on t:0 would now go to 2, not 3"]
     further = moved(positions=(replace(one, source_offset=4),))
-    assert further == ["grüße on t:0 now stands at 4 on the source, not 3"]
+    assert further == ["grüße on t:0 is now at 4 on the source, not 3"]
     assert moved(positions=()) == ["grüße has no position on t:0 any more"]
     assert moved(positions=(one, replace(one, group="new"))) == ["new now has a position on t:0"]
     assert moved(positions=(replace(one, why="other words", captured_at=None),)) == []

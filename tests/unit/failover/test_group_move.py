@@ -222,7 +222,7 @@ def test_a_source_that_is_gone_is_said_and_a_target_must_answer(estate):
         _on_target(estate, "dr", "billing")
 
 
-# -- where it stood and where it continues ---------------------------------------------------------
+# -- where it was and where it continues ---------------------------------------------------------
 
 
 def placed(planned=MOVED, *, on_source=None, on_target=None, past=None, tp=TP):

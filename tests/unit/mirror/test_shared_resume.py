@@ -177,7 +177,7 @@ def test_where_only_others_records_went_nothing_is_said() -> None:
 
 
 def test_a_target_that_was_cut_and_grew_beyond_what_was_acknowledged_gets_the_lost_records_again() -> None:
-    """Its end tells nothing; at the place of the link's newest record stands somebody else's."""
+    """Its end tells nothing; at the place of the link's newest record is somebody else's."""
     for stands in (own(79, 49, "id-b"), ProbedRecord(79, 0, 0, body=record_body.encode(None, None, ())), own(79, 77)):
         world = World({30: 20, 85: 3})
         world.at_place = stands
