@@ -2,7 +2,7 @@
 
 Both put the same groups on the same topic of the same target where the log was at one moment. Kafka's tool only
 commits. drkit also looks at both clusters, plans, fences and seals, never passes what a group had not read, journals
-every step, reads every position back and the record that stands there. Nine groups of ten are caught up; every tenth
+every step, reads every position back and the record there. Nine groups of ten are caught up; every tenth
 lags somewhere.
 """
 

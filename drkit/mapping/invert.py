@@ -87,4 +87,4 @@ def _require(rows: Sequence[OffsetMapping], watermark: Watermark) -> None:
             f"the mapping rows of {rows[0].tp} epoch {rows[0].epoch}"
         )
     if found:
-        raise DrkitError(found, meaning="The mapping of the way back can't be turned round", remedy=remedy)
+        raise DrkitError(found, meaning="The mapping of the way back can't be reversed", remedy=remedy)

@@ -246,7 +246,7 @@ class Link:
         return topic if topic is not None and self.covers_topic(topic) else None
 
     def reversed(self) -> Link:
-        """The way back: target to source, names turned round."""
+        """The way back: target to source, with reversed names."""
         return replace(self, id=self.id.reversed(), inverse=not self.inverse)
 
     @property

@@ -163,7 +163,7 @@ def link_statuses(
     timeout_seconds: float | None = None,
     clusters: Clusters | None = None,
 ) -> list[LinkStatus]:
-    """The status of each link, and of the way back of a link that is turned round.
+    """The status of each link, and of the way back of a link that is reversed.
 
     Args:
         config: the clusters.

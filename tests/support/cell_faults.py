@@ -43,7 +43,7 @@ Mend = Callable[[PreparedRun], None]
 
 @contextmanager
 def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Mend]:
-    """What is broken for the time of the body."""
+    """What is broken during the body."""
     stores: dict[str, ExitStack] = {}
     with ExitStack() as later:
         if fault.part in ALIAS:

@@ -48,6 +48,6 @@ def explained(error: OSError | UnicodeEncodeError) -> DrkitError | None:
         return None
     return DrkitError(
         f"stdout takes no more: {reason}",
-        meaning="The result is not written, or not whole; what the command did stands",
+        meaning="The result is not written, or not whole; what the command did remains in effect",
         remedy=f"{remedy}. `drkit runs` lists what was done",
     )

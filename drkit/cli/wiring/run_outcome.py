@@ -112,7 +112,8 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
             record = load_anchored_run(estate, wanted)
             source = record.plan.link.source
             if not record.machine.finished:
-                confirm(run, source, f"Run {wanted} ({record.label}) is taken back: {source} serves as before", yes=yes)
+                does = f"Run {wanted} ({record.label}) is rolled back: {source} serves as before"
+                confirm(run, source, does, yes=yes)
             result = cancel_run(estate, wanted, watch=printer)
     finally:
         printer.stop()

@@ -124,7 +124,7 @@ def resume_whole_site(
     record = load_site(store, site_run)
     plan = record.plan
     if not record.finished:
-        does = "is taken back: clients stay where they were" if ports is None else "continues"
+        does = "is rolled back: clients stay where they were" if ports is None else "continues"
         word = plan.confirmed_by
         what = f"Run {site_run} ({plan.label}) {does}"
         confirm(run, word, what, yes=yes, ask=f"the cluster's name, {word},")

@@ -92,7 +92,7 @@ class Disk:
 
 @contextmanager
 def stopped(lab: Lab, name: str, *, cleanly: bool = True) -> Iterator[Disk]:
-    """The disk of a broker that is stopped for the time of the body, then started: it answers when this returns.
+    """The disk of a broker that is stopped during the body, then started: it answers when this returns.
 
     `cleanly`: it is asked to end (the lab starts it again at once); else it is killed, and its next start waits for the
     end of its session at the controller.

@@ -185,7 +185,7 @@ def _offsets(
 @dataclass(frozen=True, slots=True)
 class _Decided:
     """What the run that decided the link says. `problem`: why it can't be gone back from; `cluster_id`: the old
-    primary's, as it saw it; `kept`: the link was turned round for good; `configs`: of the old primary's topics, before
+    primary's, as it saw it; `kept`: the link was reversed for good; `configs`: of the old primary's topics, before
     a failback that was given up recreated them.
     """
 

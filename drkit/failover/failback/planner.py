@@ -61,7 +61,7 @@ def make_failback_plan(
         raise Refused(
             f"{chosen.id.reversed()} is a link of its own (active-active)",
             meaning=f"The way back of {chosen.id} would have its name, and the two records would mix",
-            remedy="Take that link out of the configuration for the time of the failback",
+            remedy="Take that link out of the configuration during the failback",
         )
     if chosen.alters:
         raise Refused(

@@ -41,7 +41,7 @@ def reverse_record(
         only_known: leave out topics that `before` doesn't name; else they begin after the epoch that they have.
 
     Raises:
-        DrkitError: nothing is recorded, or the record can't be turned round.
+        DrkitError: nothing is recorded, or the record can't be reversed.
     """
     epochs: dict[str, int] = {}
     states = []

@@ -1,4 +1,4 @@
-"""`drkit abandon`: ending a run that can neither continue nor be taken back, by what is there to be seen.
+"""`drkit abandon`: ending a run that can neither continue nor be rolled back, by what is there to be seen.
 
 A journal that is damaged, or a cluster that is gone for good, must not block a link for ever. So this looks at the
 link's state in the store, at the fence and at both clusters, and relies on the journal only as far as it is whole.
@@ -228,13 +228,13 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
     record = fence_record(context.estate.store, context.link.id, serves)
     if not looked.answering[serves]:
         closed = record is not None and record.state is not FenceState.OPEN and record.stands
-        held = f"; its fence (epoch {record.epoch}) stands, and {lift} lifts it then" if closed and record else ""
+        held = f"; its fence (epoch {record.epoch}) is in place, and {lift} lifts it then" if closed and record else ""
         looked.stands.append(f"{serves} does not answer{held}")
         return False if closed else None
     try:
         done = ClusterFence(context, serves).open()
     except DrkitError as error:
-        looked.stands.append(f"the fence of {serves} stands: {error.what}; {lift} lifts it")
+        looked.stands.append(f"the fence of {serves} is in place: {error.what}; {lift} lifts it")
         return False
     if done:
         looked.did.append(done)

@@ -317,7 +317,7 @@ def _resumed(world: ModelWorld) -> ModelWorld:
 
 
 def _stopped(world: ModelWorld) -> ModelWorld:
-    """A stage failed: the live cluster is opened again by a failback, a planned move takes itself back."""
+    """A stage failed: the live cluster is opened again by a failback, a planned move rolls itself back."""
     run = world.run
     if run.kind is Kind.FAILBACK and run.state in BEHIND_THE_FENCE | {State.AUDITED} and not world.begun:
         opened = world.closed - {_T} if world.answers(_T) else world.closed

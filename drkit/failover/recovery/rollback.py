@@ -90,7 +90,7 @@ class Rollback:
             DrkitError: it can't be opened now.
         """
         transition = back_before_fence(machine, why)
-        flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence doesn't stand any more")
+        flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence is no longer in place")
         live = live_cluster(self.plan)
         record = fence_record(self.estate.store, self.link.id, live)
         closed = record is not None and record.state is not FenceState.OPEN  # whatever run has closed it

@@ -297,7 +297,7 @@ def _without_store(now: Situation) -> WayOut:
     waits = "no run, no failover and no new mapping until the store is back"
     if _condition(now, part) not in ANSWERS or closed(now):
         open_one = part if _condition(now, part) in ANSWERS else _other(part)
-        return WayOut((BY_HAND,), open_one, f"{waits}; which of the two is ahead is yours to know")
+        return WayOut((BY_HAND,), open_one, f"{waits}; only you can know which of the two is ahead")
     return WayOut((STATUS,), part, waits)
 
 

@@ -80,7 +80,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         raise Refused(
             f"{source} is another cluster now: its id is {found}, it was {planned}",
             meaning="What the old primary lost can't be counted there",
-            remedy=f"Put the address of {source} right in the configuration",
+            remedy=f"Correct the address of {source} in the configuration",
         )
     fenced_at = record.machine.facts.fenced_at or record.started_at
     states = estate.store.topic_states(link.id)

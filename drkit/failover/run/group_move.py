@@ -195,7 +195,7 @@ def _place(
                 f"it has committed nothing on {link.id.target}: its own auto.offset.reset decides where it reads"
             )
     elif target_now is not None and target_now < target_offset:
-        why.append(f"it stands at {target_now} on {link.id.target} now: it was moved back after the failover")
+        why.append(f"it is at {target_now} on {link.id.target} now: it was moved back after the failover")
     return GroupPositions(
         topic=tp.topic,
         target_topic=there.topic,

@@ -157,9 +157,8 @@ class Runner:
         except DrkitError as error:
             if when is When.PRE:
                 raise self._failed(when, error, time.monotonic() - began) from error
-            self._record(
-                StageRecord(when, StageOutcome.FAILED, f"{error} What was done stands", time.monotonic() - began)
-            )
+            reason = f"{error} What was done remains in effect"
+            self._record(StageRecord(when, StageOutcome.FAILED, reason, time.monotonic() - began))
             return
         self._record(StageRecord(when, StageOutcome.OK, reason, time.monotonic() - began))
 
@@ -227,25 +226,25 @@ class Runner:
         except DrkitError as undoing:
             if self.journal.attempted(CANCEL):
                 return PartlyDone(
-                    f"{stage} failed: {error.what}; and it can't be taken back now: {undoing.what}",
-                    meaning="Part of what the run did still stands",
-                    remedy=_and_then(undoing.remedy, f"{resume} keeps taking it back"),
+                    f"{stage} failed: {error.what}; and it can't be rolled back now: {undoing.what}",
+                    meaning="Part of what the run did is still in effect",
+                    remedy=_and_then(undoing.remedy, f"{resume} continues the rollback"),
                 )
         remedy = error.remedy if resume in error.remedy else _and_then(error.remedy, resume)
         if (way := self._way_out()) is not None:
             remedy = f"{remedy.rstrip('. ')}. Or, as it is now: {way}"
         return PartlyDone(
             f"{stage} failed: {error.what}",
-            meaning=error.meaning or f"The run stays {self.machine.state}; what was done stands",
+            meaning=error.meaning or f"The run stays {self.machine.state}; what was done remains in effect",
             remedy=remedy,
         )
 
     def cancel(self, why: str) -> RunResult:
-        """Take the run back to where it began. The result's `error` says what is in the way of it, if anything is."""
+        """Roll the run back to where it began. The result's `error` says what is in the way of it, if anything is."""
         try:
             self._take_back(why)
         except DrkitError as error:
-            remedy = _and_then(error.remedy, f"drkit resume {self.journal.run} keeps taking it back")
+            remedy = _and_then(error.remedy, f"drkit resume {self.journal.run} continues the rollback")
             return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy))
         return self._result(None)
 
@@ -263,7 +262,7 @@ class Runner:
         except DrkitError as failed:
             return PartlyDone(
                 f"{stage} failed: {error.what}; and {live} could not be opened to its clients again: {failed.what}",
-                meaning=f"Clients can't write to {live} as long as its fence stands",
+                meaning=f"Clients can't write to {live} as long as its fence is in place",
                 remedy=self._way_out() or f"{resume}; or drkit abandon {self.journal.run}, which gives the run up",
             )
         with suppress(DrkitError):

@@ -344,7 +344,7 @@ def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
             f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
             f"{plan.target.cluster_id}",
             meaning="Positions of one cluster mean nothing on another",
-            remedy=f"Put the address of {plan.target.alias} right in the configuration",
+            remedy=f"Correct the address of {plan.target.alias} in the configuration",
         )
 
 
@@ -368,7 +368,7 @@ def cancel_run(
         if record.journal.attempted(point):
             raise Refused(
                 f"run {run} can't be cancelled any more: {point} has begun",
-                meaning="What it has done can't be taken back without loss; it can only continue",
+                meaning="What it has done can't be rolled back without loss; it can only continue",
                 remedy=f"drkit resume {run}",
             )
         take_over(record.journal, lease.owner)

@@ -8,8 +8,8 @@
     reprotect  planned → salvaged → scrubbed → reversed → reseeded → audited → closed
 
     any        up to the point of no return (commit; a failback's: scrub) → cancelled
-               while it can neither continue nor be taken back → abandoned
-               fenced, drained, translated, committed → back before the fence, where the fence doesn't stand any more
+               while it can neither continue nor be rolled back → abandoned
+               fenced, drained, translated, committed → back before the fence, where the fence is no longer in place
 
 A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
 was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
@@ -17,7 +17,7 @@ was found (`Facts`) to `advance`, which moves on only if every invariant of the 
  I1  Order: a state is entered only from the one before it on its path.
  I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not (then the quiet of
      the ends is measured, measured again after the drain, and before the run is closed).
- I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or turned round (failback) and
+ I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or reversed (failback) and
      no mirror runs on it, so the target's logs of the link don't move under the translation.
  I4  A planned move loses nothing: from DRAINED on, its lag is 0.
  I5  All or nothing is committed: from COMMITTED on, as many positions stand as were translated.
@@ -27,7 +27,7 @@ was found (`Facts`) to `advance`, which moves on only if every invariant of the 
  I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
  I9  A run can be cancelled only before its point of no return, and when nothing of it stands any more: the
      link isn't sealed by it, its fence is lifted.
- I10 What was found behind a fence counts only as long as that fence stands: without it the run goes back before
+ I10 What was found behind a fence counts only as long as that fence is in place: without it the run goes back before
      its fence, until clients were switched.
 
 `advance` raises `InvariantBroken` naming the invariant; that is a defect or the clusters have changed, and

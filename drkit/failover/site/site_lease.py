@@ -36,7 +36,7 @@ def links_left(record: SiteRecord) -> list[LinkId]:
 
 
 def decided_by_another(estate: ClusterContext, plan: Plan, own: str | None) -> str | None:
-    """Why a link whose run took itself back is left alone: another run than its `own` has decided it since.
+    """Why a link whose run rolled itself back is left alone: another run than its `own` has decided it since.
 
     Pausing the link, or raising its version, is no such decision.
     """

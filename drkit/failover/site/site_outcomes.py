@@ -55,7 +55,7 @@ def end_site(site: SiteContext, record: SiteRecord, ended: Sequence[LinkResult])
             reason = f"{counted(len(ended), 'link')} closed"
             record.journal.write(CLOSE, OUTCOME, {"outcome": "ok", "reason": reason, "seconds": seconds})
         elif state is State.CANCELLED:
-            record.journal.write(CANCEL, CANCELLED, {"reason": "every link's run took itself back"})
+            record.journal.write(CANCEL, CANCELLED, {"reason": "every link's run rolled itself back"})
         list_site(site.estate.store, record, state)
     except DrkitError as failed:
         error = error or PartlyDone(

@@ -82,7 +82,7 @@ class SiteRecord:
 
 
 def least_far(states: Sequence[State]) -> State:
-    """The state of the link that is least far; one that took itself back stands where it began, one that was abandoned
+    """The state of the link that is least far; one that rolled itself back is where it began, one that was abandoned
     counts only where all were.
     """
     going = [state for state in states if state is not State.ABANDONED]

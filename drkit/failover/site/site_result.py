@@ -125,7 +125,7 @@ def error_of(run: str, links: Sequence[LinkResult], state: State) -> DrkitError 
     return kind(
         f"{len(failed)} of {counted(len(links), 'link')} {'is' if len(failed) == 1 else 'are'} not at "
         f"{'its' if len(failed) == 1 else 'their'} end: {causes(failed)}",
-        meaning=meaning if others else "What was done stands",
+        meaning=meaning if others else "What was done remains in effect",
         remedy=remedy,
     )
 
@@ -139,5 +139,5 @@ def _told(link: LinkResult, run: str) -> LinkResult:
     """A link whose run was taken back to its end is not where the site's run leads to."""
     if link.error is not None or link.elsewhere is not None or link.state is not State.CANCELLED:
         return link
-    error = PartlyDone("its run took itself back", remedy=f"drkit resume {run} plans it again")
+    error = PartlyDone("its run rolled itself back", remedy=f"drkit resume {run} plans it again")
     return replace(link, error=error)

@@ -159,8 +159,8 @@ def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watche
             raise Refused(
                 f"run {run} can't be cancelled any more: {and_more([str(link) for link in beyond])} "
                 f"{'has' if len(beyond) == 1 else 'have'} begun to {begun}",
-                meaning="A site that is taken back by half would have its groups on both sides",
-                remedy=f"drkit resume {run}; or take back single links that have not begun to {begun}: "
+                meaning="A site that is rolled back by half would have its groups on both sides",
+                remedy=f"drkit resume {run}; or roll back single links that have not begun to {begun}: "
                 "drkit resume RUN --cancel, with the id of the link's run",
             )
         record.journal.anchor = site.estate.anchors.on(record.plan.anchor)
@@ -185,7 +185,7 @@ class _SiteRunner:
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def plan_anew(self) -> None:
-        """A link whose run took itself back gets a new plan by the same request, and a run of a new id."""
+        """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
         children = self.record.children
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
         back |= self.record.anew - children.keys()  # planned again before, and never begun
@@ -361,9 +361,9 @@ def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLeas
         list_site(site.estate.store, record, State.CANCELLED)
         return SiteResult(record.run, record.plan, State.CANCELLED, record.started_at, links)
     error = PartlyDone(
-        f"{counted(len(failed), 'link')} can't be taken back now: {causes(failed)}",
-        meaning="Part of what the run did still stands",
-        remedy=f"Remove the cause; then drkit resume {record.run} keeps taking it back",
+        f"{counted(len(failed), 'link')} can't be rolled back now: {causes(failed)}",
+        meaning="Part of what the run did is still in effect",
+        remedy=f"Remove the cause; then drkit resume {record.run} continues the rollback",
     )
     list_site(site.estate.store, record, State.PLANNED)
     return SiteResult(record.run, record.plan, State.PLANNED, record.started_at, links, error)

@@ -111,7 +111,7 @@ class Waves:
             self._conduct(journaled)
         except BaseException as error:
             with self._changed:  # whatever it was, nobody shall wait for a wave that doesn't come
-                self._stopped = f"the waves can't be gone on with: {error}"
+                self._stopped = f"the waves can't continue: {error}"
                 self._changed.notify_all()
             raise
 

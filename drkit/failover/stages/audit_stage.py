@@ -94,7 +94,7 @@ class Audit:
             raise AuditFailed(
                 f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
                 meaning="Until it was brought back, what was there was nowhere else; the salvage has the rest",
-                remedy=f"Put it back on {self.live} from where you have it; or, if it was meant, "
+                remedy=f"Put it back on {self.live} from where you have it; or, if it was intended, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )
         return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""

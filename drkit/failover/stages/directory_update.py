@@ -120,7 +120,7 @@ def publish(context: StageContext, link: LinkId, active: str, endpoint: str, rol
         first = failures[0]
         raise PartlyDone(
             f"{len(failures)} of {len(directories)} directories don't say {active} yet: {first.what}",
-            meaning=first.meaning or f"Groups stand on {active}; clients that look there don't find it yet",
+            meaning=first.meaning or f"Groups are on {active}; clients that look there don't find it yet",
             remedy=f"{first.remedy or 'Remove the cause'}; then drkit resume {context.run}",
         )
     return Published(f"clients at {endpoint} ({active}): {'; '.join(done)}", configured=True)

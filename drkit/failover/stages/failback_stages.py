@@ -53,7 +53,7 @@ _ROUNDS = 5
 class Reverse:
     """Let data flow the way back: the old primary becomes the target.
 
-    `level`: of these topics it holds all that was mirrored: their record is turned round, not begun again. Else they
+    `level`: of these topics it holds all that was mirrored: their record is reversed, not begun again. Else they
     were scrubbed: the mirror takes the new ones as of its own making, so that their offsets are preserved.
     `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
     directories say) continue above those of the link that it replaces.
@@ -68,8 +68,8 @@ class Reverse:
     def explain(self) -> str:
         """What it will do."""
         back = self.configured.reversed()
-        record = "with the record turned round, too" if self.level else "with a fresh record"
-        return f"turn the data round: {self.configured} is reversed, {back} becomes active {record}"
+        record = "with the record reversed, too" if self.level else "with a fresh record"
+        return f"reverse the flow of data: {self.configured} is reversed, {back} becomes active {record}"
 
     def execute(self, context: StageContext) -> StageReport:
         """Forget the way back's old record, then decide both links."""
@@ -90,7 +90,7 @@ class Reverse:
                 before = {
                     topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
                 }
-                reason = f"turned round by failback {context.run}"
+                reason = f"reversed by failback {context.run}"
                 save_reversed(store, back, reverse_record(store, forward, before, reason, only_known=True))
             else:
                 made = self._made_anew(context)
@@ -111,7 +111,7 @@ class Reverse:
             back,
             Direction.ACTIVE,
             run=context.run,
-            reason=f"{'turned round for good' if self.for_good else 'failback'}: {self.configured}",
+            reason=f"{'reversed for good' if self.for_good else 'failback'}: {self.configured}",
             allowed=frozenset({Direction.PAUSED}),
             above=turned.version if self.for_good else 0,
         )
@@ -211,12 +211,12 @@ class QuietFence:
         if not proof.proven and not context.facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.live} is not fenced: {proof.reason}",
-                meaning="Whoever still writes there when groups move writes what is lost; nothing has moved yet",
+                meaning="What is written there once groups move is lost; nothing has moved yet",
                 remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes there, "
                 f"then drkit resume {context.run} {ACCEPT_UNFENCED}",
             )
         ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
-        still = f"UNFENCED: its {len(ends)} log ends stand still; {proof.reason}"
+        still = f"UNFENCED: its {len(ends)} log ends do not move; {proof.reason}"
         reason = proof.reason if proof.proven else still
         facts = replace(
             context.facts,
@@ -351,7 +351,7 @@ class ReverseLink:
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             restore_configs(context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
-            reason = f"turned round by failback {context.run}"
+            reason = f"reversed by failback {context.run}"
             turned = reverse_record(store, context.link, before, reason, only_known=False)
             store.forget_link_data(self.configured)
             forget_transactions(store, self.configured)

@@ -91,13 +91,13 @@ class Translate:
         if context.facts.mode is Mode.PLANNED and not snapshot.positions_live:
             raise DrkitError(
                 f"{self.source} does not answer: {snapshot.source.reason}",
-                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                meaning="A planned move takes groups from where they are, not from where they were last seen",
                 remedy=f"Bring {self.source} back",
             )
         if context.facts.mode is Mode.PLANNED and snapshot.notes:
             raise DrkitError(
                 snapshot.notes[0],
-                meaning="A planned move takes groups from where they stand, not from where they were last seen",
+                meaning="A planned move takes groups from where they are, not from where they were last seen",
                 remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
             )
         context.estate.store.put_group_positions(context.link.id, snapshot.news())  # draining kept all a moment ago
@@ -248,7 +248,7 @@ class Verify:
 
     def explain(self) -> str:
         """What it will do."""
-        return f"read every position back from {self.target}, and the record that stands there, and compare"
+        return f"read every position back from {self.target}, and the record there, and compare"
 
     def execute(self, context: StageContext) -> StageReport:
         """Compare; a group that has read on since is where it should be."""
@@ -284,7 +284,7 @@ class Verify:
                 f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
                 f"{and_more(compared.wrong, separator='; ')}",
                 meaning="Records were lost or replaced there since the positions were chosen",
-                remedy=f"Look at these with drkit audit; move the groups that stand there "
+                remedy=f"Look at these with drkit audit; move the groups that are there "
                 f"(drkit runs {context.run} has them) on by hand, then drkit resume",
             )
         facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
@@ -312,7 +312,7 @@ class Verify:
         if not found.proof.proven and not facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.source} is not fenced any more: {found.proof.reason}",
-                meaning=f"{and_more(found.topics)} were made after the fence; whoever writes there writes what is lost",
+                meaning=f"{and_more(found.topics)} were created after the fence; what is written there is lost",
                 remedy=f"Remove the cause, then drkit resume {context.run}",
             )
         proof = found.proof
@@ -378,7 +378,7 @@ def _same_cluster(context: StageContext, alias: str, planned: str | None) -> Non
         raise Refused(
             f"{alias} is another cluster now: its id is {found}, the plan was made on {planned}",
             meaning="Positions of one cluster mean nothing on another",
-            remedy=f"Put the address of {alias} right in the configuration",
+            remedy=f"Correct the address of {alias} in the configuration",
         )
 
 

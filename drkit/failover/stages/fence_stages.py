@@ -79,7 +79,7 @@ class Fence:
         if not proof.proven and not context.facts.unfenced_accepted:
             raise Refused(
                 f"{self.source} is not fenced: {proof.reason}",
-                meaning="Whoever still writes there writes what is lost",
+                meaning="What is still written there is lost",
                 remedy="Remove the cause; or make sure that nobody writes there, then give --accept-unfenced",
             )
         reason = proof.reason if proof.proven else f"UNFENCED: {proof.reason}"
@@ -88,7 +88,7 @@ class Fence:
         )
         if self.mode is Mode.PLANNED:
             ends = frozen_ends(context, context.link) if proof.ends is None else proof.ends
-            still = f"{len(ends)} log ends of {self.source} stood still for {QUIET_SECONDS:g} s"
+            still = f"{len(ends)} log ends of {self.source} did not move for {QUIET_SECONDS:g} s"
             said = reason if proof.proven else f"{still}; {reason}"
             return StageReport(StageOutcome.OK, said, replace(facts, ends=ends))
         if self.already_sealed:

@@ -19,7 +19,7 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
 
     Args:
         context: its link's source is the cluster that groups leave.
-        turned: it is a failback whose link was turned round: that cluster may be mirrored to again.
+        turned: it is a failback whose link was reversed: that cluster may be mirrored to again.
     """
     facts = context.facts
     if facts.mode is not Mode.PLANNED or facts.fenced is not False or not facts.ends:

@@ -60,8 +60,8 @@ RECORD_REJECTED = "record_rejected"
 SOURCE_UNREADABLE = "source_unreadable"
 
 RETRIED = frozenset({NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE})
-"""Kinds of problems whose partitions are tried again by themselves: whoever corrects the cause (a setting, a right) need
-not tell drkit. Each clears when its partition moves."""
+"""Kinds of problems whose partitions are tried again by themselves: an operator who corrects the cause (a setting, a
+right) need not tell drkit. Each clears when its partition moves."""
 
 TRIED_AGAIN = "It is tried again by itself, and at once after `drkit link resume` of the topic"
 """The end of the remedy of such a problem."""

@@ -119,7 +119,7 @@ class Problems:
             if place not in self._known:
                 return False
         if self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
-            return False  # of an earlier topic of the name, or of the link before it was turned round
+            return False  # of an earlier topic of the name, or of the link before it was reversed
         with self._lock:
             self._found.add(place)
         return True

@@ -22,7 +22,7 @@ What is out of the ordinary:
 |---|---|---|
 | `source_truncated` | the source lost what was mirrored (`divergence`) | stands still until an operator decides |
 | `foreign_writer` | the target holds what the mirror didn't write | stands still |
-| (no problem) | the tail is the mirror's own, a marker came late or is missing | the rows are set right |
+| (no problem) | the tail is the mirror's own, a marker came late or is missing | the mapping rows are corrected |
 | `records_misplaced` | the mirror's own records stand below their place | a new row, copied again behind them |
 | `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
 | `retention_gap` | the source's log starts above the next offset | the lost offsets are named; continues at the start |
@@ -361,7 +361,7 @@ class Resumer:
         found = self._verifier.realigned(tail, watermark.source_through, seen.source_readable_end, delta)
         if found is None:
             return None
-        log.warning("%s: %s: %s. A marker came late or is missing: the rows are set right", self._link, seen.tp, what)
+        log.warning("%s: %s: %s. A marker came late or is missing: rows are corrected", self._link, seen.tp, what)
         rows = [OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, *row) for row in found.rows]
         self._store.supersede_mappings(self._link, seen.tp, epoch, begin - 1)
         if rows:

@@ -1,4 +1,4 @@
-"""A loss that only shows behind the fence is compared with its budget, too: the run takes itself back."""
+"""A loss that only shows behind the fence is compared with its budget, too: the run rolls itself back."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_link_s_run_is_not_resumed_past_the_links_that_are_not_salvaged(away: 
 
 @pytest.mark.parametrize("link", [A, B], ids=str)
 def test_a_link_that_was_brought_back_alone_meanwhile_is_left_as_it_is(away: Site, link: LinkId) -> None:
-    """b can't be salvaged; then a (which was) or b (whose run took itself back) is brought back by itself."""
+    """b can't be salvaged; then a (which was) or b (whose run rolled itself back) is brought back by itself."""
     ports = away.ports()
     write(away.net.sides["b"], away.name, ["only b"])
     stopped = away.bring_back(ports=replace(ports, salvager=Failing(ports.salvager, "b")))

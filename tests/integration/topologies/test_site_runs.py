@@ -299,7 +299,7 @@ def test_a_link_that_took_itself_back_is_planned_anew_when_the_site_is_resumed(s
     assert site.directions() == dict.fromkeys(LINKS, Direction.SEALED)
     before, after = ({each["link"]: each["run"] for each in document["links"]} for document in (stopped, done))
     assert before["a->c"] == after["a->c"]
-    assert before["b->c"] != after["b->c"], "what took itself back is over; the link has a run of its own again"
+    assert before["b->c"] != after["b->c"], "what rolled itself back is over; the link has a run of its own again"
     assert site.committed("only-b") == {site.topics["b"]: 4}
     there = [record.value for record in site.net.sides["c"].read(site.topics["b"])]
     assert there == [record.value for record in site.net.sides["b"].read(site.name)]

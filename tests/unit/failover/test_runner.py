@@ -322,7 +322,7 @@ def test_a_hook_that_fails_at_the_end_is_reported_and_not_called_again(trial):
     assert (result.error, result.machine.state) == (None, State.CLOSED)
     (record,) = [record for record in result.stages if record.name == "post_hooks"]
     assert record.outcome is StageOutcome.FAILED
-    assert record.reason.endswith("What was done stands")
+    assert record.reason.endswith("What was done remains in effect")
     count = len(going.journal.entries)
     going.runner.machine = replace(going.runner.machine, state=State.VERIFIED)
     going.run()
@@ -363,7 +363,7 @@ def test_a_run_that_has_parted_the_link_stays_and_is_resumed(trial, whose):
     assert isinstance(result.error, PartlyDone)
     assert result.error.what == "translate failed: a coordinator is down"
     assert result.error.remedy.startswith(f"Look at dr; then drkit resume {RUN}")
-    assert result.error.meaning == "The run stays drained; what was done stands"
+    assert result.error.meaning == "The run stays drained; what was done remains in effect"
     assert (result.machine.state, going.listed.state) == (State.DRAINED, "drained")
 
 
@@ -407,9 +407,9 @@ def test_what_can_t_be_taken_back_now_is_said_with_both_reasons(trial, monkeypat
     result = going.run()
     assert isinstance(result.error, PartlyDone)
     assert (
-        result.error.what == "fence failed: the fence does not hold; and it can't be taken back now: the store is busy"
+        result.error.what == "fence failed: the fence does not hold; and it can't be rolled back now: the store is busy"
     )
-    assert result.error.remedy == f"Wait; then drkit resume {RUN} keeps taking it back"
+    assert result.error.remedy == f"Wait; then drkit resume {RUN} continues the rollback"
     assert result.machine.state is State.PLANNED
 
 
@@ -514,7 +514,7 @@ def test_a_live_cluster_that_can_t_be_opened_is_said(trial, monkeypatch):
     assert result.error.what == (
         "drain failed: not now; and dr could not be opened to its clients again: the store is busy"
     )
-    assert "as long as its fence stands" in result.error.meaning
+    assert "as long as its fence is in place" in result.error.meaning
 
 
 def test_before_a_failback_closes_the_live_cluster_it_is_asked_whether_it_may(trial):
@@ -577,7 +577,7 @@ def test_a_run_that_can_t_be_cancelled_says_why(trial):
     going = trial(facts={"committed": 1})
     result = going.runner.cancel("cancelled by ana")
     assert isinstance(result.error, PartlyDone)
-    assert result.error.remedy == f"Resume it instead; then drkit resume {RUN} keeps taking it back"
+    assert result.error.remedy == f"Resume it instead; then drkit resume {RUN} continues the rollback"
     assert result.machine.state is State.PLANNED
 
 

@@ -1,4 +1,4 @@
-"""`drkit abandon`: end a run that can neither continue nor be taken back; the cluster that serves is opened."""
+"""`drkit abandon`: end a run that can neither continue nor be rolled back; the cluster that serves is opened."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
     …    salvage    carried    committed offsets of the old primary, with their places on the live cluster
     …    scrub      facts      what a stage established before its end: nothing is deleted before it is written
     …    resume     taken      who took the run over
-    …    fence      rewound    the fence doesn't stand any more: {"reason", "facts"}
+    …    fence      rewound    the fence is no longer in place: {"reason", "facts"}
     …    cancel     cancelled  why
     …    abandon    abandoned  why, and what stands
     …    audited    audited    what was lost, counted once the old primary was back
@@ -124,7 +124,7 @@ class Journal:
         if broken is not None:
             raise DrkitError(
                 f"the journal of run {run} is {broken}",
-                meaning="What it says can't be trusted, so nothing is done on its word",
+                meaning="What it says can't be trusted, so drkit does not act on it",
                 remedy=f"drkit abandon {run} ends it by what the store, the fence and both clusters say",
             )
         return cls(store, run, entries)

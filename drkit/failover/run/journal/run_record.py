@@ -157,7 +157,7 @@ def load_anchored_run(estate: ClusterContext, run: str) -> RunRecord:
         raise DrkitError(
             f"the journal of run {run} is not what was written: {verdict.words}",
             meaning="The store was brought back from an older copy, or somebody wrote to it. What the journal says "
-            "can't be trusted, so nothing is done on its word",
+            "can't be trusted, so drkit does not act on it",
             remedy=f"drkit runs {run} shows it; drkit abandon {run} ends it by what the link, the fence and both "
             "clusters say",
         )

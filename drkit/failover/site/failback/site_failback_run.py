@@ -150,7 +150,7 @@ class SiteFailbackRunner:
     _interrupted: bool = False
 
     def plan_anew(self) -> None:
-        """A link whose run took itself back gets a new plan by the same request, and a run of a new id."""
+        """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
         children = self.record.children
         back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
         back |= self.record.anew - children.keys()  # planned again before, and never begun
