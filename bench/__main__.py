@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, print the tables, write JSON, Markdown and a picture."""
+"""`python -m bench`: measure, print the tables, write JSON and Markdown."""
 
 from __future__ import annotations
 

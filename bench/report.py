@@ -28,15 +28,14 @@ _LABELS = {
 }
 
 
-def render(results: Results, picture: str) -> str:
-    """The file's text. `picture`: the name of the SVG beside it."""
+def render(results: Results) -> str:
+    """The file's text."""
     machine = "\n".join(
         f"| {_LABELS.get(name, name)} | {value} |" for name, value in results.machine.items() if value is not None
     )
     parts = [
         f"# drkit and MirrorMaker 2, side by side: a {results.extent} run\n",
         _INTRODUCTION,
-        f"![The figures as a picture]({picture})\n",
         f"## The machine\n\n| | |\n| --- | --- |\n{machine}\n\n{_SHARED}",
         *(markdown(grid) for grid in grids(results)),
     ]

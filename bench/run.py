@@ -33,7 +33,6 @@ from bench.peers.bare import BARE, Bare
 from bench.peers.base import Peer
 from bench.peers.drkit import Drkit
 from bench.peers.mirrormaker import MirrorMaker
-from bench.plot import render as render_plot
 from bench.progress import Screen
 from bench.report import render as render_report
 from bench.results import Results
@@ -46,7 +45,6 @@ from drkit.model.errors import DrkitError, Refused
 
 RESULTS_FILE = "results.json"
 REPORT_FILE = "RESULTS.md"
-PLOT_FILE = "results.svg"
 _NEED_FREE_GIB = 8
 _OWN_CLUSTERS = frozenset({LOOKUP, SITE})
 T = TypeVar("T")
@@ -98,9 +96,8 @@ class Run:
                 self._attempt(SITE, self.results.sites.extend, partial(site.run, repeats))
 
     def write(self) -> None:
-        """Write the report and the picture of what there is."""
-        (self.out / PLOT_FILE).write_text(render_plot(self.results), encoding="utf-8")
-        (self.out / REPORT_FILE).write_text(render_report(self.results, PLOT_FILE), encoding="utf-8")
+        """Write the report of what there is."""
+        (self.out / REPORT_FILE).write_text(render_report(self.results), encoding="utf-8")
 
     def _on_clusters(self, clusters: Clusters, work: Path) -> None:
         peers: list[Peer] = [Drkit(), MirrorMaker(self.toolchain)]

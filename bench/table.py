@@ -12,7 +12,7 @@ from bench.cases import BACKLOG, LIVE, MANY_PARTITIONS, BacklogCase, LiveCase
 from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
-from bench.stats import TIMES, ratio
+from bench.stats import TIMES
 from bench.targets import DRKIT, OTHER, SITE_WAYS, SPEED, cpu_ratio, judge, rate_ratio
 
 TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
@@ -39,7 +39,6 @@ def grids(results: Results) -> list[Grid]:
         _launch_and_memory(results),
         _live(results),
         _translate(results),
-        _storage(results),
         _lookup(results),
         _moves(results),
         _sites(results),
@@ -217,27 +216,6 @@ def _translate(results: Results) -> Grid:
         for run in results.translate
     ]
     return Grid("Translated positions, records", columns, tuple(rows), frozenset({"mirror", "topic"}))
-
-
-def _storage(results: Results) -> Grid:
-    rows = []
-    for case in BACKLOG:
-        kept = [run for run in results.runs_of(case.name, DRKIT) if run.mapping_rows is not None]
-        if kept:
-            run = kept[0]
-            per_million = ratio(run.mapping_bytes, run.mirrored_records / 1e6)
-            rows.append(
-                (
-                    case.name,
-                    f"{run.mirrored_records:,}",
-                    number(run.mapping_rows),
-                    number(run.mapping_bytes),
-                    number(per_million, 1),
-                    number(run.store_growth_bytes),
-                )
-            )
-    columns = ("case", "records", "mapping rows", "bytes of rows", "bytes per million records", "growth of the file, B")
-    return Grid("Mapping storage (SQLite)", columns, tuple(rows), frozenset({"case"}))
 
 
 def _lookup(results: Results) -> Grid:

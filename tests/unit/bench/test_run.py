@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -8,7 +7,6 @@ from bench.__main__ import _steps
 from bench.backlog import summary
 from bench.cases import BACKLOG, LIVE, STEPS
 from bench.measure import ProcessTree
-from bench.plot import render, scale
 from bench.watch import Moment, Watched
 from drkit.model.errors import ConfigError
 
@@ -46,23 +44,6 @@ def test_a_run_seen_in_one_look_has_no_rate():
     run = summary(BACKLOG[0], "drkit", 1, 1_000, Watched(only, only, 100 * MIB, True, [only]))
     assert run.records_per_second is None
     assert run.cpu_seconds_per_million is None
-
-
-def test_the_picture_is_xml_with_a_bar_for_each_figure(results, backlog_run, live_run):
-    results.backlog += [backlog_run(), backlog_run(peer="mirrormaker", records_per_second=None)]
-    results.live.append(live_run())
-    names = [element.tag.rpartition("}")[2] for element in ET.fromstring(render(results)).iter()]  # noqa: S314 - ours
-    legend, background = 4, 1
-    assert names.count("rect") == legend + background + 1 + 2 + 2
-
-
-def test_a_picture_of_nothing_is_a_picture(results):
-    assert ET.fromstring(render(results)) is not None  # noqa: S314 - ours
-
-
-def test_a_scale_spans_whole_decades():
-    assert scale([0.2, 4.0]) == pytest.approx((0.1, 10.0))
-    assert scale([10.0]) == pytest.approx((10.0, 100.0))
 
 
 def test_a_process_tree_counts_its_children():
