@@ -23,7 +23,7 @@ from drkit.audit.findings.findings import (
     unseen_before,
 )
 from drkit.audit.findings.findings_path import discard_findings, findings_path
-from drkit.audit.read.record_frames import Reader
+from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
@@ -52,7 +52,7 @@ _OFFSETS_A_SHUFFLE_TASK = 500_000
 class Judged:
     """A scope judged: what an audit and a salvage both start from."""
 
-    reader: Reader
+    reader: ScopeReader
     judgement: Judgement
 
 
@@ -203,7 +203,7 @@ def judged(
         progress("reading both sides")
         try:
             with in_words(what), watching(session, tasks):
-                reader = Reader(session, scope)
+                reader = ScopeReader(session, scope)
                 judgement = judge(reader, full=request.full, say=progress)
         except LogMoved as error:
             progress(f"{error.what}: starting again")

@@ -27,10 +27,10 @@ def main() -> NoReturn:
         interrupts.over()
         number = interrupts.asked()
     if number is not None:  # there was no command to answer it
-        from drkit.cli.output.writer import Writer, interruption, writer_for
+        from drkit.cli.output.writer import OutputWriter, interruption, writer_for
 
         writer = writer_for(sys.argv[1:])
-        writer.answered = Writer.wrote
+        writer.answered = OutputWriter.wrote
         error = interruption(number, "`drkit runs` lists what was kept" if began else "Nothing was done yet")
         writer.error(error)
         code = int(error.exit_code)

@@ -26,7 +26,7 @@ from drkit.lab.datasets.catalogue import open_dataset
 from drkit.lab.datasets.events import Stamps
 from drkit.lab.datasets.report import LoadReport
 from drkit.lab.datasets.topics import prepare_topics
-from drkit.lab.datasets.workload import LoadOptions, Workload
+from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
@@ -139,7 +139,7 @@ class Story:
         self._picture = picture
         self._on_primary: Consumers | None = None
         self._on_dr: Consumers | None = None
-        self._workload: Workload | None = None
+        self._workload: DatasetWorkload | None = None
         self._shell: Shell | None = None
         self._mirror: subprocess.Popen[bytes] | None = None
 
@@ -193,7 +193,7 @@ class Story:
             self._mirror = shell.start("mirror", log="mirror.log")
             self._on_primary = Consumers("primary", READ_TOPICS, self._client("primary"), live=False)
             self._on_primary.start()
-            workload = self._workload = Workload(dataset, self._client("primary"), self._load_options)
+            workload = self._workload = DatasetWorkload(dataset, self._client("primary"), self._load_options)
             workload.start()
             self._picture.scene.readers = self._on_primary.lines
             self._picture.scene.produced = lambda: workload.progress.acknowledged
@@ -247,7 +247,7 @@ class Story:
             consumers.start()
             self._picture.scene.readers = consumers.lines
             dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_on_dr)
-            workload = self._workload = Workload(dataset, self._client("dr"), self._load_options)
+            workload = self._workload = DatasetWorkload(dataset, self._client("dr"), self._load_options)
             workload.start()
             report = self._end_load()
             self.claims.equal("producers write on dr", "complete", report.outcome.value)
@@ -259,7 +259,7 @@ class Story:
     def _leave_unread(self) -> None:
         """Some more records, once the consumers have stopped: what they find once they are back."""
         dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_left_unread)
-        self._workload = Workload(dataset, self._client("dr"), self._load_options)
+        self._workload = DatasetWorkload(dataset, self._client("dr"), self._load_options)
         self._workload.start()
         self._end_load()
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, assert_never
 
 from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
     Acknowledged,
     Answers,
@@ -25,7 +26,6 @@ from drkit.drill.experiment.experiment import (
     Silent,
     Workload,
 )
-from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.judge.history import Landed, RecordId
 from drkit.drill.workload.reading import NotRead, answers, log_ends, read_all
 from drkit.model.wording import counted

@@ -23,13 +23,13 @@ from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
-from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.wording import describe
 from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import History, HistoryPart, Landed
+from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed
 from drkit.drill.judge.measure import measure
 from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
@@ -70,7 +70,7 @@ class _Course:
     began: float = field(default_factory=time.monotonic)
     steady: SteadyStateResult = NOT_ASKED
     steps: list[StepResult] = field(default_factory=list)
-    history: History = field(default_factory=lambda: _nothing("the drill did not get that far"))
+    history: ClientHistory = field(default_factory=lambda: _nothing("the drill did not get that far"))
     interrupted: str | None = None
     signalled: bool = False
 
@@ -266,7 +266,7 @@ def _rollbacks(env: DrillEnvironment, course: _Course) -> None:
             course.signal("interrupted by a signal while rolling back")
 
 
-def _collect(env: DrillEnvironment, course: _Course) -> History:
+def _collect(env: DrillEnvironment, course: _Course) -> ClientHistory:
     """What the clients kept, and what a bystander now reads from the target."""
     workload = env.experiment.workload
     incomplete = env.clients.incomplete()
@@ -279,7 +279,7 @@ def _collect(env: DrillEnvironment, course: _Course) -> History:
     except NotRead as error:
         incomplete[HistoryPart.LANDED] = str(error)
     course.told(f"{len(landed)} records on {TARGET}")
-    return History(
+    return ClientHistory(
         source=SOURCE,
         target=TARGET,
         attempts=env.clients.attempts(),
@@ -330,8 +330,8 @@ def _result(course: _Course, env: DrillEnvironment | None) -> DrillResult:
     )
 
 
-def _nothing(reason: str) -> History:
-    return History(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, reason))
+def _nothing(reason: str) -> ClientHistory:
+    return ClientHistory(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, reason))
 
 
 @contextmanager

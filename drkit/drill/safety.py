@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from drkit.drill.conditions import ANSWER_SECONDS, Round, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Move, Rollback, Safety, Step
 from drkit.drill.experiment.faults import ENDS, Fault, NodeFault
-from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted

@@ -13,6 +13,7 @@ from typing import assert_never
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -28,7 +29,6 @@ from drkit.drill.experiment.experiment import (
     Workload,
 )
 from drkit.drill.experiment.faults import Fault, is_disaster
-from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.experiment.wording import describe_strike
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome

@@ -21,7 +21,7 @@ _SUBFOLDERS = ("journal", "history")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenBundle:
     """A bundle as it was written. `changed`: False where the folder held the same already."""
 
     document: dict[str, Any]
@@ -30,7 +30,7 @@ class Written:
     changed: bool
 
 
-def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> Written:
+def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBundle:
     """Write and sign. Files have mode 0600, folders 0700; the signature comes last.
 
     Raises:
@@ -54,7 +54,7 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> Written:
                 remedy="Free some space or correct permissions, and export again",
             ) from error
     shown = {name: content for name, content in files.items() if name != verifier.ENVELOPE}
-    return Written(
+    return WrittenBundle(
         document=json.loads(files[verifier.EVIDENCE]),
         digests={name: sha256(content).hexdigest() for name, content in shown.items()},
         sizes={name: len(content) for name, content in shown.items()},

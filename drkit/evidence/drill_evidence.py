@@ -14,7 +14,7 @@ from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import CHAINED_FILES, chain_anchors, other_chain_anchors, read_chain
 from drkit.evidence import verifier
 from drkit.evidence.run_evidence import Gathered
-from drkit.evidence.statements import Statements, findings_of, runbook_of
+from drkit.evidence.statements import ExportStatements, findings_of, runbook_of
 from drkit.evidence.unknown_values import Unknown, known, with_reasons
 from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
 from drkit.model.errors import DrkitError, Refused
@@ -26,7 +26,7 @@ _NOTHING = "nothing happened there"
 _NO_REPORTS = "the mirror did not run, or its log has no reports"
 
 
-def gather_drill(drills: Drills, run: str, said: Statements) -> Gathered:
+def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
     """Everything that was kept of a drill.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from drkit import __version__
 from drkit.config import Config
 from drkit.evidence import verifier
-from drkit.evidence.statements import Statements, findings_of, runbook_of
+from drkit.evidence.statements import ExportStatements, findings_of, runbook_of
 from drkit.evidence.unknown_values import Unknown, known, with_reasons
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.journal.files import JournalFiles, entry_document, journal_files
@@ -41,7 +41,7 @@ class Gathered:
     files: dict[str, bytes]
 
 
-def gather_run(config: Config, store: Store, run: str, said: Statements) -> Gathered:
+def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -> Gathered:
     """Everything that is known of a run.
 
     Raises:

@@ -40,7 +40,7 @@ class _FindingsFile(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
+class ExportStatements:
     """What was said at the export. `purpose`: drill, recovery or another word; `why`: in a sentence."""
 
     witness: str | None = None

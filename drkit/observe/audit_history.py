@@ -69,7 +69,7 @@ def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
             yield AuditOfLink(summary.run, each["link"], summary.started_at, FAILED, None, each["what"])
 
 
-class AuditCollector(Collector):
+class LastAuditCollector(Collector):
     """Collects from `look`, which returns the last audit of each link; nothing where the store doesn't answer."""
 
     def __init__(self, look: Callable[[], Sequence[AuditOfLink]]) -> None:

@@ -78,7 +78,7 @@ def measure(status: LinkStatus, at: datetime) -> Values:
     return tuple(_rounded(found[name]) for name in MEASURES)
 
 
-class History:
+class StatusHistory:
     """The rings of links, in memory and in the store.
 
     Args:

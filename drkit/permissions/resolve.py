@@ -18,7 +18,7 @@ from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.model.topology import REHEARSAL_GROUPS, Link, OffsetMode, TopicPolicy, worker_group
 from drkit.model.wording import and_more
-from drkit.permissions.table import Command, Condition, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
+from drkit.permissions.table import Command, NeededWhen, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
 from drkit.state_topic.records import state_topic_prefix
 
 CLUSTER_NAME = "kafka-cluster"
@@ -51,7 +51,7 @@ class ResourcePattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class NeedReason:
     """Why a right is needed: the command, what for, and what happens without. `optional`: see `Need`.
 
     `operation`: the one that the command needs; the right's own, or one that the right includes.
@@ -70,7 +70,7 @@ class Right:
 
     on: ResourcePattern
     operation: Operation
-    reasons: tuple[Reason, ...]
+    reasons: tuple[NeedReason, ...]
 
     @property
     def optional(self) -> bool:
@@ -98,7 +98,7 @@ class ClusterRights:
 class _Collected:
     """The reasons of each operation on each resource pattern of a cluster."""
 
-    reasons: dict[tuple[ResourcePattern, Operation], dict[Reason, None]] = field(
+    reasons: dict[tuple[ResourcePattern, Operation], dict[NeedReason, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     notes: dict[str, None] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def rights_of(
                 into = found[alias, who]
                 patterns, notes = patterns_of(each, link, replay_to)
                 for operation in each.need.operations:
-                    reason = Reason(command, operation, each.need.purpose, each.need.without, each.need.optional)
+                    reason = NeedReason(command, operation, each.need.purpose, each.need.without, each.need.optional)
                     for pattern in patterns:
                         into.reasons[pattern, operation][reason] = None
                 into.notes.update(dict.fromkeys(notes))
@@ -149,19 +149,19 @@ def cluster_of(link: Link, side: Side) -> str:
 
 
 def condition_holds(
-    when: Condition | None, config: Config, link: Link, alias: str, replay_to: str | None = None
+    when: NeededWhen | None, config: Config, link: Link, alias: str, replay_to: str | None = None
 ) -> bool:
     """Whether a right under this condition is needed for a link on a cluster."""
     commanded = config.clusters[alias].fence.command is not None
     return {
         None: True,
-        Condition.ACLS: link.acls is not AclMode.OFF,
-        Condition.PRESERVE: link.offsets is OffsetMode.PRESERVE,
-        Condition.DELETIONS: link.deletions is Deletions.MIRROR,
-        Condition.CANARY: link.canary,
-        Condition.FENCED_BY_RULES: not commanded,
-        Condition.FENCED_BY_COMMAND: commanded,
-        Condition.REPLAY: replay_to is not None,
+        NeededWhen.ACLS: link.acls is not AclMode.OFF,
+        NeededWhen.PRESERVE: link.offsets is OffsetMode.PRESERVE,
+        NeededWhen.DELETIONS: link.deletions is Deletions.MIRROR,
+        NeededWhen.CANARY: link.canary,
+        NeededWhen.FENCED_BY_RULES: not commanded,
+        NeededWhen.FENCED_BY_COMMAND: commanded,
+        NeededWhen.REPLAY: replay_to is not None,
     }[when]
 
 
@@ -249,7 +249,7 @@ def _other_groups(link: Link) -> Iterator[str]:
         )
 
 
-def _least(reasons: Mapping[tuple[ResourcePattern, Operation], Iterable[Reason]]) -> tuple[Right, ...]:
+def _least(reasons: Mapping[tuple[ResourcePattern, Operation], Iterable[NeedReason]]) -> tuple[Right, ...]:
     """Without rights that another one includes; what these are needed for is said of that one."""
     rights = {key: Right(*key, tuple(why)) for key, why in reasons.items()}
     kept = {

@@ -114,7 +114,7 @@ _RESOURCES = {
 }
 
 
-class Condition(StrEnum):
+class NeededWhen(StrEnum):
     """When a right is needed at all. The values are the words of the documentation."""
 
     ACLS = 'with `acls = "standby"` or `"copy"`'
@@ -147,7 +147,7 @@ class Need:
     purpose: str
     without: str
     optional: bool = False
-    when: Condition | None = None
+    when: NeededWhen | None = None
     who: Who = Who.DRKIT
 
 
@@ -219,7 +219,7 @@ TABLE: tuple[Need, ...] = (
         "see the rules of a fence",
         "a fence left behind is not told",
         optional=True,
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     Need(
         _LOOKING,
@@ -229,7 +229,7 @@ TABLE: tuple[Need, ...] = (
         "see the rules of a fence",
         "a fence left behind is not told",
         optional=True,
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     Need(
         frozenset({_C.DOCTOR}) | _PLANNING,
@@ -305,7 +305,7 @@ TABLE: tuple[Need, ...] = (
         (_O.DELETE,),
         "make offsets equal: filler is removed once it is written",
         "a topic whose source doesn't begin at offset 0 halts",
-        when=Condition.PRESERVE,
+        when=NeededWhen.PRESERVE,
     ),
     Need(
         frozenset({_C.MIRROR}),
@@ -314,7 +314,7 @@ TABLE: tuple[Need, ...] = (
         (_O.DELETE,),
         "delete what the source deleted",
         "deleted topics stay",
-        when=Condition.DELETIONS,
+        when=NeededWhen.DELETIONS,
     ),
     Need(
         frozenset({_C.MIRROR}),
@@ -367,7 +367,7 @@ TABLE: tuple[Need, ...] = (
         "match transaction markers",
         "offsets move apart at each marker, and are translated",
         optional=True,
-        when=Condition.PRESERVE,
+        when=NeededWhen.PRESERVE,
     ),
     Need(
         frozenset({_C.MIRROR}),
@@ -376,7 +376,7 @@ TABLE: tuple[Need, ...] = (
         (_O.DESCRIBE,),
         "read access rules",
         "they don't follow (`acls_unavailable`)",
-        when=Condition.ACLS,
+        when=NeededWhen.ACLS,
     ),
     Need(
         frozenset({_C.MIRROR, _C.FAILOVER}),
@@ -385,7 +385,7 @@ TABLE: tuple[Need, ...] = (
         (_O.ALTER,),
         "put access rules",
         "they don't follow (`acls_unavailable`); at the switch those that were held back are not put",
-        when=Condition.ACLS,
+        when=NeededWhen.ACLS,
     ),
     Need(
         frozenset({_C.MIRROR}),
@@ -395,7 +395,7 @@ TABLE: tuple[Need, ...] = (
         "send the canary",
         "the latency is not measured",
         optional=True,
-        when=Condition.CANARY,
+        when=NeededWhen.CANARY,
     ),
     Need(
         frozenset({_C.MIRROR}),
@@ -405,7 +405,7 @@ TABLE: tuple[Need, ...] = (
         "receive the canary",
         "the latency is not measured",
         optional=True,
-        when=Condition.CANARY,
+        when=NeededWhen.CANARY,
     ),
     # -- what drkit keeps on the clusters ------------------------------------------------------------
     Need(
@@ -520,7 +520,7 @@ TABLE: tuple[Need, ...] = (
         (_O.ALTER,),
         "fence it",
         "it can't be fenced: a failover needs `--accept-unfenced`",
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     Need(
         _CLOSING,
@@ -530,7 +530,7 @@ TABLE: tuple[Need, ...] = (
         "open it where an earlier move closed it",
         "after a failback its clients stay shut out",
         optional=True,
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     Need(
         _CLOSING,
@@ -539,7 +539,7 @@ TABLE: tuple[Need, ...] = (
         (_O.WRITE,),
         "show that writers were let in, and are let in no longer",
         "the fence isn't shown",
-        when=Condition.FENCED_BY_COMMAND,
+        when=NeededWhen.FENCED_BY_COMMAND,
         who=Who.WRITER,
     ),
     Need(
@@ -549,7 +549,7 @@ TABLE: tuple[Need, ...] = (
         (_O.WRITE,),
         "show that writers were let in, and are let in no longer",
         "the fence isn't shown",
-        when=Condition.FENCED_BY_COMMAND,
+        when=NeededWhen.FENCED_BY_COMMAND,
         who=Who.WRITER,
     ),
     Need(
@@ -577,7 +577,7 @@ TABLE: tuple[Need, ...] = (
         "remove filler that a killed mirror left or a killed broker shows again",
         "the run stops at its end where there is some",
         optional=True,
-        when=Condition.PRESERVE,
+        when=NeededWhen.PRESERVE,
     ),
     Need(
         frozenset({_C.FAILOVER}),
@@ -627,7 +627,7 @@ TABLE: tuple[Need, ...] = (
         (_O.ALTER,),
         "judge whether access rules may be put",
         "the page says `no`: a failover by this principal would be refused",
-        when=Condition.ACLS,
+        when=NeededWhen.ACLS,
     ),
     Need(
         frozenset({_C.SERVE}),
@@ -637,7 +637,7 @@ TABLE: tuple[Need, ...] = (
         "judge whether it may be fenced",
         "the page says `yes, unfenced` at best",
         optional=True,
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     # -- going back --------------------------------------------------------------------------------
     Need(
@@ -703,7 +703,7 @@ TABLE: tuple[Need, ...] = (
         (_O.ALTER,),
         "let the mirror into the closed cluster, and clients at the switch",
         "the run stops at the reversal",
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     Need(
         frozenset({_C.FAILBACK}),
@@ -712,7 +712,7 @@ TABLE: tuple[Need, ...] = (
         (_O.ALTER,),
         "fence it",
         "it can't be fenced: a failback needs `--accept-unfenced`",
-        when=Condition.FENCED_BY_RULES,
+        when=NeededWhen.FENCED_BY_RULES,
     ),
     # -- auditing ----------------------------------------------------------------------------------
     Need(
@@ -739,7 +739,7 @@ TABLE: tuple[Need, ...] = (
         (_O.READ, _O.WRITE),
         "write what was salvaged, once",
         "the replay is refused",
-        when=Condition.REPLAY,
+        when=NeededWhen.REPLAY,
     ),
     Need(
         frozenset({_C.SALVAGE}),
@@ -748,7 +748,7 @@ TABLE: tuple[Need, ...] = (
         (_O.WRITE,),
         "write in transactions",
         "the replay fails",
-        when=Condition.REPLAY,
+        when=NeededWhen.REPLAY,
     ),
 )
 

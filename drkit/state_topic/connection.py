@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.small_topic import TopicWriter, Written, make_topic, read_topic
+from drkit.kafka.client.small_topic import SmallTopicRecord, SmallTopicWriter, make_topic, read_topic
 from drkit.model.errors import Refused, Unreachable
 from drkit.state_topic.records import TOPIC_CONFIG
 
@@ -49,16 +49,16 @@ def create(admin: ClusterAdmin, topic: str) -> None:
     make_topic(admin, topic, TOPIC_CONFIG)
 
 
-def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, Written]:
+def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, SmallTopicRecord]:
     """The newest record of each key, removed ones included, up to the topic's present end; the topic exists.
 
     Raises:
         Unreachable: it isn't read to its end within `READ_SECONDS`.
         Refused: it may not be read.
     """
-    found: dict[bytes, Written] = {}
+    found: dict[bytes, SmallTopicRecord] = {}
 
-    def take(record: Written) -> None:
+    def take(record: SmallTopicRecord) -> None:
         found.pop(record.key, None)  # the newest stands last
         found[record.key] = record
 
@@ -70,6 +70,6 @@ def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, Writ
     return found
 
 
-def writer(alias: str, cluster: ClusterConfig, topic: str) -> TopicWriter:
+def writer(alias: str, cluster: ClusterConfig, topic: str) -> SmallTopicWriter:
     """A producer for the topic, which exists."""
-    return TopicWriter(alias, cluster, topic, SEND_SECONDS)
+    return SmallTopicWriter(alias, cluster, topic, SEND_SECONDS)

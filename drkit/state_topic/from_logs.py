@@ -20,7 +20,7 @@ from drkit.model.link_state import RECOVERED_FROM_LOGS, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, OffsetMode, TopicPartition
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
-from drkit.state_topic.recovery import BASIS_LOGS, LeftOut, Recovered, fill
+from drkit.state_topic.recovery import BASIS_LOGS, Recovered, TopicLeftOut, fill
 from drkit.store.api import Store
 
 PLACES = 20
@@ -45,12 +45,14 @@ def fill_from_logs(store: Store, link: Link, target: ClusterAdmin | None, source
         Unreachable: a cluster that answered a moment ago doesn't any more.
     """
     copy = LinkCopy("")
-    left_out: list[LeftOut] = []
+    left_out: list[TopicLeftOut] = []
     if target is None:
-        left_out.append(LeftOut("*", None, f"{link.id.target} does not answer: nothing is known of any position"))
+        left_out.append(TopicLeftOut("*", None, f"{link.id.target} does not answer: nothing is known of any position"))
     elif not _preserves(link):
         why = "records are altered, or the target has other writers" if _shares(link) else 'offsets = "translate"'
-        left_out.append(LeftOut("*", None, f"offsets are not the same on both sides ({why}): no position is known"))
+        left_out.append(
+            TopicLeftOut("*", None, f"offsets are not the same on both sides ({why}): no position is known")
+        )
     else:
         left_out += _read(copy, link, target, source)
     found = fill(store, link, copy, target, basis=BASIS_LOGS, more_left_out=left_out)
@@ -81,13 +83,13 @@ def _shares(link: Link) -> bool:
     return link.alters or link.shares_target
 
 
-def _read(copy: LinkCopy, link: Link, target: ClusterAdmin, source: ClusterAdmin | None) -> list[LeftOut]:
+def _read(copy: LinkCopy, link: Link, target: ClusterAdmin, source: ClusterAdmin | None) -> list[TopicLeftOut]:
     """Take partitions into the copy; returns what differs."""
     there = _logs(target, {name for name in target.topics() if link.source_topic(name) is not None})
     names = {name: str(link.source_topic(name)) for name in there.topics}
     here = _logs(source, set(names.values())) if source is not None else None
     different = {} if source is None or here is None else _different(link, target, source, there, names, here)
-    left_out = [LeftOut(names[tp.topic], tp.partition, why) for tp, why in sorted(different.items())]
+    left_out = [TopicLeftOut(names[tp.topic], tp.partition, why) for tp, why in sorted(different.items())]
     at = now()
     for name, info in sorted(there.topics.items()):
         ours = None if here is None else here.topics.get(names[name])

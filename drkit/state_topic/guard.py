@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.small_topic import Written
+from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, TopicPartition
@@ -73,7 +73,7 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
     )
 
 
-def check_not_older(link: Link, store: Store, found: Mapping[bytes, Written]) -> None:
+def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord]) -> None:
     """Raise `Refused` where the link was failed over by a later decision (of `found`, read before) than the store has.
 
     With an older store the link is active again, and its mirror would write below the clients.
@@ -160,7 +160,7 @@ def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: Clust
     if link.inverse:
         return
     topic = state_topic(link)
-    found: Mapping[bytes, Written] = {}
+    found: Mapping[bytes, SmallTopicRecord] = {}
     try:
         if connection.exists(admin, topic):
             found = connection.read_all(link.id.target, target, topic)

@@ -11,14 +11,22 @@ from typing import Any, NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.small_topic import Written
+from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.clock import from_millis
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.records import FORMAT, POSITIONS_A_RECORD, Block, StateKind, proven_rows, read_key, state_topic
+from drkit.state_topic.records import (
+    FORMAT,
+    POSITIONS_A_RECORD,
+    RowBlock,
+    StateKind,
+    proven_rows,
+    read_key,
+    state_topic,
+)
 from drkit.store import codec
 
 
@@ -67,11 +75,11 @@ def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCop
     return copy
 
 
-def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
+def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> LinkCopy:
     """The copy that these records are."""
     copy = LinkCopy(topic)
     marks: dict[TopicPartition, tuple[Watermark, int, str]] = {}
-    blocks: dict[tuple[TopicPartition, int], list[Block]] = defaultdict(list)
+    blocks: dict[tuple[TopicPartition, int], list[RowBlock]] = defaultdict(list)
     newest = -1
     for raw, record in found.items():
         key = read_key(raw)
@@ -89,7 +97,7 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, Written]) -> LinkCopy:
             elif key[0] == StateKind.ROWS:
                 tp, epoch, number = TopicPartition(str(key[1]), int(key[2])), int(key[3]), int(key[4])
                 pairs = tuple((source, target) for source, target in value)
-                blocks[tp, epoch].append(Block(number, pairs))
+                blocks[tp, epoch].append(RowBlock(number, pairs))
             else:
                 _take(copy, link, key, value)
         except (ValueError, TypeError, KeyError, IndexError):

@@ -28,7 +28,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS
-from drkit.kafka.client.small_topic import TopicWriter
+from drkit.kafka.client.small_topic import SmallTopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.log_context import keeping_context
@@ -112,7 +112,7 @@ class Recorder:
         self._seen_again: set[Place] = set()
         # of the thread alone
         self._admin: ClusterAdmin | None = None
-        self._writer: TopicWriter | None = None
+        self._writer: SmallTopicWriter | None = None
         self._topic_id: str | None = None
         self._opened_at = 0.0
         self._looked_at = 0.0

@@ -117,7 +117,7 @@ def chained(chain: str, source_offset: int, target_offset: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """A record of rows: its number, and the rows as (source, target)."""
 
     number: int
@@ -136,7 +136,7 @@ class RowBlocks:
         self.chain = ""
         self.read_through = -1
         self._last: list[tuple[int, int]] = []
-        self._changed: dict[int, Block] = {}
+        self._changed: dict[int, RowBlock] = {}
         for source, target in rows:
             self.add(source, target)
             self.read_through = source
@@ -151,10 +151,10 @@ class RowBlocks:
         self.chain = chained(self.chain, source_offset, target_offset)
         self.count += 1
         number = (self.count - 1) // ROWS_A_RECORD
-        self._changed[number] = Block(number, tuple(self._last))
+        self._changed[number] = RowBlock(number, tuple(self._last))
         return True
 
-    def taken(self) -> list[Block]:
+    def taken(self) -> list[RowBlock]:
         """The blocks that changed since this was last asked."""
         changed = list(self._changed.values())
         self._changed = {}
@@ -162,7 +162,7 @@ class RowBlocks:
 
 
 def proven_rows(
-    tp: TopicPartition, epoch: int, blocks: Sequence[Block], count: int, chain: str
+    tp: TopicPartition, epoch: int, blocks: Sequence[RowBlock], count: int, chain: str
 ) -> list[OffsetMapping] | None:
     """The rows that the watermark counts; None: these blocks are not what it was written with.
 

@@ -45,7 +45,7 @@ MISSING = (
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class TopicLeftOut:
     """A topic, or one of its partitions, of which nothing could be used, and why."""
 
     topic: str
@@ -79,7 +79,7 @@ class Recovered:
     rows: int
     group_names: tuple[str, ...]
     positions: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[TopicLeftOut, ...]
     conservative: tuple[Conservative, ...]
 
 
@@ -95,7 +95,7 @@ def fill(
     target: ClusterAdmin | None,
     *,
     basis: str = BASIS_COPY,
-    more_left_out: Iterable[LeftOut] = (),
+    more_left_out: Iterable[TopicLeftOut] = (),
 ) -> Recovered:
     """Fill a store that has nothing of the link.
 
@@ -114,7 +114,7 @@ def fill(
     topics, left_out = _still_there(link, copy.topics.values(), target)
     left_out += more_left_out
     left_out += [
-        LeftOut(tp.topic, tp.partition, "its mapping rows in the copy are not those that its watermark counts")
+        TopicLeftOut(tp.topic, tp.partition, "its mapping rows in the copy are not those that its watermark counts")
         for tp in copy.unproven
         if tp.topic in topics
     ]
@@ -127,7 +127,7 @@ def fill(
             store.put_problem(link.id, problem)
     cut = _cut(link, copy)
     if cut is not None:
-        left_out.insert(0, LeftOut("*", None, cut))
+        left_out.insert(0, TopicLeftOut("*", None, cut))
         store.put_problem(link.id, _cut_problem(link, cut))
     conservative = []
     rows: list[OffsetMapping] = []
@@ -165,7 +165,7 @@ def fill(
 
 def _still_there(
     link: Link, states: Iterable[TopicState], target: ClusterAdmin | None
-) -> tuple[dict[str, TopicState], list[LeftOut]]:
+) -> tuple[dict[str, TopicState], list[TopicLeftOut]]:
     """The topics whose targets are still those that were mirrored to."""
     states = list(states)
     names = {state.target_topic for state in states}
@@ -177,22 +177,22 @@ def _still_there(
             kept[state.topic] = state
         else:
             why = "is another topic of the name now" if info is not None else "is not there any more"
-            left_out.append(LeftOut(state.topic, None, f"{state.target_topic} on {link.id.target} {why}"))
+            left_out.append(TopicLeftOut(state.topic, None, f"{state.target_topic} on {link.id.target} {why}"))
     return kept, left_out
 
 
-def _not_in_copy(copy: LinkCopy, topics: Iterable[TopicState], known: Iterable[LeftOut]) -> list[LeftOut]:
+def _not_in_copy(copy: LinkCopy, topics: Iterable[TopicState], known: Iterable[TopicLeftOut]) -> list[TopicLeftOut]:
     """Partitions without a watermark, and watermarks without their topic."""
     said = {(each.topic, each.partition) for each in known}
     missing = [
-        LeftOut(state.topic, number, "the copy has no watermark of it: how far it was mirrored is not known")
+        TopicLeftOut(state.topic, number, "the copy has no watermark of it: how far it was mirrored is not known")
         for state in topics
         for number in range(state.partitions)
         if TopicPartition(state.topic, number) not in copy.partitions and (state.topic, number) not in said
     ]
     nameless = sorted({tp.topic for tp in copy.partitions} - copy.topics.keys())
     return missing + [
-        LeftOut(name, None, "the copy has watermarks of it, and nothing of the topic") for name in nameless
+        TopicLeftOut(name, None, "the copy has watermarks of it, and nothing of the topic") for name in nameless
     ]
 
 

@@ -22,7 +22,7 @@ from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, STATE
 from drkit.state_topic.recovery import with_row_at
 from drkit.store import codec
 from drkit.store.api import WholeStore
-from drkit.store.backup import Backup, Block, blocks
+from drkit.store.backup import Backup, BackupBlock, blocks
 from drkit.store.timeline import read_state
 
 
@@ -134,13 +134,13 @@ def _digest(
     return codec.read_digest(tp, epoch, target_start, target_end, source_start, batches, records, raw, generation)
 
 
-def _of(block: Block) -> LinkId:
+def _of(block: BackupBlock) -> LinkId:
     if block.link is None:
         raise ValueError(f"rows of {block.kind} without a link")
     return block.link
 
 
-def _put_notes(store: WholeStore, block: Block) -> None:
+def _put_notes(store: WholeStore, block: BackupBlock) -> None:
     by_kind: dict[str, dict[str, str]] = defaultdict(dict)
     for kind, name, body in block.rows:
         by_kind[kind][name] = body
@@ -149,12 +149,12 @@ def _put_notes(store: WholeStore, block: Block) -> None:
             store.put_notes(_of(block), kind, notes)
 
 
-def _put_problems(store: WholeStore, block: Block) -> None:
+def _put_problems(store: WholeStore, block: BackupBlock) -> None:
     for row in block.rows:
         store.put_problem(_of(block), codec.read_problem(*row))
 
 
-def _put_states(store: WholeStore, block: Block) -> None:
+def _put_states(store: WholeStore, block: BackupBlock) -> None:
     states = []
     for *columns, positions in block.rows:
         group, topic, at, before, held_until, expires_at = columns
@@ -163,23 +163,23 @@ def _put_states(store: WholeStore, block: Block) -> None:
     store.put_group_states(_of(block), states)
 
 
-def _put_journal(store: WholeStore, block: Block) -> None:
+def _put_journal(store: WholeStore, block: BackupBlock) -> None:
     for row in block.rows:
         store.append_entry(codec.read_entry(*row))
 
 
-def _put_runs(store: WholeStore, block: Block) -> None:
+def _put_runs(store: WholeStore, block: BackupBlock) -> None:
     for row in block.rows:
         store.put_run(codec.read_run(*row))
 
 
-def _put_mappings(store: WholeStore, block: Block) -> None:
+def _put_mappings(store: WholeStore, block: BackupBlock) -> None:
     rows = [OffsetMapping(*row) for row in block.rows]
     for epoch in sorted({row.epoch for row in rows}):
         store.append_mappings(_of(block), [row for row in rows if row.epoch == epoch])
 
 
-_PUT: dict[str, Callable[[WholeStore, Block], Any]] = {
+_PUT: dict[str, Callable[[WholeStore, BackupBlock], Any]] = {
     "generation": lambda store, block: store.raise_generation(_of(block), block.rows[0][0]),
     "topic_state": lambda store, block: store.put_topic_states(
         _of(block), [codec.read_topic_state(*row) for row in block.rows]

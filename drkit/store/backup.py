@@ -61,7 +61,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BackupBlock:
     """Some rows of one kind; `link` is None for runs and journals."""
 
     kind: str
@@ -154,7 +154,7 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
     return Backup(path, created_at, backend, tuple(sorted(links, key=str)), rows, foot["sha256"], size)
 
 
-def blocks(path: Path) -> Iterator[Block]:
+def blocks(path: Path) -> Iterator[BackupBlock]:
     """The rows of a backup that `read_backup` has checked, in the order of `KINDS`."""
     for line in _lines(path):
         found = json.loads(line)
@@ -240,11 +240,11 @@ def _checked_head(path: Path, found: Any, schema: int) -> dict[str, Any]:
     return found
 
 
-def _block(found: Mapping[str, Any]) -> Block:
+def _block(found: Mapping[str, Any]) -> BackupBlock:
     kind, link = found["kind"], found["link"]
     if kind not in KINDS:
         raise ValueError(f"an unknown kind of row, {kind!r}")
-    return Block(kind, None if link is None else LinkId.parse(link), found["rows"])
+    return BackupBlock(kind, None if link is None else LinkId.parse(link), found["rows"])
 
 
 def _damaged(path: Path, why: str) -> DrkitError:

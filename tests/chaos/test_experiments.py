@@ -13,7 +13,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import Statements
+from drkit.evidence.statements import ExportStatements
 from drkit.lab import Lab
 from tests.support.bundles import change_a_byte, document_of
 from tests.support.wait import wait_until
@@ -101,7 +101,7 @@ def leaves_evidence(kept, result, tmp_path):
     """Its bundle is verified: verdicts follow from what the clients recorded; the failover has its journal in it."""
     make_key(tmp_path / "signer")
     signer, _ = open_signer(EvidenceConfig(key=tmp_path / "signer"))
-    write_bundle(tmp_path / "bundle", gather_drill(Drills(kept), result["run"], Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(Drills(kept), result["run"], ExportStatements()), signer)
     assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
-from drkit.audit.classify.classifier import Classified, Limits, Steps, classify, reordered
+from drkit.audit.classify.classifier import Classified, PartitionLimits, Steps, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.merge_join_tasks import read_span
@@ -74,7 +74,7 @@ class InMemory:
     sealed_at: int | None = None
     """Where a sealed link's part of the target ends."""
     known: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known of the partition, as fields of `Limits`."""
+    """What else is known of the partition, as fields of `PartitionLimits`."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -111,11 +111,11 @@ class InMemory:
                 found.add(part, None)
         return found
 
-    def limits(self, found: PieceComparison) -> Limits:
+    def limits(self, found: PieceComparison) -> PartitionLimits:
         scope = self.scope()
         last = max((each.s_hi + 1 for each in found.stretches), default=None)
         known = [each for each in (self.through, last) if each is not None]
-        limits = Limits(
+        limits = PartitionLimits(
             number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
             source_end=scope.source_end, target_start=scope.target_start, target_end=scope.target_end,
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,

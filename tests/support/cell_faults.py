@@ -23,7 +23,7 @@ from pathlib import Path
 
 from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.recovery.way_out import Component, Condition
+from drkit.failover.recovery.way_out import Component, ComponentCondition
 from drkit.failover.run.state_machine import Kind, Mode, State
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.store import open_store
@@ -56,7 +56,7 @@ def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Me
             _mirrors(fault.condition, runs, later)
         elif fault.part is Component.SALVAGE:
             _salvages(site, fault.condition, runs, later)
-        elif fault == Fault(Component.MACHINE, Condition.REPLACED):
+        elif fault == Fault(Component.MACHINE, ComponentCondition.REPLACED):
             for run in runs:
                 shutil.rmtree(run.salvage, ignore_errors=True)
         yield lambda run: stores[run.name].close()
@@ -66,26 +66,28 @@ def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Me
                 run.frozen.wait(60)  # woken up too late, it ends by itself
 
 
-def _cluster(site: Site, alias: str, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+def _cluster(
+    site: Site, alias: str, condition: ComponentCondition, runs: Sequence[PreparedRun], later: ExitStack
+) -> None:
     lab, node = site.lab, site.node(alias)
-    if condition is Condition.FROZEN:
+    if condition is ComponentCondition.FROZEN:
         lab.pause(node)
         later.callback(lab.resume, node)
         return
-    if condition is Condition.CUT:
+    if condition is ComponentCondition.CUT:
         with stopped(lab, node) as disk:
             for run in runs:
                 _cut(disk, run.topic)
         return
     lab.kill(node)
-    if condition is Condition.DOWN:
+    if condition is ComponentCondition.DOWN:
         later.callback(lab.restart, node)
         return
     data = site.data(alias)
-    if condition is Condition.EMPTY:
+    if condition is ComponentCondition.EMPTY:
         for folder in (found for name in _LOST_WITH_THE_LOGS for found in data.glob(name)):
             shutil.rmtree(folder)
-    elif condition is Condition.REPLACED:
+    elif condition is ComponentCondition.REPLACED:
         format_anew(data)
     lab.restart(node)
 
@@ -111,21 +113,21 @@ def format_anew(data: Path) -> None:
     (data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in meta.items()))
 
 
-def _store(run: PreparedRun, condition: Condition, later: ExitStack) -> None:
+def _store(run: PreparedRun, condition: ComponentCondition, later: ExitStack) -> None:
     match condition:
-        case Condition.DOWN:
+        case ComponentCondition.DOWN:
             _at(run, f"cassandra://127.0.0.1:{_free_port()}/drkit?dc=dr&replication_factor=1", later)
-        case Condition.FROZEN:
+        case ComponentCondition.FROZEN:
             holder = sqlite3.connect(run.store, isolation_level=None, check_same_thread=False)
             later.callback(holder.close)
             holder.execute("BEGIN EXCLUSIVE")
             _at(run, f"sqlite:///{run.store}?timeout=1", later)
-        case Condition.EMPTY | Condition.REPLACED | Condition.CUT:
+        case ComponentCondition.EMPTY | ComponentCondition.REPLACED | ComponentCondition.CUT:
             for file in run.folder.glob("drkit.db*"):
                 file.unlink()
-            if condition is Condition.CUT:
+            if condition is ComponentCondition.CUT:
                 shutil.copy(run.earlier_store, run.store)
-            elif condition is Condition.REPLACED:  # of drkit, and nothing of it is about this link
+            elif condition is ComponentCondition.REPLACED:  # of drkit, and nothing of it is about this link
                 open_store(f"sqlite:///{run.store}").close()
         case _:
             pass
@@ -152,9 +154,9 @@ def unmirrored(run: PreparedRun) -> bool:
     return kind is None or (kind is Kind.FAILOVER and mode is Mode.PLANNED and early)
 
 
-def _mirrors(condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+def _mirrors(condition: ComponentCondition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
     """Frozen at work, or none; where the source serves it has more than was mirrored."""
-    if condition is Condition.FROZEN:
+    if condition is ComponentCondition.FROZEN:
         children = [(run, _mirror(run, later)) for run in runs]
         for run, child in children:
             _frozen_at_work(run, child)
@@ -197,21 +199,21 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         ended(child)
 
 
-def _salvages(site: Site, condition: Condition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
-    if condition in {Condition.FULL, Condition.READ_ONLY}:
+def _salvages(site: Site, condition: ComponentCondition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
+    if condition in {ComponentCondition.FULL, ComponentCondition.READ_ONLY}:
         _small_disk(site.salvages, condition, later)
         return
     for run in runs:
-        if condition is Condition.DOWN:
+        if condition is ComponentCondition.DOWN:
             shutil.rmtree(run.salvage, ignore_errors=True)
         for file in (found for found in run.salvage.rglob("*") if found.is_file()):
-            if condition is Condition.EMPTY:
+            if condition is ComponentCondition.EMPTY:
                 file.unlink()
             else:
                 os.truncate(file, file.stat().st_size // 2)
 
 
-def _small_disk(folder: Path, condition: Condition, later: ExitStack) -> None:
+def _small_disk(folder: Path, condition: ComponentCondition, later: ExitStack) -> None:
     """Put a disk with the folder's contents in its place, which is full or read-only."""
     kept = folder.with_name("salvage.before")
     shutil.copytree(folder, kept)
@@ -219,7 +221,7 @@ def _small_disk(folder: Path, condition: Condition, later: ExitStack) -> None:
     _run("mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder))
     later.callback(_unmounted, folder)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
-    if condition is Condition.READ_ONLY:
+    if condition is ComponentCondition.READ_ONLY:
         _run("mount", "-o", "remount,ro", str(folder))
         return
     with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:

@@ -35,7 +35,7 @@ from kafka.errors import KafkaError
 from drkit.failover.fencing.fence_command import lift_fence
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Component, Condition, Situation, way_out
+from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Component, ComponentCondition, Situation, way_out
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.service import cancel_run, resume_run, run_failover
 from drkit.failover.run.state_machine import Kind, Mode, State
@@ -86,12 +86,19 @@ def play_all(site: Site, played: Sequence[Cell], known: Mapping[RunState, Prepar
         site.seen[tuple(prefixes)] = held, stands
     held = dict(held)
     with broken(site, fault, runs) as mend:
-        if fault.part in ALIAS and fault.condition in {Condition.EMPTY, Condition.CUT, Condition.REPLACED}:
+        if fault.part in ALIAS and fault.condition in {
+            ComponentCondition.EMPTY,
+            ComponentCondition.CUT,
+            ComponentCondition.REPLACED,
+        }:
             alias = ALIAS[fault.part]
             held[alias] = contents(site.lab, alias, prefixes)
             stands = positions(site.lab, runs)
         salvaged = {run.name: kept(run) for run in runs}
-        if fault.part is Component.MACHINE and fault.condition in {Condition.DOWN, Condition.REPLACED}:
+        if fault.part is Component.MACHINE and fault.condition in {
+            ComponentCondition.DOWN,
+            ComponentCondition.REPLACED,
+        }:
             verdicts = _on_another_machine(site, fault, runs)
         else:
             verdicts = play_runs(site.lab, fault, runs, mend)
@@ -128,13 +135,13 @@ def _carried_out(lab: Lab, cell: Cell, run: PreparedRun, mend: Mend) -> None:
             lift_by_hand(lab, serves, run)
     else:
         _commands(run, out.commands)
-    if out.serves is cell.fault.part and cell.fault.condition is Condition.REPLACED:
+    if out.serves is cell.fault.part and cell.fault.condition is ComponentCondition.REPLACED:
         return  # another cluster: its clients' rights and topics are its own
     wait_until(lambda: write(lab, serves, run.topic) == "written", what=f"a client of {serves} to write to {run.topic}")
     if BY_HAND in out.commands:
         mend(run)
         with _mirror_kept_up(run):  # what came meanwhile has to be brought over
-            _commands(run, way_out(Situation(*cell.at).where(Component.STORE, Condition.BACK)).commands)
+            _commands(run, way_out(Situation(*cell.at).where(Component.STORE, ComponentCondition.BACK)).commands)
 
 
 def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
@@ -312,7 +319,9 @@ def main() -> None:
         for each in told["runs"]
         for kind, mode, state in [each["at"]]
     ]
-    verdicts = play_runs(Lab.open(Path(told["lab"])), Fault(Component(part), Condition(condition)), runs, _nothing)
+    verdicts = play_runs(
+        Lab.open(Path(told["lab"])), Fault(Component(part), ComponentCondition(condition)), runs, _nothing
+    )
     sys.stdout.write(f"\n{json.dumps([asdict(each) for each in verdicts])}\n")
 
 

@@ -19,7 +19,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import Statements
+from drkit.evidence.statements import ExportStatements
 from tests.support.drill_plants import planted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ class Drill:
         folder = self.kept.parent / "bundle"
         make_key(self.kept.parent / "signer")
         signer, _ = open_signer(EvidenceConfig(key=self.kept.parent / "signer"))
-        write_bundle(folder, gather_drill(Drills(self.kept), run, Statements()), signer)
+        write_bundle(folder, gather_drill(Drills(self.kept), run, ExportStatements()), signer)
         return verifier.verify(folder, signer.public_pem).problems
 
 

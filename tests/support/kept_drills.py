@@ -15,8 +15,8 @@ from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import (
     Attempt,
     AttemptOutcome,
+    ClientHistory,
     ConfirmedPosition,
-    History,
     HistoryPart,
     Landed,
     Poll,
@@ -83,7 +83,7 @@ class Ends:
     moved: bool = False
 
 
-def a_history(lose: int = 0) -> History:
+def a_history(lose: int = 0) -> ClientHistory:
     """20 records, one a second; the disaster at 15 s; all are on dr except for `lose` in its middle."""
     ids = [RecordId("k", number) for number in range(20)]
     attempts = tuple(
@@ -96,13 +96,13 @@ def a_history(lose: int = 0) -> History:
     polls += tuple(
         Poll("consumer-2", 1, "dr", 0, offset, record, BEGAN + 20) for offset, record in enumerate(kept) if offset >= 8
     )
-    return History("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
+    return ClientHistory("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
 
 
 def keep(
     drills: Drills,
     run: str,
-    history: History,
+    history: ClientHistory,
     *,
     rto: float = 60.0,
     number: int = 0,
@@ -133,7 +133,9 @@ def keep(
         steps, steady = [*steps[: ends.steps], *ends.after], ends.steady
         disaster_at = None if ends.disaster is None else BEGAN + ends.disaster
         if ends.interrupted is not None:
-            history = History("primary", "dr", incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far"))
+            history = ClientHistory(
+                "primary", "dr", incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far")
+            )
     moved = ends is None or ends.moved
     measured = measure(history, disaster_at=disaster_at, moved=moved)
     checks = [check_result(name, judge(name, history)) for name in file.experiment.checks]

@@ -22,7 +22,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.runs.journal import RunSummary
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import Link, LinkId
-from drkit.observe.history import History
+from drkit.observe.history import StatusHistory
 from drkit.observe.page.access import Access
 from drkit.observe.page.application import make_application
 from drkit.observe.page.board import Board, Earlier, Sources
@@ -160,7 +160,7 @@ def sources(
 def board_of(given: Sources, objectives: Objectives | None = None) -> Board:
     """A board that has looked once at everything, with its history in a store of its own; no thread runs."""
     store = open_store("sqlite:///:memory:")
-    board = Board(given, History(store, [LINK]), objectives or Objectives())
+    board = Board(given, StatusHistory(store, [LINK]), objectives or Objectives())
     weakref.finalize(board, store.close)
     for each in (board.status, board.decision, board.earlier):
         each.look_once()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from drkit.failover.recovery.recovery_page import STATES
-from drkit.failover.recovery.way_out import Component, Condition, Situation, WayOut, faults_of, way_out
+from drkit.failover.recovery.way_out import Component, ComponentCondition, Situation, WayOut, faults_of, way_out
 from drkit.failover.run.state_machine import Kind, Mode, State
 
 
@@ -24,7 +24,7 @@ class Fault(NamedTuple):
     """What is broken; part None: nothing is."""
 
     part: Component | None
-    condition: Condition
+    condition: ComponentCondition
 
     def __str__(self) -> str:
         return "nothing" if self.part is None else f"{self.part}-{self.condition}".replace(" ", "-")
@@ -52,7 +52,7 @@ def cells() -> list[Cell]:
         Cell(RunState(*at), fault)
         for at in STATES
         for fault in (
-            Fault(None, Condition.UP),
+            Fault(None, ComponentCondition.UP),
             *(Fault(part, condition) for part, ways in faults_of(at[0]).items() for condition in ways),
         )
     ]
@@ -69,4 +69,7 @@ def by_fault(wanted: list[Cell]) -> dict[Fault, list[Cell]]:
 
 
 def _order(fault: Fault) -> tuple[int, int]:
-    return (-1 if fault.part is None else list(Component).index(fault.part), list(Condition).index(fault.condition))
+    return (
+        -1 if fault.part is None else list(Component).index(fault.part),
+        list(ComponentCondition).index(fault.condition),
+    )

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
-from drkit.observe.audit_history import AuditCollector as LastAuditCollector
+from drkit.observe.audit_history import LastAuditCollector
 from drkit.observe.metrics.audit_metrics import AuditCollector
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import StatusCollector

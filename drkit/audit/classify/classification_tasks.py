@@ -16,8 +16,8 @@ from drkit.audit.classify.classifier import (
     TARGET_APPENDED,
     Classification,
     Classified,
-    Limits,
     Pair,
+    PartitionLimits,
     Steps,
     classify,
     reordered,
@@ -70,7 +70,7 @@ class Unit(NamedTuple):
     """What one task classifies: these pieces of a partition. `log`: the source's offsets [first, until); `alone`:
     whether each record is judged by its own place."""
 
-    limits: Limits
+    limits: PartitionLimits
     pieces: tuple[Piece, ...]
     stretches: tuple[MatchedRange, ...]
     log: tuple[int, int]

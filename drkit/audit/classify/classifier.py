@@ -57,7 +57,7 @@ from drkit.audit.classify.log_lookups import (
     NewestOfKeys,
     WantedRecord,
 )
-from drkit.audit.classify.ordering import Beside, Line, Neighbours, put_in_order
+from drkit.audit.classify.ordering import Beside, MatchedLine, Neighbours, put_in_order
 from drkit.audit.classify.retention import (
     Explained,
     Places,
@@ -80,7 +80,7 @@ UNCOMPARED = "uncompared"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PartitionLimits:
     """What is known of a partition beside its records.
 
     `start_place`: the place of the source's log start; `first_place`: the first target offset that stands for a source
@@ -156,11 +156,11 @@ class Classified:
     """One partition. `aside`: stretches of records that matched and are out of order, all of them;
     `through`: the highest mirrored position; `exact`: whether the reordered are the fewest."""
 
-    limits: Limits
+    limits: PartitionLimits
     through: int | None
     classifications: list[Classification] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
-    aside: tuple[Line, ...] = ()
+    aside: tuple[MatchedLine, ...] = ()
     exact: bool = True
 
 
@@ -168,11 +168,11 @@ Steps = Generator[LogRequest, Any, Classified]
 
 
 def classify(
-    limits: Limits,
+    limits: PartitionLimits,
     source: Sequence[SourceLeft],
     target: Sequence[TargetLeft],
     stretches: Sequence[MatchedRange],
-    runs: Sequence[Line] = (),
+    runs: Sequence[MatchedLine] = (),
 ) -> Steps:
     """Say what happened to every residual of a partition.
 
@@ -203,11 +203,11 @@ def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
 class _Classifier:
     def __init__(
         self,
-        limits: Limits,
+        limits: PartitionLimits,
         source: Sequence[SourceLeft],
         target: Sequence[TargetLeft],
         stretches: Sequence[MatchedRange],
-        runs: Sequence[Line],
+        runs: Sequence[MatchedLine],
     ) -> None:
         self._limits = limits
         self._runs = sorted(runs)
@@ -293,7 +293,7 @@ class _Classifier:
 
     def _lines(
         self, sources: Sequence[SourceLeft], targets: Sequence[TargetLeft]
-    ) -> Generator[LogRequest, Any, list[Line]]:
+    ) -> Generator[LogRequest, Any, list[MatchedLine]]:
         """What matched at its place, in stretches that none of these records, that may have moved, stand within."""
         shift = self._limits.shift
         torn = {row.e >> shift for row in sources} | {row.t >> shift for row in targets}
@@ -307,7 +307,7 @@ class _Classifier:
                 held[2], held[3] = min(held[2], each.t_lo), max(held[3], each.t_hi)
                 held[4] += each.n
         lines = self._runs + [
-            Line(s_lo, s_hi, t_lo, t_hi, 0, n, moved=False)
+            MatchedLine(s_lo, s_hi, t_lo, t_hi, 0, n, moved=False)
             for chunk, (s_lo, s_hi, t_lo, t_hi, n) in merged.items()
             if chunk not in torn
         ]
@@ -321,7 +321,8 @@ class _Classifier:
                 self._limits.zones,
             )
             lines += [
-                Line(each.s_lo, each.s_hi, each.t_lo, each.t_hi, 0, each.n, moved=False) for each in answer.values()
+                MatchedLine(each.s_lo, each.s_hi, each.t_lo, each.t_hi, 0, each.n, moved=False)
+                for each in answer.values()
             ]
         return lines
 
@@ -583,9 +584,9 @@ def _pair_several(
     return found
 
 
-def _moved(pair: tuple[SourceLeft, TargetLeft]) -> Line:
+def _moved(pair: tuple[SourceLeft, TargetLeft]) -> MatchedLine:
     source, target = pair
-    return Line(source.s, source.s, target.t, target.t, target.t - source.e, 1, moved=True)
+    return MatchedLine(source.s, source.s, target.t, target.t, target.t - source.e, 1, moved=True)
 
 
 def _in_its_gap(t: int, beside: Beside) -> bool:

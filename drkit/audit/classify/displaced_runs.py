@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from drkit.audit.classify.ordering import Line
+from drkit.audit.classify.ordering import MatchedLine
 from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 from drkit.audit.compare.record_digests import Digest
 
@@ -42,8 +42,8 @@ class DisplacedRuns:
         self._source: _Queue[SourceLeft] = _Queue()
         self._target: _Queue[TargetLeft] = _Queue()
         self._pending: list[Both] = []
-        self._run: Line | None = None
-        self.runs: list[Line] = []
+        self._run: MatchedLine | None = None
+        self.runs: list[MatchedLine] = []
         self.source_left: list[SourceLeft] = []
         self.target_left: list[TargetLeft] = []
 
@@ -92,7 +92,7 @@ class DisplacedRuns:
             yield from self._close()
             run = None
         # One that begins in a taken chunk ends with its first record, and is kept as residuals.
-        first = run or Line(source.s, source.s, target.t, target.t, target.t - source.e, 0, moved=False)
+        first = run or MatchedLine(source.s, source.s, target.t, target.t, target.t - source.e, 0, moved=False)
         self._run = first._replace(s_hi=source.s, t_hi=target.t, records=first.records + 1)
         if self._run.records > SHORTEST_RUN:
             yield source, target
@@ -102,7 +102,7 @@ class DisplacedRuns:
             yield from self._pending
             self._pending = []
 
-    def _continues(self, run: Line, source: SourceLeft, target: TargetLeft) -> bool:
+    def _continues(self, run: MatchedLine, source: SourceLeft, target: TargetLeft) -> bool:
         return target.t - source.e == run.displaced and self._free(
             run.t_hi - run.displaced, source.e, run.t_hi, target.t
         )

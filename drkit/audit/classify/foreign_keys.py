@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from drkit.audit.compare.record_pass import within
 from drkit.audit.compare.scope import observe_scope
-from drkit.audit.read.record_frames import Reader, keep
+from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
 from drkit.config.callables import named_callable
@@ -72,7 +72,7 @@ def audit_foreign_key(
     """
     both = (TopicChoice(foreign_key.child), TopicChoice(foreign_key.parent))
     scope = observe_scope(replace(request, topics=both, since=None, until=None), store, config)
-    reader = Reader(spark_session(spark), scope)
+    reader = ScopeReader(spark_session(spark), scope)
     window = _window(request, reader)
     target = _keyed(reader, foreign_key, window, of_source=False)
     source = _keyed(reader, foreign_key, window, of_source=True)
@@ -102,7 +102,7 @@ def audit_foreign_key(
     )
 
 
-def _window(request: AuditRequest, reader: Reader) -> Column:
+def _window(request: AuditRequest, reader: ScopeReader) -> Column:
     """Whether a child is within the audit's time window. Parents are looked for in all of their logs."""
     scope = replace(
         reader.scope,
@@ -112,7 +112,7 @@ def _window(request: AuditRequest, reader: Reader) -> Column:
     return within(scope, F.col("ts"))
 
 
-def _keyed(reader: Reader, foreign_key: ForeignKeyConfig, window: Column, *, of_source: bool) -> _Keyed:
+def _keyed(reader: ScopeReader, foreign_key: ForeignKeyConfig, window: Column, *, of_source: bool) -> _Keyed:
     ranges: dict[str, dict[int, tuple[int, int]]] = {foreign_key.child: {}, foreign_key.parent: {}}
     for each in reader.scope.partitions:
         bounds = (each.source_from, each.source_end) if of_source else (each.target_from, each.target_end)

@@ -19,7 +19,7 @@ MOST_RUNS = 100_000
 one's copy count as reordered, which may be more than the fewest; the audit says so."""
 
 
-class Line(NamedTuple):
+class MatchedLine(NamedTuple):
     """Matched records: their offsets on both sides, how far they are displaced (target offset less the place), and how
     many they are. `moved`: one record that was found elsewhere."""
 
@@ -36,17 +36,17 @@ class Line(NamedTuple):
 class Ordered:
     """Lines in order, and those set aside: their records are reordered. `exact`: whether these are the fewest."""
 
-    kept: tuple[Line, ...]
-    aside: tuple[Line, ...]
+    kept: tuple[MatchedLine, ...]
+    aside: tuple[MatchedLine, ...]
     exact: bool
 
 
-def put_in_order(lines: Iterable[Line]) -> Ordered:
+def put_in_order(lines: Iterable[MatchedLine]) -> Ordered:
     """Set the fewest records aside such that the others are in one order on both sides."""
     by_source = sorted(lines, key=attrgetter("s_lo"))
     runs = _runs(by_source)
     if len(runs) > MOST_RUNS:
-        kept, aside, highest = list[Line](), list[Line](), -1
+        kept, aside, highest = list[MatchedLine](), list[MatchedLine](), -1
         for line in by_source:
             (kept if line.t_lo > highest else aside).append(line)
             highest = max(highest, line.t_hi)
@@ -57,14 +57,14 @@ def put_in_order(lines: Iterable[Line]) -> Ordered:
     return Ordered(tuple(kept), tuple(aside), exact=True)
 
 
-def _runs(by_source: Sequence[Line]) -> list[tuple[int, list[Line]]]:
+def _runs(by_source: Sequence[MatchedLine]) -> list[tuple[int, list[MatchedLine]]]:
     """Lines that follow each other on both sides, with the rank of their first on the target."""
     ranks: dict[int, int] = {}
     total = 0
     for at in sorted(range(len(by_source)), key=lambda each: by_source[each].t_lo):
         ranks[at] = total
         total += by_source[at].records
-    runs: list[tuple[int, list[Line]]] = []
+    runs: list[tuple[int, list[MatchedLine]]] = []
     before = 0
     step = None
     for at, line in enumerate(by_source):
@@ -80,8 +80,8 @@ class Beside(NamedTuple):
     """The lines in order before and after an offset; None where there is none. An offset within a line has that one
     before and after."""
 
-    before: Line | None
-    after: Line | None
+    before: MatchedLine | None
+    after: MatchedLine | None
 
     @property
     def within(self) -> bool:
@@ -102,7 +102,7 @@ class Beside(NamedTuple):
 class Neighbours:
     """Looks up what is in order beside an offset. Without lines nothing is displaced."""
 
-    def __init__(self, kept: Iterable[Line] = ()) -> None:
+    def __init__(self, kept: Iterable[MatchedLine] = ()) -> None:
         self._by_source = sorted(kept, key=attrgetter("s_lo"))
         self._by_target = sorted(self._by_source, key=attrgetter("t_lo"))
 

@@ -34,8 +34,8 @@ from drkit.audit.classify.classifier import (
     UNCOMPARED,
     Classification,
     Classified,
-    Limits,
     Pair,
+    PartitionLimits,
     classify,
     reordered,
 )
@@ -47,7 +47,7 @@ from drkit.audit.compare.record_pass import Comparison
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.log_tasks import opened
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
-from drkit.audit.read.record_frames import Reader, in_tasks, keep
+from drkit.audit.read.record_frames import ScopeReader, in_tasks, keep
 from drkit.audit.spark.failures import LogMoved
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.offsets import merged_ranges
@@ -82,7 +82,7 @@ class Judgement:
         inexact: partitions whose reordered records may be more than the fewest.
     """
 
-    reader: Reader
+    reader: ScopeReader
     comparison: Comparison
     through: Mapping[int, int | None]
     bounds: Mapping[int, int]
@@ -128,7 +128,7 @@ class Judgement:
         return _both(held, stayed)
 
 
-def judge(reader: Reader, *, full: bool = False, say: Callable[[str], None] | None = None) -> Judgement:
+def judge(reader: ScopeReader, *, full: bool = False, say: Callable[[str], None] | None = None) -> Judgement:
     """Compare both sides and classify what differs.
 
     Args:
@@ -172,7 +172,7 @@ def _check_unmoved(comparison: Comparison, facts: Iterable[RowOfSpark]) -> None:
             raise LogMoved("records went away while they were compared", remedy="Run it again")
 
 
-def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits]) -> list[Classified]:
+def _on_driver(reader: ScopeReader, comparison: Comparison, limits: Iterable[PartitionLimits]) -> list[Classified]:
     """Classify the residuals of these partitions, which the driver holds."""
     found: list[Classified] = []
     steps = {
@@ -192,7 +192,7 @@ def _on_driver(reader: Reader, comparison: Comparison, limits: Iterable[Limits])
     return found
 
 
-def _answers(reader: Reader, requests: Mapping[int, LogRequest]) -> dict[int, Any]:
+def _answers(reader: ScopeReader, requests: Mapping[int, LogRequest]) -> dict[int, Any]:
     """Read what is asked for, of many partitions at once."""
     scope = reader.scope
     answers = {number: request.new() for number, request in requests.items()}
@@ -241,7 +241,7 @@ def _too_long(classified: Sequence[Classified]) -> set[int]:
     return found
 
 
-def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Classified]) -> list[Classification]:
+def _reordered(reader: ScopeReader, comparison: Comparison, classified: Iterable[Classified]) -> list[Classification]:
     """The records that matched at their place and are out of order."""
     requests: dict[int, LogRequest] = {
         number: MatchedRecords(
@@ -260,7 +260,7 @@ def _reordered(reader: Reader, comparison: Comparison, classified: Iterable[Clas
     return [reordered(number, record) for number, records in answers.items() for record in records]
 
 
-def _in_spark(reader: Reader, comparison: Comparison, limits: Sequence[Limits]) -> DataFrame | None:
+def _in_spark(reader: ScopeReader, comparison: Comparison, limits: Sequence[PartitionLimits]) -> DataFrame | None:
     """Classify partitions in tasks; rows of CLASSIFICATION_ARROW, kept."""
     if not limits:
         return None
@@ -276,7 +276,7 @@ def _in_spark(reader: Reader, comparison: Comparison, limits: Sequence[Limits]) 
     return keep(reader.spark.range(0, len(units), 1, len(units)).mapInArrow(work, _CLASSIFICATION_SCHEMA))
 
 
-def _units(each: PartitionScope, comparison: Comparison, limits: Limits) -> list[Unit]:
+def _units(each: PartitionScope, comparison: Comparison, limits: PartitionLimits) -> list[Unit]:
     """What tasks classify by themselves: the partition, or its parts where each record is judged by its place alone."""
     pieces, stretches = comparison.pieces[each.number], tuple(comparison.stretches[each.number])
     log = _log(each)
@@ -295,9 +295,9 @@ def _target_log(each: PartitionScope) -> tuple[int, int]:
     return each.target_start, each.target_end
 
 
-def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: Mapping[int, int]) -> Limits:
+def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: Mapping[int, int]) -> PartitionLimits:
     number = each.number
-    return Limits(
+    return PartitionLimits(
         number=number,
         zones=each.zones,
         shift=comparison.shift,
@@ -328,7 +328,7 @@ def _images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tu
     return tuple(merged_ranges((place(each.zones, first), place(each.zones, until - 1) + 1) for first, until in ranges))
 
 
-def _bounds(reader: Reader, comparison: Comparison) -> dict[int, int]:
+def _bounds(reader: ScopeReader, comparison: Comparison) -> dict[int, int]:
     """For a sealed link: where its part of each target partition ends.
 
     A mirror that was killed may have written more than it recorded: what is at its place there is

@@ -19,13 +19,13 @@ from drkit.audit.compare.range_proof import Provable, ProvenRegion, RangeProof, 
 from drkit.audit.compare.record_pass import MEMORY_BUDGET, Comparison, InHand, PartitionTally, by_partition, chunk_shift
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.offset_ranges import Span, shared_whole, wanted_tasks
-from drkit.audit.read.record_frames import Reader, in_tasks
+from drkit.audit.read.record_frames import ScopeReader, in_tasks
 from drkit.audit.read.task_ranges import cut_up
 from drkit.audit.spark.failures import LogMoved
 from drkit.model.digests import Coverage, RangeDigest, Uncovered
 
 
-def compare_batches(reader: Reader, say: Callable[[str], None], *, full: bool = False) -> Comparison:
+def compare_batches(reader: ScopeReader, say: Callable[[str], None], *, full: bool = False) -> Comparison:
     """Run the first pass: both sides' batches, and the records of those that differ; of all, where `full`."""
     scope = reader.scope
     shift = chunk_shift(scope)
@@ -71,7 +71,7 @@ def _by_partition(pieces: Sequence[Piece]) -> dict[int, list[Piece]]:
 
 
 def compared_pieces(
-    reader: Reader, tasks: Sequence[Sequence[Piece]], *, full: bool, most: int | None = None
+    reader: ScopeReader, tasks: Sequence[Sequence[Piece]], *, full: bool, most: int | None = None
 ) -> list[PieceComparison]:
     """The outcome of each piece, in their order."""
     scope = reader.scope
@@ -86,7 +86,7 @@ def compared_pieces(
     return found
 
 
-def _brought_in(reader: Reader, pieces: Sequence[Piece], found: list[PieceComparison], *, full: bool) -> set[int]:
+def _brought_in(reader: ScopeReader, pieces: Sequence[Piece], found: list[PieceComparison], *, full: bool) -> set[int]:
     """Fetch residuals that stayed in tasks, as far as the driver has room for whole partitions of them.
 
     Each task knows its share of the budget only, so much damage in one place stays although there would be room.
@@ -156,7 +156,7 @@ class Proven:
         return covered(self.ranges, self.left, self.regions)
 
 
-def prove_by_digest(reader: Reader, shift: int, say: Callable[[str], None]) -> Proven:
+def prove_by_digest(reader: ScopeReader, shift: int, say: Callable[[str], None]) -> Proven:
     """Read the target where digests were kept, and compare it with them."""
     scope = reader.scope
     claims: list[Provable] = []

@@ -19,7 +19,7 @@ from drkit.audit.compare.offset_zones import place
 from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
 from drkit.audit.compare.transformed_links import unreadable_source
 from drkit.audit.findings.findings import count, outcome_counts
-from drkit.audit.read.record_frames import Reader
+from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.spark_progress import describe
 from drkit.config import Config
@@ -220,7 +220,7 @@ def after_place(scope: PartitionScope, offset: int) -> int:
 
 def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) -> list[Reconciled]:
     describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
-    judgement = judge(Reader(spark, scope))
+    judgement = judge(ScopeReader(spark, scope))
     audits = count(scope, judgement, outcome_counts(scope, judgement))
     first = _first(judgement)
     unknown = _unknown(scope, judgement)

@@ -16,7 +16,7 @@ from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.compare.offset_zones import place, source_of
 from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
-from drkit.audit.read.record_frames import Reader
+from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
 from drkit.model.audit.audit_result import AuditRequest, Counts, FindingKind, TopicChoice
@@ -77,7 +77,7 @@ class Behind:
             return []
         scope = replace(whole, partitions=tuple(parts))
         with in_words("the continuous audit"):
-            judgement = judge(Reader(session(), scope))
+            judgement = judge(ScopeReader(session(), scope))
             found = [_behind(each, judgement) for each in parts]
         if log_starts(scope, self._config) != scope.starts():
             raise LogMoved("retention moved a log meanwhile", remedy="It is tried again")

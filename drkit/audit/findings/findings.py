@@ -26,7 +26,7 @@ from drkit.audit.compare.record_pass import within
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
 from drkit.audit.findings.other_partitions import explained, pair_findings, pair_frame, unpaired
-from drkit.audit.read.record_frames import Reader, date_column, keep
+from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.model.audit.audit_result import Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError
@@ -72,7 +72,7 @@ def count(scope: Scope, judgement: Judgement, counts: OutcomeCounts) -> tuple[Pa
 
 
 def hand_over(
-    reader: Reader, judgement: Judgement, counts: OutcomeCounts, path: Path, run: str
+    reader: ScopeReader, judgement: Judgement, counts: OutcomeCounts, path: Path, run: str
 ) -> tuple[int, tuple[Finding, ...]]:
     """Write all findings within the time window as Parquet, none too; `run` names the audit in it.
 
@@ -114,7 +114,7 @@ def unseen_before(judgement: Judgement, instant: datetime) -> int:
     )
 
 
-def findings_frame(reader: Reader, judgement: Judgement, run: str, *, paired: bool) -> DataFrame | None:
+def findings_frame(reader: ScopeReader, judgement: Judgement, run: str, *, paired: bool) -> DataFrame | None:
     """All findings within the time window, kept; None where there are none.
 
     Columns as in `findings_files.SCHEMA`. `paired`: some of them may explain each other across partitions.

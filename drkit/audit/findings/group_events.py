@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from drkit.audit.classify.run_classification import SOURCE_RETIRED, TARGET_RETIRED, TARGET_UNPROVEN, Judgement
 from drkit.audit.compare.offset_zones import place
-from drkit.audit.read.record_frames import Reader, keep
+from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.model.audit.audit_result import FindingKind
 from drkit.model.audit.group_audit import Reason
 
@@ -53,7 +53,7 @@ class Events:
     apart: frozenset[int] = frozenset()
 
 
-def find_events(reader: Reader, judgement: Judgement, borders: Sequence[GroupBorder]) -> dict[int, Events]:
+def find_events(reader: ScopeReader, judgement: Judgement, borders: Sequence[GroupBorder]) -> dict[int, Events]:
     """By partition number, what the judgement says of records on either side of a group's positions."""
     found = {each.number: Events() for each in borders}
     if judgement.classifications is None and judgement.pairs is None:
@@ -126,7 +126,7 @@ def _reasons() -> list[tuple[Column, str]]:
 
 
 def _count_copies(
-    reader: Reader,
+    reader: ScopeReader,
     judgement: Judgement,
     events: DataFrame,
     borders: Sequence[GroupBorder],

@@ -39,7 +39,7 @@ Ranges = Mapping[int, tuple[int, int]]
 """Offsets [from, until) by the number of a partition."""
 
 
-class Reader:
+class ScopeReader:
     """Reads the sides of one scope. Every call makes a new DataFrame, which reads Kafka when it is used."""
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
@@ -125,7 +125,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class ZoneLookup:
-    """Finds the zone that an offset lies in; made by `Reader.zone_lookup`."""
+    """Finds the zone that an offset lies in; made by `ScopeReader.zone_lookup`."""
 
     zones: DataFrame
     shifts: DataFrame

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 
 from drkit import __version__
 from drkit.audit.classify.classifier import TARGET_RETIRED, TARGET_UNPROVEN
-from drkit.audit.read.record_frames import Reader, date_column, keep
+from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import Judged, judged, refuse_altered
 from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
@@ -107,7 +107,7 @@ def salvage(
             names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
             counts = {(names[p], kind): records for (p, kind), records in wanted.counts.items()}
             say("comparing them with what the target holds")
-            latest = Reader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
+            latest = ScopeReader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
             standings = _write(replace(found, reader=latest), wanted, staging)
         if positions:
             staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")

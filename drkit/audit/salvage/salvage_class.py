@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from drkit.audit.compare.offset_zones import FOREVER, place
 from drkit.audit.compare.scope import PartitionScope, Scope
-from drkit.audit.read.record_frames import Reader, keep
+from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.run import Judged
 from drkit.audit.salvage.salvage_size import Size
 from drkit.config import Config
@@ -46,7 +46,7 @@ def with_standing(found: Judged, records: DataFrame, ranges: Mapping[int, tuple[
 
     Args:
         found: both sides, judged; the scope's target ends may lie beyond those that were judged.
-        records: rows of `Reader.source_records` with their `kind`, kept.
+        records: rows of `ScopeReader.source_records` with their `kind`, kept.
         ranges: by partition number, the source offsets [from, until) that hold them.
         size: how many they are.
     """
@@ -128,5 +128,5 @@ def _strange_keys(found: Judged) -> DataFrame:
     return F.broadcast(keys.coalesce(1).distinct()) if found.judgement.stayed is None else keys.distinct()
 
 
-def _limits(reader: Reader, others: Mapping[int, int]) -> DataFrame:
+def _limits(reader: ScopeReader, others: Mapping[int, int]) -> DataFrame:
     return reader.frame({"p": pa.int32(), "others_from": pa.int64()}, sorted(others.items()))

@@ -51,7 +51,7 @@ _JSON_LOG = re.compile(r"--log-format[ =]json\b")
 
 
 @dataclass(slots=True)
-class Writer:
+class OutputWriter:
     """Where a verb's result goes.
 
     `console` is stdout for people; `log` is stderr, for progress and remarks in either mode, in `log_format`; `events`
@@ -69,7 +69,7 @@ class Writer:
     wrote: ClassVar[bool] = False
 
     @classmethod
-    def for_mode(cls, mode: OutputMode, *, lines: bool = False) -> Writer:
+    def for_mode(cls, mode: OutputMode, *, lines: bool = False) -> OutputWriter:
         """The writer on this process's stdout and stderr."""
         if mode is OutputMode.HUMAN and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that isn't UTF-8 lacks ▶
@@ -79,7 +79,7 @@ class Writer:
             each.push_render_hook(PrintableOnly())
         return cls(mode, console, log, lines)
 
-    def log_as(self, log_format: LogFormat) -> Writer:
+    def log_as(self, log_format: LogFormat) -> OutputWriter:
         """Write remarks, and errors, in this format from now on; returns itself."""
         self.log_format = log_format
         if log_format is LogFormat.JSON and self.events is None:
@@ -97,7 +97,7 @@ class Writer:
                 _write_json(document, indent=2)
             else:
                 human(self.console)
-            self.answered = Writer.wrote = True
+            self.answered = OutputWriter.wrote = True
 
     def line(self, document: JsonObject) -> None:
         """Write one JSON object as one line (`drkit mirror --output json`)."""
@@ -146,10 +146,10 @@ def _write_json(document: JsonObject, *, indent: int | None = None) -> None:
     sys.stdout.flush()
 
 
-def writer_for(arguments: Sequence[str]) -> Writer:
+def writer_for(arguments: Sequence[str]) -> OutputWriter:
     """The writer that a command line asks for, before it is understood."""
     mode = OutputMode.JSON if _JSON.search(" ".join(arguments)) else OutputMode.HUMAN
-    writer = Writer.for_mode(mode, lines=bool(arguments) and (arguments[0] == "mirror" or "--watch" in arguments))
+    writer = OutputWriter.for_mode(mode, lines=bool(arguments) and (arguments[0] == "mirror" or "--watch" in arguments))
     writer.log_as(LogFormat.JSON if _JSON_LOG.search(" ".join(arguments)) else LogFormat.TEXT)
     return writer
 

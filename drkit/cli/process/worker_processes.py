@@ -21,7 +21,7 @@ from typing import IO
 
 from rich.text import Text
 
-from drkit.cli.output.writer import OutputMode, Writer
+from drkit.cli.output.writer import OutputMode, OutputWriter
 from drkit.cli.process.hangup import held_back
 from drkit.model.errors import ExitCode
 
@@ -56,7 +56,7 @@ class WorkerProcesses:
         until_done: a child that ends with an exit code has done its work; else it is started again.
     """
 
-    def __init__(self, count: int, arguments: Sequence[str], writer: Writer, *, until_done: bool) -> None:
+    def __init__(self, count: int, arguments: Sequence[str], writer: OutputWriter, *, until_done: bool) -> None:
         self._command = [sys.executable, "-m", "drkit", "mirror", *arguments, "--supervised-by", str(os.getpid())]
         self._count = count
         self._writer = writer

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSum:
+class GroupMoveSummary:
     """All positions of a group together. `again`, `skipped`, `lost`: what is known; `again_at_most`: with the bounds of
     what isn't, None where there is none; `unplaced`: without a place."""
 
@@ -61,7 +61,7 @@ def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> N
         _print_each(console, positions)
 
 
-def sums(positions: Sequence[PlannedPosition]) -> list[GroupSum]:
+def sums(positions: Sequence[PlannedPosition]) -> list[GroupMoveSummary]:
     """The groups, those that hurt first."""
     ordered = sorted(positions, key=attrgetter("group"))
     return sorted(
@@ -70,10 +70,10 @@ def sums(positions: Sequence[PlannedPosition]) -> list[GroupSum]:
     )
 
 
-def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupSum:
+def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupMoveSummary:
     kinds = Counter(position.strategy for position in positions)
     by = ", ".join(_named(kind) if len(kinds) == 1 else f"{_named(kind)} {n}" for kind, n in kinds.most_common())
-    return GroupSum(
+    return GroupMoveSummary(
         group=group,
         positions=len(positions),
         topics=tuple(sorted({position.topic for position in positions})),

@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSum:
+class GroupStatusSummary:
     """All positions of a group together. `captured_at`: of the one that is least fresh."""
 
     group: str
@@ -96,19 +96,19 @@ def render_link(status: LinkStatus, *, every: bool = False) -> RenderableType:
     return Group(*parts, Text())
 
 
-def group_sums(groups: Sequence[GroupStatus]) -> list[GroupSum]:
+def group_sums(groups: Sequence[GroupStatus]) -> list[GroupStatusSummary]:
     """The groups, those that hurt most first."""
     ordered = sorted(groups, key=attrgetter("group"))
     return sorted((_sum(name, list(found)) for name, found in groupby(ordered, attrgetter("group"))), key=_pain)
 
 
-def _pain(group: GroupSum) -> tuple[int, int, str]:
+def _pain(group: GroupStatusSummary) -> tuple[int, int, str]:
     return group.pain
 
 
-def _sum(name: str, found: Sequence[GroupStatus]) -> GroupSum:
+def _sum(name: str, found: Sequence[GroupStatus]) -> GroupStatusSummary:
     certain = [each.translation for each in found]
-    return GroupSum(
+    return GroupStatusSummary(
         group=name,
         positions=len(found),
         topics=tuple(sorted({each.topic for each in found})),
@@ -262,7 +262,7 @@ def _groups(groups: Sequence[GroupStatus], *, every: bool) -> list[RenderableTyp
     return parts
 
 
-def _group_counts(sums: Sequence[GroupSum]) -> Text:
+def _group_counts(sums: Sequence[GroupStatusSummary]) -> Text:
     positions = sum(each.positions for each in sums)
     line = Text(f"{counted(len(sums), 'group')}, {counted(positions, 'position')}: ")
     lost = sum(1 for each in sums if each.unavailable)
@@ -276,7 +276,7 @@ def _group_counts(sums: Sequence[GroupSum]) -> Text:
     return line.append_text(Text(", ").join(Text(*each) for each in said))
 
 
-def _group_table(shown: Sequence[GroupSum]) -> FittingTable:
+def _group_table(shown: Sequence[GroupStatusSummary]) -> FittingTable:
     table = FittingTable(
         (
             Column("group", name=True),

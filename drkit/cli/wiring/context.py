@@ -27,7 +27,7 @@ import typer
 
 from drkit.cli.options.values import bounded
 from drkit.cli.output.os_errors import explained
-from drkit.cli.output.writer import OutputMode, Writer, interruption
+from drkit.cli.output.writer import OutputMode, OutputWriter, interruption
 from drkit.cli.process.interrupts import TermSignal, answered, insist, lost, over
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
 from drkit.model.link_patterns import matching
@@ -71,7 +71,7 @@ class Invocation:
     """One run of a verb: its options, and what it opened (closed when the verb ends)."""
 
     config_path: Path | None
-    writer: Writer
+    writer: OutputWriter
     verbose: bool
     unfinished: Callable[[], str] = field(default=lambda: "")
     """What an interrupt means for what the verb has done so far."""
@@ -238,7 +238,7 @@ def command(
             library drops is raised again, and what fails after one is its doing.
     """
     insist(at_once=at_once)
-    writer = Writer.for_mode(output, lines=lines)
+    writer = OutputWriter.for_mode(output, lines=lines)
     run = Invocation(config, writer, verbose, lambda: unfinished)
     try:
         try:
@@ -281,7 +281,7 @@ def _known(error: Exception) -> DrkitError | None:
     return explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
 
 
-def _tell(writer: Writer, error: DrkitError, *, verbose: bool) -> None:
+def _tell(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:
     """Write an error, with --verbose followed by the trace of the exception that is being handled."""
     writer.error(error)
     if verbose:

@@ -17,9 +17,9 @@ from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.secured import LISTENER, has_listener, let_in
 from drkit.drill.environment.wan import Wan
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect
 from drkit.drill.experiment.faults import Fault
-from drkit.drill.experiment.keys import SOURCE, TARGET
 from drkit.drill.judge.history import ConfirmedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.config import load_config
 from drkit.drill.environment.lab_cluster import SCRAM_MECHANISM, LabCluster
-from drkit.drill.experiment.keys import SOURCE, TARGET
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError, Refused

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from drkit.drill.environment.child_processes import Child
 from drkit.drill.environment.wan_proxy import LineState
-from drkit.drill.experiment.keys import SOURCE
+from drkit.drill.experiment.base import SOURCE
 from drkit.lab import Lab
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, Refused

@@ -69,7 +69,7 @@ class LineState:
         return cls(**{**found, "blocked": tuple(found["blocked"])})
 
 
-class Line:
+class WanLine:
     """All connections of the proxy, and the state of the line that they share."""
 
     def __init__(self, state: LineState) -> None:
@@ -122,7 +122,7 @@ class Line:
 class _Connection:
     """One connection through the proxy: a stream to each end."""
 
-    def __init__(self, line: Line, back: asyncio.StreamWriter, forth: asyncio.StreamWriter) -> None:
+    def __init__(self, line: WanLine, back: asyncio.StreamWriter, forth: asyncio.StreamWriter) -> None:
         self._line = line
         self._ends = (back, forth)
         self.forgotten = False
@@ -199,7 +199,7 @@ class _Held:
 
 async def serve(control: Path, parent: int, here: str, there: str, ports: Sequence[int]) -> None:
     """Be the line until the parent is gone."""
-    line = Line(LineState.read(control))
+    line = WanLine(LineState.read(control))
 
     def accepting(port: int) -> Any:
         return lambda reader, writer: line.accept(reader, writer, (there, port))

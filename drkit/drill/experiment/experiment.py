@@ -21,6 +21,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from drkit.config import Objectives as ConfiguredObjectives
+from drkit.drill.experiment.base import TARGET, Cluster, DrillModel, Seconds
 from drkit.drill.experiment.faults import (
     ON_DISK,
     AnyFault,
@@ -39,13 +40,12 @@ from drkit.drill.experiment.faults import (
     Resume,
     TopicFault,
 )
-from drkit.drill.experiment.keys import TARGET, Cluster, Seconds, Strict
 from drkit.drill.experiment.yaml_lines import Place
 
 CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll", "skipped_by_group", "foreign"]
 
 
-class LabSpec(Strict):
+class LabSpec(DrillModel):
     """The lab that the experiment needs.
 
     `brokers` is per cluster; `secured`: with an authorizer, to be fenced by, and applications that authenticate; `wan`:
@@ -61,7 +61,7 @@ class LabSpec(Strict):
 # --- conditions ---------------------------------------------------------------------------------
 
 
-class Acknowledged(Strict):
+class Acknowledged(DrillModel):
     """The producer got at least so many acknowledgements from a cluster."""
 
     condition: Literal["acknowledged"]
@@ -69,7 +69,7 @@ class Acknowledged(Strict):
     at_least: int = Field(ge=1)
 
 
-class Consumed(Strict):
+class Consumed(DrillModel):
     """The group read at least so many records from a cluster."""
 
     condition: Literal["consumed"]
@@ -77,14 +77,14 @@ class Consumed(Strict):
     at_least: int = Field(ge=1)
 
 
-class Drained(Strict):
+class Drained(DrillModel):
     """The group read everything that the workload's topic holds on a cluster."""
 
     condition: Literal["drained"]
     cluster: Cluster
 
 
-class Mirrored(Strict):
+class Mirrored(DrillModel):
     """`drkit status` says that the workload's topic is at most so many records behind, `leaving_out` partitions that
     stand still."""
 
@@ -93,41 +93,41 @@ class Mirrored(Strict):
     leaving_out: list[Annotated[int, Field(ge=0, le=999)]] = Field(default=[])
 
 
-class PositionsCaptured(Strict):
+class PositionsCaptured(DrillModel):
     """`drkit status` lists a captured position of the workload's group for each partition."""
 
     condition: Literal["positions_captured"]
 
 
-class Answers(Strict):
+class Answers(DrillModel):
     """A cluster answers a metadata request."""
 
     condition: Literal["answers"]
     cluster: Cluster
 
 
-class Silent(Strict):
+class Silent(DrillModel):
     """A cluster does not answer a metadata request."""
 
     condition: Literal["silent"]
     cluster: Cluster
 
 
-class NoMembers(Strict):
+class NoMembers(DrillModel):
     """The workload's group has no member on a cluster: sessions of consumers that died there have expired."""
 
     condition: Literal["no_members"]
     cluster: Cluster
 
 
-class ProblemTold(Strict):
+class ProblemTold(DrillModel):
     """`drkit status` names a problem of this kind on the workload's topic (`source_truncated`, `retention_gap` …)."""
 
     condition: Literal["problem_told"]
     kind: str = Field(pattern=r"^[a-z_]+$")
 
 
-class MirrorTold(Strict):
+class MirrorTold(DrillModel):
     """The mirror itself names a problem of this kind on the workload's topic; `partition`: of this one, else of any.
 
     `problem_told` may hold without it: `drkit status` compares what no mirror fetches.
@@ -138,14 +138,14 @@ class MirrorTold(Strict):
     partition: int | None = Field(default=None, ge=0)
 
 
-class SameRecords(Strict):
+class SameRecords(DrillModel):
     """Both clusters hold the same records of the workload's topic, each partition in the same order: a bystander reads
     them."""
 
     condition: Literal["same_records"]
 
 
-class MirrorEnded(Strict):
+class MirrorEnded(DrillModel):
     """The mirror's process has ended by itself."""
 
     condition: Literal["mirror_ended"]
@@ -168,14 +168,14 @@ Condition = Annotated[
 ]
 
 
-class SteadyState(Strict):
+class SteadyState(DrillModel):
     """Conditions that must all hold, together, before the disturbance."""
 
     within_seconds: Seconds = 60.0
     conditions: list[Condition] = Field(min_length=1)
 
 
-class Safety(Strict):
+class Safety(DrillModel):
     """Rules that are checked before every step from the disturbance on; where one doesn't hold, the method ends there.
 
     `time_limit_seconds`: of the whole drill; no step begins later. `never_both_sides`: nothing strikes at a cluster
@@ -192,7 +192,7 @@ class Safety(Strict):
 # --- steps --------------------------------------------------------------------------------------
 
 
-class Workload(Strict):
+class Workload(DrillModel):
     """Start a producer that keeps what was acknowledged and a group that keeps what it saw.
 
     `records_per_second` is over all partitions; a record's value is about `value_bytes` long.
@@ -208,7 +208,7 @@ class Workload(Strict):
     commit_every_seconds: Seconds = 0.5
 
 
-class Load(Strict):
+class Load(DrillModel):
     """`drkit lab load`: real data beside the workload."""
 
     do: Literal["load"]
@@ -218,13 +218,13 @@ class Load(Strict):
     background: bool = True
 
 
-class Mirror(Strict):
+class Mirror(DrillModel):
     """Start `drkit mirror` as a process of its own."""
 
     do: Literal["mirror"]
 
 
-class Wait(Strict):
+class Wait(DrillModel):
     """Wait until a condition holds."""
 
     do: Literal["wait"]
@@ -232,7 +232,7 @@ class Wait(Strict):
     timeout_seconds: Seconds = 60.0
 
 
-class Hold(Strict):
+class Hold(DrillModel):
     """Let time pass."""
 
     do: Literal["hold"]
@@ -243,7 +243,7 @@ FailoverStage = Literal["fence", "drain", "translate", "commit", "switch", "veri
 FailbackStage = Literal["salvage", "scrub", "reverse", "reseed", "audit", FailoverStage]
 
 
-class Strike(Strict):
+class Strike(DrillModel):
     """Faults that strike as a stage of a run begins: its intent is in the journal, nothing of it is done."""
 
     at: str
@@ -262,7 +262,7 @@ class FailbackStrike(Strike):
     at: FailbackStage
 
 
-class Failover(Strict):
+class Failover(DrillModel):
     """`drkit failover`, as an operator would type it.
 
     `strikes`: faults at its stages; the node `run` is the run's own process. `resumes`: how often `drkit resume` may
@@ -280,7 +280,7 @@ class Failover(Strict):
     timeout_seconds: Seconds = 120.0
 
 
-class Failback(Strict):
+class Failback(DrillModel):
     """`drkit failback`: the old primary is seeded again, groups move back. `strikes`, `resumes`: as in a failover."""
 
     do: Literal["failback"]
@@ -291,7 +291,7 @@ class Failback(Strict):
     timeout_seconds: Seconds = 300.0
 
 
-class Reprotect(Strict):
+class Reprotect(DrillModel):
     """`drkit reprotect`: dr is the source for good, the old primary is brought up to date as its standby.
 
     The lab's configuration has the link the other way round afterwards; the mirror takes that up when it is restarted.
@@ -301,7 +301,7 @@ class Reprotect(Strict):
     timeout_seconds: Seconds = 300.0
 
 
-class MoveClients(Strict):
+class MoveClients(DrillModel):
     """Start the group, then the producer, on another cluster; those on the old one are stopped.
 
     `keep_producer`: the old one's producer continues, with keys of its own: both sides take writes.
@@ -312,7 +312,7 @@ class MoveClients(Strict):
     keep_producer: bool = False
 
 
-class StopClients(Strict):
+class StopClients(DrillModel):
     """Stop the producer, the consumer or both, letting them finish what is in flight."""
 
     do: Literal["stop_clients"]
@@ -330,7 +330,7 @@ Rollback = Annotated[
 ]
 
 
-class Objectives(Strict):
+class Objectives(DrillModel):
     """What is measured against; None: not judged."""
 
     rpo_records: int | None = Field(default=None, ge=0)
@@ -338,7 +338,7 @@ class Objectives(Strict):
     rto_seconds: float | None = Field(default=None, ge=0)
 
 
-class Experiment(Strict):
+class Experiment(DrillModel):
     """One experiment file."""
 
     title: str = Field(min_length=1)

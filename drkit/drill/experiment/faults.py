@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from drkit.drill.experiment.keys import SOURCE, Cluster, Strict
+from drkit.drill.experiment.base import SOURCE, Cluster, DrillModel
 
 
 def _node(name: str) -> str:
@@ -34,42 +34,42 @@ Broker = Annotated[str, AfterValidator(_broker)]
 # --- of a node ----------------------------------------------------------------------------------
 
 
-class Kill(Strict):
+class Kill(DrillModel):
     """SIGKILL a node (a cluster's alias means all its nodes; `mirror` is the mirror)."""
 
     do: Literal["kill"]
     node: Node
 
 
-class Pause(Strict):
+class Pause(DrillModel):
     """SIGSTOP a node: it hangs, its connections stay open."""
 
     do: Literal["pause"]
     node: Node
 
 
-class Resume(Strict):
+class Resume(DrillModel):
     """SIGCONT a paused node."""
 
     do: Literal["resume"]
     node: Node
 
 
-class Restart(Strict):
+class Restart(DrillModel):
     """Stop a node where it runs, and start it again on its data."""
 
     do: Literal["restart"]
     node: Node
 
 
-class FillDisk(Strict):
+class FillDisk(DrillModel):
     """Have a broker's disk be full: it can't write a byte more, and ends. It has room again when it is restarted."""
 
     do: Literal["fill_disk"]
     node: Broker
 
 
-class Disconnect(Strict):
+class Disconnect(DrillModel):
     """Tear down every TCP connection of the mirror (`ss -K`: needs root)."""
 
     do: Literal["disconnect"]
@@ -79,21 +79,21 @@ class Disconnect(Strict):
 # --- of the workload's topic --------------------------------------------------------------------
 
 
-class DeleteTopic(Strict):
+class DeleteTopic(DrillModel):
     """Delete the topic."""
 
     do: Literal["delete_topic"]
     cluster: Cluster
 
 
-class RecreateTopic(Strict):
+class RecreateTopic(DrillModel):
     """Delete the topic, and make an empty one of its name."""
 
     do: Literal["recreate_topic"]
     cluster: Cluster
 
 
-class AddPartitions(Strict):
+class AddPartitions(DrillModel):
     """Give the topic more partitions."""
 
     do: Literal["add_partitions"]
@@ -101,7 +101,7 @@ class AddPartitions(Strict):
     by: int = Field(default=1, ge=1, le=100)
 
 
-class PurgeTopic(Strict):
+class PurgeTopic(DrillModel):
     """Remove a part of what each partition holds, from its beginning on, as retention does."""
 
     do: Literal["purge_topic"]
@@ -109,7 +109,7 @@ class PurgeTopic(Strict):
     part: float = Field(default=1.0, gt=0, le=1)
 
 
-class WriteForeign(Strict):
+class WriteForeign(DrillModel):
     """Write records that no client of the drill sends."""
 
     do: Literal["write_foreign"]
@@ -117,7 +117,7 @@ class WriteForeign(Strict):
     records: int = Field(default=10, ge=1, le=100_000)
 
 
-class LoseTail(Strict):
+class LoseTail(DrillModel):
     """Cut acknowledged records off each partition's end (whole batches: so many, or a few more)."""
 
     do: Literal["lose_tail"]
@@ -125,7 +125,7 @@ class LoseTail(Strict):
     records: int = Field(default=50, ge=1, le=1_000_000)
 
 
-class CorruptBatch(Strict):
+class CorruptBatch(DrillModel):
     """Have the last batch of a partition be one that can't be passed on.
 
     `damage`: `checksum`: a byte of it turns, on disk; `codec`: on disk it says to be compressed by a codec that nobody
@@ -139,7 +139,7 @@ class CorruptBatch(Strict):
     damage: Literal["checksum", "codec", "oversized"] = "checksum"
 
 
-class Flood(Strict):
+class Flood(DrillModel):
     """Write very many records to a topic beside the workload's (`TOPIC.flood`), as fast as can be."""
 
     do: Literal["flood"]
@@ -151,7 +151,7 @@ class Flood(Strict):
 # --- of the applications ------------------------------------------------------------------------
 
 
-class ExpireCredentials(Strict):
+class ExpireCredentials(DrillModel):
     """Have a cluster refuse the applications' credentials: their user is `deleted`, or its password `changed`.
 
     What is connected stays so for a few seconds, until it has to authenticate again.
@@ -162,14 +162,14 @@ class ExpireCredentials(Strict):
     how: Literal["deleted", "changed"] = "deleted"
 
 
-class RenewCredentials(Strict):
+class RenewCredentials(DrillModel):
     """Have a cluster take the applications' credentials again."""
 
     do: Literal["renew_credentials"]
     cluster: Cluster
 
 
-class SkewClock(Strict):
+class SkewClock(DrillModel):
     """Have the producer stamp its records by a clock that is so many seconds ahead (negative: behind)."""
 
     do: Literal["skew_clock"]
@@ -177,7 +177,7 @@ class SkewClock(Strict):
     seconds: float = Field(default=-3_600.0, ge=-31_536_000, le=31_536_000)
 
 
-class CorrectClock(Strict):
+class CorrectClock(DrillModel):
     """Have it stamp them by the right time again."""
 
     do: Literal["correct_clock"]
@@ -187,7 +187,7 @@ class CorrectClock(Strict):
 # --- of the line between drkit and primary ------------------------------------------------------
 
 
-class DegradeNetwork(Strict):
+class DegradeNetwork(DrillModel):
     """Make it slow: `delay_ms` and `jitter_ms` each way, `loss` (share of packets), `kilobytes_per_second` each way."""
 
     do: Literal["degrade_network"]
@@ -198,7 +198,7 @@ class DegradeNetwork(Strict):
     kilobytes_per_second: float | None = Field(default=None, gt=0)
 
 
-class PartitionNetwork(Strict):
+class PartitionNetwork(DrillModel):
     """Have nothing pass: both ways, or in one direction only.
 
     `forgets`: connections that are open meanwhile stay silent for ever, as those that a firewall has forgotten.
@@ -210,14 +210,14 @@ class PartitionNetwork(Strict):
     forgets: bool = False
 
 
-class ResetNetwork(Strict):
+class ResetNetwork(DrillModel):
     """Reset every connection."""
 
     do: Literal["reset_network"]
     cluster: Literal["primary"] = "primary"
 
 
-class HealNetwork(Strict):
+class HealNetwork(DrillModel):
     """End what the others do."""
 
     do: Literal["heal_network"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drkit.drill.judge.history import Attempt, History, HistoryPart, Landed, RecordId
+from drkit.drill.judge.history import Attempt, ClientHistory, HistoryPart, Landed, RecordId
 
 WITNESSES = 10
 """How many anomalies a result shows; it counts all."""
@@ -35,10 +35,10 @@ class CannotCheck(Exception):
     """The history doesn't hold what the check needs; the message says why."""
 
 
-Check = Callable[[History], Iterator[Anomaly]]
+Check = Callable[[ClientHistory], Iterator[Anomaly]]
 
 
-def lost(history: History) -> Iterator[Anomaly]:
+def lost(history: ClientHistory) -> Iterator[Anomaly]:
     """Acknowledged, not on the target, and not in the tail that an RPO may excuse.
 
     The tail of a partition is what the source acknowledged above its highest record on the target:
@@ -72,7 +72,7 @@ def lost(history: History) -> Iterator[Anomaly]:
             )
 
 
-def duplicated(history: History) -> Iterator[Anomaly]:
+def duplicated(history: ClientHistory) -> Iterator[Anomaly]:
     """The same record at more than one offset of the target."""
     first: dict[RecordId, Landed] = {}
     for one in _landed(history):
@@ -89,7 +89,7 @@ def duplicated(history: History) -> Iterator[Anomaly]:
             )
 
 
-def corrupted(history: History) -> Iterator[Anomaly]:
+def corrupted(history: ClientHistory) -> Iterator[Anomaly]:
     """On the target with another key, value, header or timestamp than was sent."""
     sent = {attempt.record: attempt.digest for attempt in history.attempts}
     for one in _landed(history):
@@ -103,7 +103,7 @@ def corrupted(history: History) -> Iterator[Anomaly]:
             )
 
 
-def reordered(history: History) -> Iterator[Anomaly]:
+def reordered(history: ClientHistory) -> Iterator[Anomaly]:
     """Out of order on the target: among the records of its key, or against the source's partition.
 
     A further copy of a record is `duplicated` and not counted here again.
@@ -139,7 +139,7 @@ def reordered(history: History) -> Iterator[Anomaly]:
             highest = max(highest, -1 if offset is None else offset)
 
 
-def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
+def nonmonotonic_poll(history: ClientHistory) -> Iterator[Anomaly]:
     """Within one assignment, the group was given an offset at or below one it was given before."""
     last: dict[tuple[str, int, str, int], int] = {}
     for poll in history.polls:
@@ -156,7 +156,7 @@ def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
         last[place] = max(before, poll.offset)
 
 
-def skipped_by_group(history: History) -> Iterator[Anomaly]:
+def skipped_by_group(history: ClientHistory) -> Iterator[Anomaly]:
     """The group's position on the target is past a record that it never read, on either side."""
     position: dict[int, int] = {}
     for partition, after in (
@@ -178,7 +178,7 @@ def skipped_by_group(history: History) -> Iterator[Anomaly]:
             )
 
 
-def foreign(history: History) -> Iterator[Anomaly]:
+def foreign(history: ClientHistory) -> Iterator[Anomaly]:
     """On the target, and sent by nobody."""
     sent = {attempt.record for attempt in history.attempts}
     for one in _landed(history):
@@ -186,7 +186,7 @@ def foreign(history: History) -> Iterator[Anomaly]:
             yield Anomaly(history.target, one.partition, one.offset, one.record, "no producer of this drill sent it")
 
 
-def _landed(history: History) -> Iterator[Landed]:
+def _landed(history: ClientHistory) -> Iterator[Landed]:
     for rows in history.landed_by_partition().values():
         yield from rows
 
@@ -197,15 +197,15 @@ def _offset(attempt: Attempt) -> int:
     return attempt.offset
 
 
-def _nothing_acknowledged(history: History) -> str | None:
+def _nothing_acknowledged(history: ClientHistory) -> str | None:
     return None if any(history.acked(history.source)) else f"{history.source} acknowledged nothing"
 
 
-def _nothing_landed(history: History) -> str | None:
+def _nothing_landed(history: ClientHistory) -> str | None:
     return None if history.landed else f"nothing is on {history.target}"
 
 
-def _nothing_read(history: History) -> str | None:
+def _nothing_read(history: ClientHistory) -> str | None:
     return None if history.polls else "the group read nothing"
 
 
@@ -221,7 +221,7 @@ class Checker:
 
     find: Check
     needs: frozenset[HistoryPart]
-    subject: Callable[[History], str | None]
+    subject: Callable[[ClientHistory], str | None]
     forged_by: frozenset[HistoryPart] = frozenset()
 
 
@@ -250,7 +250,7 @@ class AnomalyCheck:
     witnesses: tuple[Anomaly, ...] = ()
 
 
-def judge(name: str, history: History) -> AnomalyCheck:
+def judge(name: str, history: ClientHistory) -> AnomalyCheck:
     """Make one check.
 
     Raises:

@@ -86,7 +86,7 @@ class HistoryPart(StrEnum):
 
 
 @dataclass(frozen=True)
-class History:
+class ClientHistory:
     """All that was kept in one drill, in the order in which it happened.
 
     `incomplete` says which parts may lack something, and why: a check that needs such a part

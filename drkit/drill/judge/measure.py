@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkit.drill.judge.history import AttemptOutcome, History, HistoryPart
+from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Measured:
     reread: int | None
 
 
-def measure(history: History, *, disaster_at: float | None, moved: bool) -> Measured:
+def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -> Measured:
     """Measure a history.
 
     Args:

@@ -167,7 +167,7 @@ class ScheduledRun(Document):
     exit_code: int
 
 
-class LeftOut(Document):
+class TimeLeftOut(Document):
     """A scheduled time at which no drill ran, and why."""
 
     at: Instant
@@ -187,4 +187,4 @@ class ScheduleResult(Document):
     missed: Literal["skip", "grace", "once"]
     next_runs: list[Instant]
     ran: list[ScheduledRun]
-    left_out: list[LeftOut]
+    left_out: list[TimeLeftOut]

@@ -35,7 +35,7 @@ HOLD_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FaultBlock:
     """One fault, with the steps that inject and end it; of a stage of a failover, the faults that strike there."""
 
     cell: Cell
@@ -55,9 +55,9 @@ class Composition:
     ending: Ending
     death: Literal["kill", "pause"]
     lagging: bool
-    blocks: tuple[Block, ...] = field(default=())
+    blocks: tuple[FaultBlock, ...] = field(default=())
 
-    def without(self, block: Block) -> Composition:
+    def without(self, block: FaultBlock) -> Composition:
         """The same, that block left out."""
         return replace(self, blocks=tuple(each for each in self.blocks if each is not block))
 
@@ -66,7 +66,7 @@ class Composition:
         """Of the experiment."""
         return f"Random drill, seed {self.seed}, number {self.number}"
 
-    def _in(self, state: str) -> Iterator[Block]:
+    def _in(self, state: str) -> Iterator[FaultBlock]:
         return (block for block in self.blocks if block.cell.state == state)
 
     def experiment(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
         "commit_every_seconds": chance.choice((0.2, 0.5, 2.0)),
     }
     workload["keys"] = max(workload["keys"], workload["partitions"])
-    blocks = tuple(Block(cell, _steps(chance, cell, rate)) for cell in sorted(chosen, key=cells.index))
+    blocks = tuple(FaultBlock(cell, _steps(chance, cell, rate)) for cell in sorted(chosen, key=cells.index))
     return Composition(
         seed=seed,
         number=number,

@@ -15,7 +15,7 @@ from pathlib import Path
 from drkit.drill.coverage import Cell
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.judge.result import Document, DrillResult, ExitValue, Instant, Verdict
-from drkit.drill.random_drill.composition import Block, Composition, compose, planned_cells, to_yaml
+from drkit.drill.random_drill.composition import Composition, FaultBlock, compose, planned_cells, to_yaml
 from drkit.drill.results.archive import Drills
 from drkit.drill.series import VERDICTS, Play, Say, worst
 from drkit.model.clock import now
@@ -71,7 +71,7 @@ class RandomResult(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """When a session ends. `deadline`: by CLOCK_MONOTONIC, no further drill begins then; None: no such limit.
 
     `replays`: most drills that are played to cut one finding down.
@@ -126,7 +126,7 @@ class RandomSession:
         self._played: list[RandomDrill] = []
         self._findings: list[RandomFinding] = []
 
-    def run(self, limits: Limits) -> RandomResult:
+    def run(self, limits: SessionLimits) -> RandomResult:
         """Play until a limit is reached, or a signal comes."""
         at, began = now(), time.monotonic()
         ended: str | None = None
@@ -156,7 +156,7 @@ class RandomSession:
             findings=self._findings,
         )
 
-    def _one(self, number: int, limits: Limits) -> str | None:
+    def _one(self, number: int, limits: SessionLimits) -> str | None:
         """Compose and play one experiment; why the session ends with it, if it does."""
         composition = compose(self._seed, number, self._struck, cassandra=self._cassandra)
         for cell in planned_cells(composition):
@@ -184,7 +184,7 @@ class RandomSession:
             return self._found(composition, result, limits)
         return INTERRUPTED if result.interrupted else None
 
-    def _found(self, composition: Composition, result: DrillResult, limits: Limits) -> str | None:
+    def _found(self, composition: Composition, result: DrillResult, limits: SessionLimits) -> str | None:
         """Cut a finding down and keep it; why the session ends with it, if it does."""
         failed = failures(result)
         self._keep(composition)  # whatever happens to the cutting down
@@ -242,13 +242,13 @@ class CutDown:
     """A finding, cut down. `cut_short`: why blocks are left that weren't tried; None: all were."""
 
     composition: Composition
-    left_out: tuple[Block, ...]
+    left_out: tuple[FaultBlock, ...]
     replays: int
     cut_short: str | None
 
 
 def cut_down(
-    composition: Composition, fails: Callable[[Composition], bool], limits: Limits, *, stopped: str | None = None
+    composition: Composition, fails: Callable[[Composition], bool], limits: SessionLimits, *, stopped: str | None = None
 ) -> CutDown:
     """Leave out block after block, as long as what is left still fails.
 
@@ -258,7 +258,7 @@ def cut_down(
         limits: how many are played, and until when.
         stopped: why none is played at all.
     """
-    left_out: list[Block] = []
+    left_out: list[FaultBlock] = []
     replays = 0
     for block in composition.blocks:
         if stopped is None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.judge.history import Attempt, ConfirmedPosition, History, Landed, Poll
+from drkit.drill.judge.history import Attempt, ClientHistory, ConfirmedPosition, Landed, Poll
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
 from drkit.failover.run.journal.files import entry_document, json_lines
@@ -56,7 +56,7 @@ def write_experiment(folder: Path, file: ExperimentFile) -> None:
 
 
 def write_history(
-    folder: Path, history: History, *, disaster_at: float | None, moved: bool, interrupted: str | None
+    folder: Path, history: ClientHistory, *, disaster_at: float | None, moved: bool, interrupted: str | None
 ) -> None:
     """Write what the clients recorded, and the lag that the mirror reported.
 

@@ -24,7 +24,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
-from drkit.drill.judge.result import DrillResult, LeftOut, ScheduledRun, ScheduleResult
+from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult, TimeLeftOut
 from drkit.drill.results.archive import Drills
 from drkit.drill.schedule.blackouts import Blackouts
 from drkit.drill.schedule.cron import next_times, trigger
@@ -76,7 +76,7 @@ class DrillSchedule:
         self._kept = kept
         self._trigger = trigger(expression, timezone)
         self._ran: list[ScheduledRun] = []
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[TimeLeftOut] = []
         self._passed: list[datetime] = []
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -210,7 +210,7 @@ class DrillSchedule:
             self._leave_out(event.scheduled_run_time, f"more than {self._missed.late_seconds} s late")
 
     def _leave_out(self, at: datetime, reason: str) -> None:
-        self._left_out.append(LeftOut(at=at, reason=reason))
+        self._left_out.append(TimeLeftOut(at=at, reason=reason))
         self._say(f"left out, {reason}: {self._shown(at)}")
 
     def _say_next(self) -> None:

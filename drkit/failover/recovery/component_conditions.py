@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.fencing.fence_command import answers
-from drkit.failover.recovery.way_out import Condition, Situation, WayOut, furthest, way_out
+from drkit.failover.recovery.way_out import ComponentCondition, Situation, WayOut, furthest, way_out
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import Journal
 from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
@@ -63,19 +63,19 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     """
     ids = link.id
     up = {alias: answers(estate, alias) for alias in (ids.source, ids.target)}
-    conditions = {alias: Condition.UP if there else Condition.DOWN for alias, there in up.items()}
+    conditions = {alias: ComponentCondition.UP if there else ComponentCondition.DOWN for alias, there in up.items()}
     control = estate.store.link_control(ids)
     away = control is not None and control.direction in _AWAY
     now = Situation(Kind.FAILOVER if away else None, Mode.UNPLANNED, State.CLOSED)
     if unfinished is not None:
-        conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), Condition.REPLACED)
+        conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), ComponentCondition.REPLACED)
         run = unfinished.machine
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
     now = replace(now, source=conditions[ids.source], target=conditions[ids.target])
     broken = tuple(
-        f"{alias} {'does not answer' if each is Condition.DOWN else 'is another cluster now, or was emptied'}"
+        f"{alias} {'does not answer' if each is ComponentCondition.DOWN else 'is another cluster now, or was emptied'}"
         for alias, each in conditions.items()
-        if each is not Condition.UP
+        if each is not ComponentCondition.UP
     )
     name = None if unfinished is None else unfinished.run
     way = way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target)

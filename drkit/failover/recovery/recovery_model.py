@@ -28,7 +28,7 @@ from drkit.failover.recovery.way_out import (
     UNWRITABLE,
     WHOLE,
     Component,
-    Condition,
+    ComponentCondition,
     Situation,
     faults_of,
     furthest,
@@ -76,11 +76,11 @@ class ModelWorld:
     kept: Names = _NONE
     taken: Names = _NONE
     begun: bool = False
-    parts: tuple[tuple[Component, Condition], ...] = ()
+    parts: tuple[tuple[Component, ComponentCondition], ...] = ()
 
-    def condition(self, part: Component) -> Condition:
+    def condition(self, part: Component) -> ComponentCondition:
         """How a part is."""
-        return dict(self.parts).get(part, Condition.UP)
+        return dict(self.parts).get(part, ComponentCondition.UP)
 
     def answers(self, part: Component) -> bool:
         """Whether it answers."""
@@ -162,11 +162,11 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
     copying = stage in {"salvage", "scrub", "reverse", "reseed", "audit"}
     both = facts.mode is Mode.PLANNED and (behind or (back and copying))
     onto = source if back else target
-    if not back and onto is Condition.CUT and stage in {"commit", "switch"}:
-        onto = Condition.BACK  # only verify finds groups beyond the log's end
+    if not back and onto is ComponentCondition.CUT and stage in {"commit", "switch"}:
+        onto = ComponentCondition.BACK  # only verify finds groups beyond the log's end
     if onto not in WHOLE or (both and not {source, target} <= WHOLE):
         return None
-    mirrored = world.condition(Component.MIRROR) is Condition.UP
+    mirrored = world.condition(Component.MIRROR) is ComponentCondition.UP
     if stage == "drain" and not back and facts.mode is Mode.PLANNED and not mirrored:
         return None
     live, other = (_T, _S) if back else (_S, _T)
@@ -231,20 +231,20 @@ def struck(world: ModelWorld) -> Iterator[ModelWorld]:
             yield _with(world, part, condition)
 
 
-def _with(world: ModelWorld, part: Component, condition: Condition) -> ModelWorld:
+def _with(world: ModelWorld, part: Component, condition: ComponentCondition) -> ModelWorld:
     parts = {**dict(world.parts), part: condition}
-    world = replace(world, parts=tuple(sorted((p, c) for p, c in parts.items() if c is not Condition.UP)))
+    world = replace(world, parts=tuple(sorted((p, c) for p, c in parts.items() if c is not ComponentCondition.UP)))
     keeps = {_S: world.on_source, _T: world.on_target, Component.SALVAGE: world.kept, Component.MACHINE: world.kept}
     held = keeps.get(part, _NONE)
     left = held
-    if condition in {Condition.EMPTY, Condition.REPLACED} or (
-        part is Component.SALVAGE and condition is Condition.DOWN
+    if condition in {ComponentCondition.EMPTY, ComponentCondition.REPLACED} or (
+        part is Component.SALVAGE and condition is ComponentCondition.DOWN
     ):
         left = _NONE
-    elif condition is Condition.CUT:
+    elif condition is ComponentCondition.CUT:
         left = held - {"tail", "new"}
     world = replace(world, taken=world.taken | (held - left))
-    if condition is Condition.REPLACED and part in {_S, _T}:
+    if condition is ComponentCondition.REPLACED and part in {_S, _T}:
         world = replace(world, closed=world.closed - {part})  # its rules are gone, too
     if part is _S:
         return replace(world, on_source=left)
@@ -263,7 +263,7 @@ def after(world: ModelWorld, command: str) -> ModelWorld:
         CommandRefused: it is refused here.
     """
     world = (
-        _with(world, Component.MACHINE, Condition.UP) if not world.answers(Component.MACHINE) else world
+        _with(world, Component.MACHINE, ComponentCondition.UP) if not world.answers(Component.MACHINE) else world
     )  # another one
     if command in {STATUS, BY_HAND}:
         open_ones = frozenset(part for part in (_S, _T) if world.answers(part))
@@ -276,7 +276,7 @@ def after(world: ModelWorld, command: str) -> ModelWorld:
         raise CommandRefused("there is no store, or it doesn't know the run")
     acts: dict[str, Callable[[ModelWorld], ModelWorld]] = {
         RESUME: _resumed,
-        RESUME_ELSEWHERE: lambda w: _resumed(_with(w, Component.SALVAGE, Condition.UP)),
+        RESUME_ELSEWHERE: lambda w: _resumed(_with(w, Component.SALVAGE, ComponentCondition.UP)),
         CANCEL: _cancelled,
         ABANDON: _abandoned,
         UNPLANNED: _unplanned,
@@ -297,7 +297,7 @@ def _recovered(world: ModelWorld, command: str) -> ModelWorld:
         if not world.answers(_S if command == RECOVER_WITHOUT_COPY[_S] else _T):
             raise CommandRefused("the cluster does not answer")
     run = world.run if world.run.finished else abandon(world.run, "its journal is lost").run
-    return replace(_with(world, Component.STORE, Condition.UP), run=run, begun=False)
+    return replace(_with(world, Component.STORE, ComponentCondition.UP), run=run, begun=False)
 
 
 def _resumed(world: ModelWorld) -> ModelWorld:
@@ -351,7 +351,7 @@ def _abandoned(world: ModelWorld) -> ModelWorld:
     reached = furthest(run, begun=world.begun)
     committed = reached is State.COMMITTED or reached in _GONE_BACK
     switched = reached in _GONE_BACK
-    known = world.condition(_T) in {*WHOLE, Condition.CUT}
+    known = world.condition(_T) in {*WHOLE, ComponentCondition.CUT}
     if run.kind is Kind.FAILOVER and committed and not switched and known:
         raise CommandRefused("its commit has begun, and the target answers")
     direction = world.direction

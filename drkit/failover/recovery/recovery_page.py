@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from drkit.failover.recovery.way_out import BY_HAND, Component, Condition, Situation, faults_of, way_out
+from drkit.failover.recovery.way_out import BY_HAND, Component, ComponentCondition, Situation, faults_of, way_out
 from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 
 _HEAD = """# Recovery: which command to run in each state
@@ -93,7 +93,7 @@ def _broken(now: Situation) -> Iterator[tuple[str, Situation]]:
     """Nothing, then each part in each way; conditions that have one answer are joined."""
     yield "nothing", now
     for part, conditions in faults_of(now.kind).items():
-        alike: dict[object, list[Condition]] = {}
+        alike: dict[object, list[ComponentCondition]] = {}
         for condition in conditions:
             out = way_out(now.where(part, condition))
             alike.setdefault((out.commands, out.serves, out.costs), []).append(condition)

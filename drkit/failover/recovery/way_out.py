@@ -25,7 +25,7 @@ class Component(StrEnum):
     SALVAGE = "salvage"  # the folder with what only the source held
 
 
-class Condition(StrEnum):
+class ComponentCondition(StrEnum):
     """The state of a component."""
 
     UP = "up"
@@ -39,27 +39,53 @@ class Condition(StrEnum):
     READ_ONLY = "read-only"
 
 
-ANSWERS = frozenset({Condition.UP, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED})
-WHOLE = frozenset({Condition.UP, Condition.BACK})
-_DATA = (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.EMPTY, Condition.CUT, Condition.REPLACED)
-FAULTS: dict[Component, tuple[Condition, ...]] = {
+ANSWERS = frozenset(
+    {
+        ComponentCondition.UP,
+        ComponentCondition.BACK,
+        ComponentCondition.EMPTY,
+        ComponentCondition.CUT,
+        ComponentCondition.REPLACED,
+    }
+)
+WHOLE = frozenset({ComponentCondition.UP, ComponentCondition.BACK})
+_DATA = (
+    ComponentCondition.DOWN,
+    ComponentCondition.FROZEN,
+    ComponentCondition.BACK,
+    ComponentCondition.EMPTY,
+    ComponentCondition.CUT,
+    ComponentCondition.REPLACED,
+)
+FAULTS: dict[Component, tuple[ComponentCondition, ...]] = {
     Component.SOURCE: _DATA,
     Component.TARGET: _DATA,
     Component.STORE: _DATA,
-    Component.MIRROR: (Condition.DOWN, Condition.FROZEN),
-    Component.MACHINE: (Condition.DOWN, Condition.FROZEN, Condition.BACK, Condition.REPLACED),
-    Component.SALVAGE: (Condition.DOWN, Condition.EMPTY, Condition.CUT, Condition.FULL, Condition.READ_ONLY),
+    Component.MIRROR: (ComponentCondition.DOWN, ComponentCondition.FROZEN),
+    Component.MACHINE: (
+        ComponentCondition.DOWN,
+        ComponentCondition.FROZEN,
+        ComponentCondition.BACK,
+        ComponentCondition.REPLACED,
+    ),
+    Component.SALVAGE: (
+        ComponentCondition.DOWN,
+        ComponentCondition.EMPTY,
+        ComponentCondition.CUT,
+        ComponentCondition.FULL,
+        ComponentCondition.READ_ONLY,
+    ),
 }
 """The ways in which each component breaks."""
 
 
-def faults_of(kind: Kind | None) -> dict[Component, tuple[Condition, ...]]:
+def faults_of(kind: Kind | None) -> dict[Component, tuple[ComponentCondition, ...]]:
     """The ways in which each component of a run breaks: a failover salvages nothing."""
     salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
     return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Component.SALVAGE}
 
 
-UNWRITABLE = frozenset({Condition.FULL, Condition.READ_ONLY})
+UNWRITABLE = frozenset({ComponentCondition.FULL, ComponentCondition.READ_ONLY})
 """A folder that keeps what is in it and takes nothing more."""
 
 NOTHING_LOST = "nothing"
@@ -76,14 +102,14 @@ class Situation:
     kind: Kind | None
     mode: Mode
     state: State
-    source: Condition = Condition.UP
-    target: Condition = Condition.UP
-    store: Condition = Condition.UP
-    mirror: Condition = Condition.UP
-    machine: Condition = Condition.UP
-    salvage: Condition = Condition.UP
+    source: ComponentCondition = ComponentCondition.UP
+    target: ComponentCondition = ComponentCondition.UP
+    store: ComponentCondition = ComponentCondition.UP
+    mirror: ComponentCondition = ComponentCondition.UP
+    machine: ComponentCondition = ComponentCondition.UP
+    salvage: ComponentCondition = ComponentCondition.UP
 
-    def where(self, part: Component, condition: Condition) -> Situation:
+    def where(self, part: Component, condition: ComponentCondition) -> Situation:
         """The same, with one component in another condition."""
         changes: dict[str, Any] = {part.value: condition}
         return replace(self, **changes)
@@ -193,7 +219,7 @@ def closed(now: Situation) -> bool:
     return now.kind is Kind.FAILBACK and now.state in _BEHIND | {State.COMMITTED}
 
 
-def _condition(now: Situation, part: Component) -> Condition:
+def _condition(now: Situation, part: Component) -> ComponentCondition:
     return now.source if part is Component.SOURCE else now.target
 
 
@@ -224,7 +250,7 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
             if now.target not in ANSWERS:
                 return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
             return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}); {SOURCE_HAS_OLD}")
-        if now.state is State.COMMITTED and now.target is Condition.CUT:
+        if now.state is State.COMMITTED and now.target is ComponentCondition.CUT:
             beyond = "verify stops where groups are beyond it and names them; the second command is for then"
             return WayOut((RESUME, ABANDON), Component.TARGET, f"{GONE_WITH} ({now.target}); {beyond}")
         if now.source in ANSWERS and now.state is not State.COMMITTED:
@@ -243,7 +269,7 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
         return WayOut((ABANDON, FAIL_OVER), Component.TARGET, costs)
     if now.source not in WHOLE:
         return WayOut((ABANDON,), Component.SOURCE, f"{_of(now.source)}; TARGET has what was mirrored: {FAIL_OVER}")
-    if now.mirror is not Condition.UP and now.state in {State.PLANNED, State.FENCED}:
+    if now.mirror is not ComponentCondition.UP and now.state in {State.PLANNED, State.FENCED}:
         return WayOut((CANCEL,), Component.SOURCE, NOTHING_LOST)
     return WayOut((RESUME,), Component.TARGET, NOTHING_LOST)
 
@@ -257,7 +283,7 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
             return WayOut((ABANDON,), Component.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
         return WayOut((RESUME,), Component.SOURCE, NOTHING_LOST)
     if now.state is State.COMMITTED and now.source in WHOLE:  # the source has all of the target's, positions too
-        other = now.target is Condition.REPLACED
+        other = now.target is ComponentCondition.REPLACED
         return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Component.SOURCE, NOTHING_LOST)
     if now.target not in ANSWERS:
         return _live_gone(now)
@@ -274,7 +300,7 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
     serves = Component.TARGET if now.kind is Kind.REPROTECT else Component.SOURCE
     if early and now.salvage in UNWRITABLE:
         return WayOut((RESUME_ELSEWHERE,), serves, NOTHING_LOST)
-    gone = now.salvage not in {Condition.UP, *UNWRITABLE} or now.machine is Condition.REPLACED
+    gone = now.salvage not in {ComponentCondition.UP, *UNWRITABLE} or now.machine is ComponentCondition.REPLACED
     costs = SALVAGE_GONE if gone and not early else NOTHING_LOST
     return WayOut((RESUME,), serves, costs)
 
@@ -321,5 +347,5 @@ def _other(part: Component) -> Component:
     return Component.TARGET if part is Component.SOURCE else Component.SOURCE
 
 
-def _of(source: Condition) -> str:
+def _of(source: ComponentCondition) -> str:
     return NOTHING_LOST if source in WHOLE else f"{GONE_WITH} ({source})"

@@ -13,7 +13,7 @@ from drkit.model.topology import Link, LinkId
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LinkLeftOut:
     """A link that would have been meant, and why it is left as it is."""
 
     link: LinkId
@@ -25,7 +25,7 @@ class ChosenLinks:
     """The links of a run, in the order of the configuration, and those left out."""
 
     links: tuple[Link, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LinkLeftOut, ...] = ()
 
 
 def links_into(
@@ -67,12 +67,12 @@ def links_into(
     return ChosenLinks(tuple(link for link in leading if link.id not in before), left_out)
 
 
-def _moved_before(estate: ClusterContext, link: LinkId) -> LeftOut | None:
+def _moved_before(estate: ClusterContext, link: LinkId) -> LinkLeftOut | None:
     control = estate.store.link_control(link)
     if control is None or control.direction is not Direction.SEALED:
         return None
     by = f" by run {control.run}" if control.run else ""
-    return LeftOut(link, f"it was failed over already{by}")
+    return LinkLeftOut(link, f"it was failed over already{by}")
 
 
 def _names(links: Sequence[Link]) -> str:

@@ -23,7 +23,7 @@ from drkit.failover.plan.failover_plan import (
 )
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave, WaveAssignment
@@ -32,7 +32,7 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
 FORMAT = "drkit-site-plan/1"
-_LEFT_OUT = TypeAdapter(tuple[LeftOut, ...])
+_LEFT_OUT = TypeAdapter(tuple[LinkLeftOut, ...])
 _OTHERS = TypeAdapter(tuple[OtherLink, ...])
 _WAVES = TypeAdapter(tuple[Wave, ...])
 
@@ -50,7 +50,7 @@ class SitePlan:
     mode: Mode
     made_at: datetime
     plans: tuple[FailoverPlan, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LinkLeftOut, ...] = ()
     others: tuple[OtherLink, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     waves: tuple[Wave, ...] = ()

@@ -12,7 +12,7 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.positions.selection import Selection
 from drkit.failover.run.service import plan_again, without_loss_obstacles
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan
@@ -25,7 +25,7 @@ from drkit.model.wording import and_more, counted
 _ROUNDS = 3
 
 
-def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[LeftOut] = ()) -> SitePlan:
+def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[LinkLeftOut] = ()) -> SitePlan:
     """Observe and plan every link of the run.
 
     Args:
@@ -133,7 +133,7 @@ def _planned(site: SiteContext, link: Link, request: PlanRequest) -> FailoverPla
 
 def _planned_each(
     site: SiteContext, request: PlanRequest
-) -> tuple[list[FailoverPlan], dict[LinkId, Selection], list[LeftOut]]:
+) -> tuple[list[FailoverPlan], dict[LinkId, Selection], list[LinkLeftOut]]:
     """Every link's plan, what each was asked for of the groups and topics named, and links that know none of these.
 
     Raises:
@@ -158,7 +158,7 @@ def _planned_each(
     for link, error in errors.items():
         selections[link] = narrowed = _without(asked, error)
         if (asked.groups and not narrowed.groups) or (asked.topics and not narrowed.topics):
-            left_out.append(LeftOut(link, "it knows none of the groups and topics that are named"))
+            left_out.append(LinkLeftOut(link, "it knows none of the groups and topics that are named"))
             del selections[link]
 
     def look_again(link: Link) -> FailoverPlan:

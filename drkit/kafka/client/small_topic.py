@@ -34,7 +34,7 @@ _EOF = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
 _DENIED = frozenset({29, 31})  # Kafka's TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED
 
 
-class Written(NamedTuple):
+class SmallTopicRecord(NamedTuple):
     """A record of a small topic; `value` None: its key was removed. `at_millis`: when it was written."""
 
     key: bytes
@@ -43,7 +43,7 @@ class Written(NamedTuple):
 
 
 def read_topic(
-    alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float, take: Callable[[Written], None]
+    alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float, take: Callable[[SmallTopicRecord], None]
 ) -> bool:
     """Read every committed record that has a key, up to the topic's present end; false: there is no such topic.
 
@@ -102,7 +102,7 @@ def read_topic(
                     else:
                         why = error.str()
                 elif isinstance(key, bytes):
-                    take(Written(key, value if isinstance(value, bytes) else None, message.timestamp()[1]))
+                    take(SmallTopicRecord(key, value if isinstance(value, bytes) else None, message.timestamp()[1]))
     except KafkaException as error:
         raise _unreadable(alias, topic, str(error)) from error
     finally:
@@ -136,7 +136,7 @@ def make_topic(admin: ClusterAdmin, topic: str, settings: Mapping[str, str]) -> 
         )
 
 
-class TopicWriter:
+class SmallTopicWriter:
     """A producer for one topic of drkit's own. Used by one thread.
 
     Args:

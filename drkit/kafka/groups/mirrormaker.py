@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.client.small_topic import Written, read_topic
+from drkit.kafka.client.small_topic import SmallTopicRecord, read_topic
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -185,7 +185,7 @@ def _read(
     """All records of the topic that aren't tombstones, decoded; None: there is no such topic."""
     found: list[_Kept] = []
 
-    def take(record: Written) -> None:
+    def take(record: SmallTopicRecord) -> None:
         if record.value is not None:
             found.append(decode(record.key, record.value, datetime.fromtimestamp(record.at_millis / 1000, UTC)))
 

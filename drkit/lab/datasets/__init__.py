@@ -3,7 +3,7 @@
     dataset = open_dataset("flights", limit=10_000)
     result = load(dataset, confluent_config(cluster), ClusterAdmin("primary", cluster), LoadOptions(rate=2000))
 
-`Workload` is the writing half alone, in a thread of its own; `GroupReader` one reading group.
+`DatasetWorkload` is the writing half alone, in a thread of its own; `GroupReader` one reading group.
 """
 
 from drkit.lab.datasets.behaviour import Behaviour, GroupReport
@@ -12,13 +12,14 @@ from drkit.lab.datasets.events import Dataset, DatasetRecord, Event, Stamps, Top
 from drkit.lab.datasets.readers import GroupReader, readers_for
 from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, PartitionReport, TopicReport, Transactions
 from drkit.lab.datasets.topics import prepare_topics
-from drkit.lab.datasets.workload import LoadOptions, LoadResult, Workload, load
+from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, LoadResult, load
 
 __all__ = [
     "DATASETS",
     "Behaviour",
     "Dataset",
     "DatasetRecord",
+    "DatasetWorkload",
     "Event",
     "GroupReader",
     "GroupReport",
@@ -32,7 +33,6 @@ __all__ = [
     "TopicReport",
     "TopicSpec",
     "Transactions",
-    "Workload",
     "load",
     "open_dataset",
     "prepare_topics",

@@ -58,7 +58,7 @@ class LoadOptions:
         return max(1, min(self.transaction_size, int(self.rate)))
 
 
-class Workload:
+class DatasetWorkload:
     """Writes a data set in a thread of its own. The topics must exist (`prepare_topics`).
 
     `start`, then `join`; `stop` ends it early, from any thread. When the cluster dies in mid-stream
@@ -234,7 +234,7 @@ def load(
     for text in prepare_topics(admin, dataset.topics):
         remark(text)
     readers = readers_for(dataset.name, [spec.name for spec in dataset.topics], client) if groups else []
-    workload = Workload(dataset, client, options)
+    workload = DatasetWorkload(dataset, client, options)
     report = None
     try:
         for reader in readers:

@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 
 from drkit.model.errors import ConfigError, DrkitError, error_body
 from drkit.model.runs.journal import RunSummary
-from drkit.observe.audit_history import AuditCollector, AuditOfLink
+from drkit.observe.audit_history import AuditOfLink, LastAuditCollector
 from drkit.observe.history import SPANS
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import StatusCollector
@@ -56,7 +56,7 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(lambda: board.snapshot()[0]))
-    registry.register(AuditCollector(lambda: _audits(board)))
+    registry.register(LastAuditCollector(lambda: _audits(board)))
     registry.register(DrillCollector(lambda: _runs(board)))
     streams = _Streams(board)
 

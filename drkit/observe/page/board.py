@@ -17,7 +17,7 @@ from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
 from drkit.observe import formatting
 from drkit.observe.audit_history import AuditOfLink
-from drkit.observe.history import MEASURES, History, measure
+from drkit.observe.history import MEASURES, StatusHistory, measure
 from drkit.observe.page import rows
 from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
 from drkit.observe.page.looks import Look, RepeatedLook
@@ -106,7 +106,7 @@ class Board:
         objectives: shown beside what is measured.
     """
 
-    def __init__(self, sources: Sources, history: History, objectives: Objectives) -> None:
+    def __init__(self, sources: Sources, history: StatusHistory, objectives: Objectives) -> None:
         self.sources, self.history, self.objectives = sources, history, objectives
         self.status: RepeatedLook[Sequence[LinkStatus]] = RepeatedLook(
             "page-status", self._statuses, seconds=_STATUS_SECONDS, rest=_STATUS_REST

@@ -8,10 +8,10 @@ import pytest
 
 from drkit.lab.datasets import (
     Behaviour,
+    DatasetWorkload,
     GroupReader,
     LoadOptions,
     LoadOutcome,
-    Workload,
     load,
     open_dataset,
     prepare_topics,
@@ -32,7 +32,7 @@ ENOUGH = 3000
 def _start(admin, client, options, dataset=None):
     dataset = dataset or open_dataset("flights")
     prepare_topics(admin, dataset.topics)
-    workload = Workload(dataset, client, options)
+    workload = DatasetWorkload(dataset, client, options)
     workload.start()
     return workload
 
@@ -131,11 +131,11 @@ def test_no_cluster_no_load(client, admin, loading_lab):
     dataset = open_dataset("orders", count=10)
     prepare_topics(admin, dataset.topics)
     loading_lab.kill("primary-1")
-    transactional = Workload(dataset, client, LoadOptions(transactional=True, delivery_timeout_seconds=1))
+    transactional = DatasetWorkload(dataset, client, LoadOptions(transactional=True, delivery_timeout_seconds=1))
     transactional.start()
     with pytest.raises(Unreachable):
         _end_of(transactional)
-    plain = Workload(dataset, client, LoadOptions(delivery_timeout_seconds=1))
+    plain = DatasetWorkload(dataset, client, LoadOptions(delivery_timeout_seconds=1))
     plain.start()
     report = _end_of(plain)
     assert (report.outcome, report.acknowledged) == (LoadOutcome.FAILED, 0)

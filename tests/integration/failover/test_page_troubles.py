@@ -15,7 +15,7 @@ import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
 from drkit.lab import Lab
-from drkit.observe.history import History
+from drkit.observe.history import StatusHistory
 from drkit.observe.page.board import Board
 from drkit.observe.page.decision import Answer
 from drkit.store import open_store
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.lab
 def page_of(own: OwnLink) -> Iterator[Any]:
     """The page as `drkit serve` shows it, in a browser."""
     sources = page_sources(own.config, own.store, [own.link], None)
-    board = Board(sources, History(open_store("sqlite:///:memory:"), [own.link.id]), own.config.objectives)
+    board = Board(sources, StatusHistory(open_store("sqlite:///:memory:"), [own.link.id]), own.config.objectives)
     with chromium() as browser, served(board) as running, view_of(browser, f"{running.url}/") as view:
         view.wait_for_selector("#decisions .decision")
         yield view

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.recovery.way_out import Component, Condition
+from drkit.failover.recovery.way_out import Component, ComponentCondition
 from drkit.failover.run.state_machine import Kind, Mode, State
 from tests.support.cell_player import Verdict, play_all
 from tests.support.guard import Guard
@@ -25,13 +25,13 @@ from tests.support.recovery_cells import Cell, Fault, RunState, by_fault, cells
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 SEED = int(os.environ.get("TEST_CELLS_SEED", "15"))
-FROZEN = Fault(Component.MACHINE, Condition.FROZEN)
+FROZEN = Fault(Component.MACHINE, ComponentCondition.FROZEN)
 """Its runs are recreated: a process that stands still is in no snapshot."""
 SAMPLED = 1
 """States of one fault that run always, beside the live cluster that is gone after the audit."""
 NEED_ROOT = {
-    *(Fault(Component.MACHINE, condition) for condition in (Condition.DOWN, Condition.REPLACED)),
-    *(Fault(Component.SALVAGE, condition) for condition in (Condition.FULL, Condition.READ_ONLY)),
+    *(Fault(Component.MACHINE, condition) for condition in (ComponentCondition.DOWN, ComponentCondition.REPLACED)),
+    *(Fault(Component.SALVAGE, condition) for condition in (ComponentCondition.FULL, ComponentCondition.READ_ONLY)),
 }
 FEW = 8
 """So many runs are sooner made again for each fault than kept."""
@@ -40,10 +40,10 @@ FEW = 8
 def parameters() -> Iterator[object]:
     """The cell of a live cluster that is gone after the audit, a sample, and the others for `-m long`."""
     every = cells()
-    first = Cell(RunState(Kind.FAILBACK, Mode.PLANNED, State.AUDITED), Fault(Component.TARGET, Condition.DOWN))
+    first = Cell(RunState(Kind.FAILBACK, Mode.PLANNED, State.AUDITED), Fault(Component.TARGET, ComponentCondition.DOWN))
     chance = random.Random(SEED)  # noqa: S311 - a choice of tests
     others = {Component.SOURCE, Component.STORE, Component.MIRROR, Component.SALVAGE}
-    quick = [fault for fault in by_fault(every) if fault.part in others and fault.condition is Condition.DOWN]
+    quick = [fault for fault in by_fault(every) if fault.part in others and fault.condition is ComponentCondition.DOWN]
     fault = chance.choice(quick)
     always = {first, *chance.sample([cell for cell in every if cell.fault == fault], SAMPLED)}
     for cell in every:

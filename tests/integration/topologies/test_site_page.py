@@ -14,7 +14,7 @@ import pytest
 from drkit.cli.wiring.page_sources import page_sources
 from drkit.config import load_config
 from drkit.model.topology import Link
-from drkit.observe.history import History
+from drkit.observe.history import StatusHistory
 from drkit.observe.page.board import Board, Sources
 from drkit.observe.page.decision import Answer, Decision
 from drkit.store import open_store
@@ -74,7 +74,9 @@ def test_what_makes_the_command_refuse_never_is_a_yes(site: Site) -> None:
     as_it_was = site.net.path.read_text()
     without(site.net.path, "c")
     board = Board(
-        sources, History(open_store("sqlite:///:memory:"), [each.id for each in links]), site.net.config.objectives
+        sources,
+        StatusHistory(open_store("sqlite:///:memory:"), [each.id for each in links]),
+        site.net.config.objectives,
     )
     board.decision.look_once()
     changed = board.summary()["decisions"][0]
@@ -106,7 +108,9 @@ def test_the_first_view_names_the_link_that_stands_in_the_way(site: Site, tmp_pa
     configure(site, "[objectives]\nmax_loss_records = 0\n")
     sources, links = page(site)
     config = load_config(site.net.path)
-    board = Board(sources, History(open_store("sqlite:///:memory:"), [each.id for each in links]), config.objectives)
+    board = Board(
+        sources, StatusHistory(open_store("sqlite:///:memory:"), [each.id for each in links]), config.objectives
+    )
     with served(board) as running, sync_api.sync_playwright() as playwright:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options, timeout=_WAIT_MS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drkit.audit.classify import displaced_runs
 from drkit.audit.classify.displaced_runs import DisplacedRuns
-from drkit.audit.classify.ordering import Line
+from drkit.audit.classify.ordering import MatchedLine
 from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 
 SHIFT = 4
@@ -55,7 +55,7 @@ def both(contents_of_source, contents_of_target, **more) -> Taken:
 def test_a_run_is_paired_and_only_its_ends_are_kept():
     found = both(range(20), range(2, 20))
     assert found.pairs == [(n, n - 2) for n in range(2, 20)]
-    assert found.runs == [Line(2, 19, 0, 17, -2, 18, moved=False)]
+    assert found.runs == [MatchedLine(2, 19, 0, 17, -2, 18, moved=False)]
     assert found.left == ([0, 1], [])
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_is_further_displaced_from_somewhere_on_is_two():
     rows = [source(n, n) for n in range(6)] + [source(n, n + 10) for n in range(6, 12)]
     there = [target(n, n + 3) for n in range(12)]
     found = Taken(rows, there)
-    assert found.runs == [Line(0, 5, 3, 8, 3, 6, moved=False), Line(16, 21, 9, 14, -7, 6, moved=False)]
+    assert found.runs == [MatchedLine(0, 5, 3, 8, 3, 6, moved=False), MatchedLine(16, 21, 9, 14, -7, 6, moved=False)]
     assert len(found.pairs) == 12
 
 
@@ -102,7 +102,7 @@ def test_no_run_reaches_over_records_that_matched_at_their_place():
     there = [target(n, n + 2) for n in (*range(10), *range(40, 50))]
     found = Taken(rows, there, taken={1})
     assert [(run.s_lo, run.s_hi) for run in found.runs] == [(0, 9), (40, 49)]
-    assert Taken(rows, there).runs == [Line(0, 49, 2, 51, 2, 20, moved=False)]
+    assert Taken(rows, there).runs == [MatchedLine(0, 49, 2, 51, 2, 20, moved=False)]
     into = Taken([source(n, n) for n in range(8, 14)], [target(n, n + 6) for n in range(8, 14)], taken={1})
     assert (into.pairs, into.runs) == ([], []), "14 and 15 are before that chunk, two records"
     assert into.left == (list(range(8, 14)), list(range(14, 20)))
@@ -137,7 +137,7 @@ def test_one_side_that_runs_far_ahead_ends_a_run(side):
     long, short = [*range(20), *range(500, 600)], range(20)
     found = both(*((long, short) if side == "source" else (short, long)), portion=20)
     assert found.pairs == [(n, n) for n in range(10)]
-    assert found.runs == [Line(0, 9, 0, 9, 0, 10, moved=False)]
+    assert found.runs == [MatchedLine(0, 9, 0, 9, 0, 10, moved=False)]
     kept = list(range(10, 20)), list(range(10, 120))
     assert found.left == (kept if side == "target" else kept[::-1])
 

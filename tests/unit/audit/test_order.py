@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.classify import ordering
-from drkit.audit.classify.ordering import Beside, Line, Neighbours, heaviest_increasing, put_in_order
+from drkit.audit.classify.ordering import Beside, MatchedLine, Neighbours, heaviest_increasing, put_in_order
 
 
 def heaviest_by_trying(runs: list[tuple[int, int]]) -> int:
@@ -50,8 +50,8 @@ def test_nothing_is_nothing():
     assert heaviest_increasing([]) == []
 
 
-def line(s_lo: int, t_lo: int, records: int) -> Line:
-    return Line(s_lo, s_lo + records - 1, t_lo, t_lo + records - 1, t_lo - s_lo, records, moved=records == 1)
+def line(s_lo: int, t_lo: int, records: int) -> MatchedLine:
+    return MatchedLine(s_lo, s_lo + records - 1, t_lo, t_lo + records - 1, t_lo - s_lo, records, moved=records == 1)
 
 
 @pytest.mark.parametrize(("passed", "aside"), [(20, {10, 20}), (14, {30})])

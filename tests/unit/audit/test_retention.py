@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.audit.classify.ordering import Beside, Line
+from drkit.audit.classify.ordering import Beside, MatchedLine
 from drkit.audit.classify.retention import (
     Explained,
     Places,
@@ -16,12 +16,12 @@ from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import Zone
 
 LOG = (0, 100)
-BEFORE, AFTER = Line(0, 9, 0, 9, 0, 10, moved=False), Line(20, 29, 20, 29, 0, 10, moved=False)
+BEFORE, AFTER = MatchedLine(0, 9, 0, 9, 0, 10, moved=False), MatchedLine(20, 29, 20, 29, 0, 10, moved=False)
 GAP = Beside(BEFORE, AFTER)
 """Offsets 10 to 19 on either side, between two lines that stand at their places."""
-SHORTER = Beside(BEFORE, Line(20, 29, 19, 28, -1, 10, moved=False))
+SHORTER = Beside(BEFORE, MatchedLine(20, 29, 19, 28, -1, 10, moved=False))
 """The same, a place narrower on the target."""
-FURTHER = Beside(Line(0, 9, 2, 11, 2, 10, moved=False), Line(20, 29, 22, 31, 2, 10, moved=False))
+FURTHER = Beside(MatchedLine(0, 9, 2, 11, 2, 10, moved=False), MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
 """The same, two places further on the target."""
 K, OTHER = b"k", b"other"
 
@@ -180,13 +180,13 @@ def test_only_tombstones_explain_what_is_older_and_displaced_ones_stand_for_earl
 
 def test_a_target_record_stood_where_what_is_before_it_says_or_else_what_is_after():
     """15 by what is before it, 13 by what is after."""
-    apart = Beside(BEFORE, Line(20, 29, 22, 31, 2, 10, moved=False))
+    apart = Beside(BEFORE, MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
     assert on_source(of_target(15, None), beside=apart, occupied={15}) == {15}
     assert on_source(of_target(15, None), beside=apart, occupied={13, 15}) == set()
     assert on_source(of_target(15), beside=apart, newest={K: 14}) == set()
     assert on_source(of_target(15), beside=apart, newest={K: 16}) == {15}
     later = [Zone(10, 100, 0, 10, 100)]  # 11 is 9 by what is before it, where the mapping has no place
-    nobody_s = Beside(Line(0, 7, 2, 9, 2, 8, moved=False), AFTER)
+    nobody_s = Beside(MatchedLine(0, 7, 2, 9, 2, 8, moved=False), AFTER)
     found = compacted_on_source([(of_target(11), nobody_s)], {K: 12}, later, (), LOG)
     assert found == {11}
 

@@ -9,7 +9,7 @@ import pytest
 
 from drkit.audit.classify.classifier import classify, holds
 from drkit.audit.classify.log_lookups import FirstEqual, KeysBeyond, MatchedSegments, NewestOfKeys
-from drkit.audit.classify.ordering import Line
+from drkit.audit.classify.ordering import MatchedLine
 from tests.support.audit_in_memory import InMemory, Log
 from tests.support.damage import STAMP, Record
 
@@ -334,7 +334,7 @@ def test_lines_set_aside_are_where_they_matched():
     ]
     for stretches in ([stretch], parts, parts[::-1]):
         result = logs.driven(classify(logs.limits(found), found.source_left, found.target_left, stretches))
-        assert result.aside == (Line(48, 63, 48, 63, 0, 16, moved=False),)
+        assert result.aside == (MatchedLine(48, 63, 48, 63, 0, 16, moved=False),)
 
 
 @pytest.mark.parametrize("place", [4, 6])

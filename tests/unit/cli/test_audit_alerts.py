@@ -19,7 +19,7 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
-from drkit.cli.output.writer import OutputMode, Writer
+from drkit.cli.output.writer import OutputMode, OutputWriter
 from drkit.cli.wiring import alert_notifier
 from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
 from drkit.cli.wiring.context import Invocation
@@ -88,7 +88,9 @@ def server() -> Iterator[Server]:
 def teller(store: Store, hooks: AlertHooks) -> tuple[AlertNotifier, StringIO]:
     said = StringIO()
     console = Console(file=said, width=400)
-    return AlertNotifier(Invocation(None, Writer(OutputMode.HUMAN, console, console), False), store, LINK, hooks), said
+    return AlertNotifier(
+        Invocation(None, OutputWriter(OutputMode.HUMAN, console, console), False), store, LINK, hooks
+    ), said
 
 
 def keeps(path: Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.cli.output.log_format import ABOUT, JsonLines, LogFormat, TextLines, event_console
-from drkit.cli.output.writer import OutputMode, Writer, writer_for
+from drkit.cli.output.writer import OutputMode, OutputWriter, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
 from drkit.model.log_context import keeping_context, log_context, working_on
@@ -97,7 +97,7 @@ def test_a_usage_error_is_an_event_too(capsys):
     writer_for(["mirror", "--log-format", "json"]).error(DrkitError("wrong", remedy="right"))
     (line,) = capsys.readouterr().err.splitlines()
     assert (json.loads(line)["message"], json.loads(line)["remedy"]) == ("wrong", "right")
-    writer = Writer.for_mode(OutputMode.HUMAN).log_as(LogFormat.TEXT)
+    writer = OutputWriter.for_mode(OutputMode.HUMAN).log_as(LogFormat.TEXT)
     assert writer.events is None
 
 

@@ -18,7 +18,7 @@ from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
 from drkit.model.runs.journal import RunSummary
-from drkit.observe.audit_history import AuditCollector, AuditOfLink
+from drkit.observe.audit_history import AuditOfLink, LastAuditCollector
 from drkit.observe.drill_history import DRILL, PASSED
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
@@ -70,7 +70,7 @@ def metrics() -> dict[str, dict[str, set[str]]]:
     )
     return exported(
         StatusCollector(lambda: [link]),
-        AuditCollector(lambda: [audit]),
+        LastAuditCollector(lambda: [audit]),
         DrillCollector(lambda: [drill]),
         ContinuousCollector(lambda: (progress, True)),
     )

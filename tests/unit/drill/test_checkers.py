@@ -8,8 +8,8 @@ from drkit.drill.judge.checkers import CHECKERS, WITNESSES, judge
 from drkit.drill.judge.history import (
     Attempt,
     AttemptOutcome,
+    ClientHistory,
     ConfirmedPosition,
-    History,
     HistoryPart,
     Landed,
     Poll,
@@ -43,7 +43,7 @@ def good():
 
     The group reads on from the fifth record (4 and 5 again); the tail of two is what an RPO excuses.
     """
-    return History(
+    return ClientHistory(
         "primary",
         "dr",
         attempts=(*(a(n) for n in range(10)), *(a(n, cluster="dr", offset=DR_OFFSET + n - 2) for n in (10, 11))),
@@ -115,7 +115,7 @@ def test_reordered_within_a_key(good):
 
 
 def test_reordered_between_keys_of_a_partition():
-    history = History(
+    history = ClientHistory(
         "primary",
         "dr",
         attempts=(a(0, key="x", offset=0), a(0, key="y", offset=1)),
@@ -148,7 +148,7 @@ def test_skipped_is_a_record_between_what_was_read_on_both_sides(good):
 
 def test_skipped_is_found_by_the_position_alone():
     """The failover put the group at the end of a partition with two unread records; nothing more came."""
-    history = History(
+    history = ClientHistory(
         "primary",
         "dr",
         attempts=tuple(a(n) for n in range(4)),
@@ -195,7 +195,7 @@ def test_a_part_that_could_forge_anomalies_leaves_it_unknown(good):
 
 @pytest.mark.parametrize("name", sorted(CHECKERS))
 def test_nothing_at_all_passes_nothing(name):
-    assert judge(name, History("primary", "dr")).held is None
+    assert judge(name, ClientHistory("primary", "dr")).held is None
 
 
 def test_all_anomalies_are_counted_and_some_are_shown(good):

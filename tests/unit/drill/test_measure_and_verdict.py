@@ -3,7 +3,7 @@
 import pytest
 
 from drkit.drill.experiment.experiment import Objectives
-from drkit.drill.judge.history import Attempt, AttemptOutcome, History, HistoryPart, Landed, Poll, RecordId
+from drkit.drill.judge.history import Attempt, AttemptOutcome, ClientHistory, HistoryPart, Landed, Poll, RecordId
 from drkit.drill.judge.measure import Measured, measure
 from drkit.drill.judge.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import objective_results, verdict
@@ -24,7 +24,7 @@ def poll(seq, cluster, at):
 @pytest.fixture
 def history():
     """Five acknowledged and one without an answer; three on dr; killed at 10 s, read on dr from 13.5 s."""
-    return History(
+    return ClientHistory(
         "primary",
         "dr",
         attempts=(*(sent(n, 5.0 + n) for n in range(5)), sent(5, 9.9, AttemptOutcome.UNKNOWN)),
@@ -42,7 +42,7 @@ def test_what_was_acknowledged_and_is_missing_is_the_rpo(history):
 
 
 def test_no_loss_is_an_rpo_of_zero(history):
-    whole = History("primary", "dr", history.attempts[:3], history.polls, (), history.landed)
+    whole = ClientHistory("primary", "dr", history.attempts[:3], history.polls, (), history.landed)
     found = measure(whole, disaster_at=None, moved=False)
     assert (found.rpo_records, found.rpo_seconds, found.rto_seconds) == (0, 0.0, None)
 
@@ -52,13 +52,13 @@ def test_without_a_failover_there_is_no_rto(history):
 
 
 def test_a_read_before_the_disaster_is_no_recovery(history):
-    early = History("primary", "dr", history.attempts, (poll(1, "dr", 9.0),), (), history.landed)
+    early = ClientHistory("primary", "dr", history.attempts, (poll(1, "dr", 9.0),), (), history.landed)
     assert measure(early, disaster_at=10.0, moved=True).rto_seconds is None
 
 
 @pytest.mark.parametrize("part", [HistoryPart.ATTEMPTS, HistoryPart.LANDED])
 def test_an_incomplete_history_has_no_rpo(history, part):
-    half = History("primary", "dr", history.attempts, history.polls, (), history.landed, {part: "broke off"})
+    half = ClientHistory("primary", "dr", history.attempts, history.polls, (), history.landed, {part: "broke off"})
     found = measure(half, disaster_at=10.0, moved=True)
     assert (found.rpo_records, found.rpo_seconds) == (None, None)
 
@@ -122,6 +122,6 @@ def test_the_reasons_say_what_and_where():
 
 
 def test_where_nothing_was_acknowledged_there_is_no_rpo(history):
-    unsure = History("primary", "dr", (sent(0, 5.0, AttemptOutcome.UNKNOWN),), history.polls, (), history.landed)
+    unsure = ClientHistory("primary", "dr", (sent(0, 5.0, AttemptOutcome.UNKNOWN),), history.polls, (), history.landed)
     found = measure(unsure, disaster_at=10.0, moved=True)
     assert (found.rpo_records, found.rpo_seconds, found.acknowledged) == (None, None, 0)

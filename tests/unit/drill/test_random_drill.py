@@ -14,14 +14,14 @@ from drkit.cli.views.drill_view import show_random
 from drkit.drill.coverage import CELLS, FAILED_OVER, NETWORK, STEADY, Cell, planned_strikes
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
-from drkit.drill.random_drill.play import Limits, RandomSession, cut_down
+from drkit.drill.random_drill.play import RandomSession, SessionLimits, cut_down
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.model.errors import DrkitError
 from tests.support.drill_results import result_of
 
 SEEDS = range(25)
-NO_LIMIT = Limits(None, None, 10)
+NO_LIMIT = SessionLimits(None, None, 10)
 
 
 def loaded(tmp_path, composition):
@@ -107,10 +107,10 @@ def test_a_finding_is_cut_down_to_the_blocks_that_it_needs(needed):
 
 def test_cutting_down_is_bounded():
     composition = three_blocks()
-    cut = cut_down(composition, lambda _: True, Limits(None, None, 2))
+    cut = cut_down(composition, lambda _: True, SessionLimits(None, None, 2))
     assert (cut.replays, len(cut.composition.blocks)) == (2, 1)
     assert "as many replays" in cut.cut_short
-    late = cut_down(composition, lambda _: True, Limits(time.monotonic(), None, 9))
+    late = cut_down(composition, lambda _: True, SessionLimits(time.monotonic(), None, 9))
     assert (late.replays, late.cut_short, late.composition) == (0, "the time is up", composition)
 
 
@@ -151,7 +151,7 @@ def session(tmp_path, player, limits, seed=11, struck=None):
 
 def test_a_session_plays_as_many_as_were_asked_for_and_says_what_it_plays(tmp_path):
     player = Player()
-    found, said = session(tmp_path, player, Limits(None, 3, 4))
+    found, said = session(tmp_path, player, SessionLimits(None, 3, 4))
     assert [each.experiment for each in found.random] == player.played
     assert (found.exit_code, found.findings, found.ended_because) == (0, [], "3 drills were asked for")
     assert set(player.played) <= set(said), "the YAML of each is shown"
@@ -159,12 +159,12 @@ def test_a_session_plays_as_many_as_were_asked_for_and_says_what_it_plays(tmp_pa
 
 
 def test_a_session_begins_no_drill_once_its_time_is_up(tmp_path):
-    found, _ = session(tmp_path, Player(), Limits(time.monotonic(), None, 4))
+    found, _ = session(tmp_path, Player(), SessionLimits(time.monotonic(), None, 4))
     assert (found.random, found.ended_because, found.exit_code) == ([], "the time is up", 0)
 
 
 def test_a_session_strikes_somewhere_else_each_time(tmp_path):
-    found, _ = session(tmp_path, Player(), Limits(None, 20, 4))
+    found, _ = session(tmp_path, Player(), SessionLimits(None, 20, 4))
     assert len({tuple(each.strikes) for each in found.random}) == 20
 
 
@@ -174,7 +174,7 @@ def strikes_at_mirror(file):
 
 def test_what_is_found_is_cut_down_and_kept_as_an_experiment(tmp_path):
     player = Player(fails=strikes_at_mirror)
-    found, said = session(tmp_path, player, Limits(None, 12, 4))
+    found, said = session(tmp_path, player, SessionLimits(None, 12, 4))
     assert found.exit_code == 1
     assert 0 < len(found.findings) < 12
     replays = sum(finding.replays for finding in found.findings)
@@ -201,7 +201,7 @@ def test_another_failure_is_not_the_same_finding(tmp_path):
             "drill-x", "kept", exit_code=1, verdict="failed", checks=[{**check, "reason": None, "witnesses": []}]
         )
 
-    found, _ = session(tmp_path, play, Limits(None, 5, 4))
+    found, _ = session(tmp_path, play, SessionLimits(None, 5, 4))
     assert all(finding.failed == ["lost"] and not finding.left_out for finding in found.findings)
     assert any(finding.replays for finding in found.findings)
 
@@ -209,13 +209,13 @@ def test_another_failure_is_not_the_same_finding(tmp_path):
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_signal_ends_the_session(tmp_path, at):
     player = Player(interrupt_at=at)
-    found, _ = session(tmp_path, player, Limits(None, 9, 4))
+    found, _ = session(tmp_path, player, SessionLimits(None, 9, 4))
     assert (len(found.random), found.exit_code, found.ended_because) == (at, 8, "interrupted by a signal")
 
 
 def test_a_signal_while_a_finding_is_cut_down_keeps_the_finding(tmp_path):
     player = Player(fails=lambda _: True, interrupt_at=2)
-    found, _ = session(tmp_path, player, Limits(None, 9, 4))
+    found, _ = session(tmp_path, player, SessionLimits(None, 9, 4))
     assert (found.exit_code, found.ended_because) == (1, "interrupted by a signal")
     (finding,) = found.findings
     assert finding.cut_short == "interrupted by a signal"
@@ -227,7 +227,7 @@ def test_a_drill_that_cannot_be_kept_is_an_error_at_first_and_an_end_later(tmp_p
         raise DrkitError("the disk is full")
 
     with pytest.raises(DrkitError, match="the disk is full"):
-        session(tmp_path, full, Limits(None, 3, 4))
+        session(tmp_path, full, SessionLimits(None, 3, 4))
 
 
 def test_every_cell_can_be_composed(tmp_path):
@@ -237,7 +237,7 @@ def test_every_cell_can_be_composed(tmp_path):
 
 
 def test_people_see_the_seed_and_how_a_finding_is_played_again(tmp_path):
-    found, _ = session(tmp_path, Player(fails=strikes_at_mirror), Limits(None, 12, 4))
+    found, _ = session(tmp_path, Player(fails=strikes_at_mirror), SessionLimits(None, 12, 4))
     console = Console(width=400, file=io.StringIO())
     show_random(console, found)
     said = console.file.getvalue()

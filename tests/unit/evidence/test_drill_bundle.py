@@ -15,7 +15,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import StatedFinding, Statements
+from drkit.evidence.statements import ExportStatements, StatedFinding
 from drkit.model.errors import ConfigError, Refused
 from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
 from tests.support.kept_drills import STRUCK_AFTER, Ends, a_history, keep, name
@@ -37,7 +37,7 @@ def signer(tmp_path):
 def test_a_drill_that_passed_is_verified_and_any_change_is_refused(drills, signer, tmp_path):
     run = keep(drills, name(1), a_history())
     out = tmp_path / "bundle"
-    write_bundle(out, gather_drill(drills, run, Statements(witness="Ada")), signer)
+    write_bundle(out, gather_drill(drills, run, ExportStatements(witness="Ada")), signer)
     assert verifier.verify(out, signer.public_pem).problems == []
     document = document_of(out)
     assert (document["verdict"], document["measured"]["rpo_records"]) == ("passed", 0)
@@ -62,7 +62,7 @@ def test_a_failed_drill_shows_its_witnesses_and_can_not_be_made_a_passed_one(dri
     run = keep(drills, name(1), a_history(lose=2))
     out, copy = tmp_path / "bundle", tmp_path / "copy"
     stated = StatedFinding(id="check:lost", owner="Grace", due="2026-12-01", retest=name(2))
-    write_bundle(out, gather_drill(drills, run, Statements(findings=(stated,))), signer)
+    write_bundle(out, gather_drill(drills, run, ExportStatements(findings=(stated,))), signer)
     document = document_of(out)
     lost = next(check for check in document["checks"] if check["check"] == "lost")
     assert (document["verdict"], lost["outcome"], lost["anomalies"]) == ("failed", "failed", 2)
@@ -96,7 +96,7 @@ def test_a_failed_drill_shows_its_witnesses_and_can_not_be_made_a_passed_one(dri
 
     assert any("is not what the chain of drills says" in each for each in problems_of(out, copy, signer, forge_history))
     keep(drills, name(2), a_history())
-    again = write_bundle(out, gather_drill(drills, run, Statements(findings=(stated,))), signer)
+    again = write_bundle(out, gather_drill(drills, run, ExportStatements(findings=(stated,))), signer)
     assert again.changed
     assert [each["status"] for each in document_of(out)["findings"] if each["id"] == "check:lost"] == ["closed"]
 
@@ -105,7 +105,7 @@ def test_a_drill_that_is_missing_from_the_chain_is_noticed(drills, signer, tmp_p
     for number in range(3):
         keep(drills, name(number), a_history(lose=number % 2), number=number)
     out, copy = tmp_path / "bundle", tmp_path / "copy"
-    write_bundle(out, gather_drill(drills, name(2), Statements()), signer)
+    write_bundle(out, gather_drill(drills, name(2), ExportStatements()), signer)
     assert verifier.verify(out).problems == []
 
     def lose_the_failed_one(folder):
@@ -114,15 +114,15 @@ def test_a_drill_that_is_missing_from_the_chain_is_noticed(drills, signer, tmp_p
 
     assert any("a drill is missing" in each for each in problems_of(out, copy, signer, lose_the_failed_one))
     shutil.rmtree(drills.path / name(1))
-    write_bundle(out, gather_drill(drills, name(2), Statements()), signer)
+    write_bundle(out, gather_drill(drills, name(2), ExportStatements()), signer)
     assert document_of(out)["drills"]["not_kept_any_more"] == [name(1)], "it can go, but not unseen"
     chain = drills.path / CHAIN
     chain.write_text("".join(chain.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(Refused, match="not in the chain"):
-        gather_drill(drills, name(2), Statements())
+        gather_drill(drills, name(2), ExportStatements())
     keep(drills, name(3), a_history(), number=3)  # a new end: the anchored one isn't it
     other = tmp_path / "other"
-    write_bundle(other, gather_drill(drills, name(3), Statements()), signer)
+    write_bundle(other, gather_drill(drills, name(3), ExportStatements()), signer)
     assert any("was cut or written again" in each for each in verifier.verify(other).problems)
 
 
@@ -136,7 +136,7 @@ def test_a_trend_marks_what_got_worse(drills, signer, tmp_path):
     for number in range(2):
         keep(drills, name(number), a_history(), number=number)
     keep(drills, name(2), a_history(lose=1), number=2)
-    write_bundle(tmp_path / "bundle", gather_drill(drills, name(2), Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, name(2), ExportStatements()), signer)
     trend = document_of(tmp_path / "bundle")["trend"]
     assert [bool(each["regressions"]) for each in trend["drills"]] == [False, False, True]
     assert trend["drills"][2]["regressions"][0] == f"the verdict is failed, and {name(1)} passed"
@@ -145,21 +145,21 @@ def test_a_trend_marks_what_got_worse(drills, signer, tmp_path):
 
 def test_the_same_again_changes_nothing_and_another_run_is_refused(drills, signer, tmp_path):
     run, out = keep(drills, name(1), a_history()), tmp_path / "bundle"
-    assert write_bundle(out, gather_drill(drills, run, Statements()), signer).changed
-    assert not write_bundle(out, gather_drill(drills, run, Statements()), signer).changed
-    assert write_bundle(out, gather_drill(drills, run, Statements(why="the yearly one")), signer).changed
+    assert write_bundle(out, gather_drill(drills, run, ExportStatements()), signer).changed
+    assert not write_bundle(out, gather_drill(drills, run, ExportStatements()), signer).changed
+    assert write_bundle(out, gather_drill(drills, run, ExportStatements(why="the yearly one")), signer).changed
     other = keep(drills, name(2), a_history())
     with pytest.raises(Refused, match="is not empty"):
-        write_bundle(out, gather_drill(drills, other, Statements()), signer)
+        write_bundle(out, gather_drill(drills, other, ExportStatements()), signer)
     (out / "history" / "note").write_text("mine")
     with pytest.raises(Refused, match="holds history/note"):
-        write_bundle(out, gather_drill(drills, run, Statements()), signer)
+        write_bundle(out, gather_drill(drills, run, ExportStatements()), signer)
 
 
 def test_a_finding_that_there_is_not_is_refused(drills):
     run = keep(drills, name(1), a_history())
     with pytest.raises(ConfigError, match="no finding 'check:lost'"):
-        gather_drill(drills, run, Statements(findings=(StatedFinding(id="check:lost"),)))
+        gather_drill(drills, run, ExportStatements(findings=(StatedFinding(id="check:lost"),)))
 
 
 def test_the_verb_and_the_tool_say_the_same(drills, tmp_path, monkeypatch, capsys):
@@ -195,7 +195,7 @@ def test_a_chain_that_was_copied_and_cut_is_noted(drills, signer, tmp_path):
     rows = [json.loads(line) for line in (drills.path / CHAIN).read_text().splitlines()]
     kept = chained([rows[0], rows[2]])
     (moved.path / CHAIN).write_text("".join(json.dumps(row) + "\n" for row in kept))
-    write_bundle(tmp_path / "bundle", gather_drill(moved, name(2), Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(moved, name(2), ExportStatements()), signer)
     notes = verifier.verify(tmp_path / "bundle").notes
     assert "Of the 2 drills, anchors confirm those up to 0" in notes
     assert any("was copied from another" in each and "lacks 2 of the drills" in each for each in notes)
@@ -206,10 +206,10 @@ def test_a_chain_that_was_restarted_is_noted(drills, signer, tmp_path, monkeypat
     other = Drills(tmp_path / "restarted")
     other.path.mkdir()
     keep(other, name(1), a_history())
-    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), ExportStatements()), signer)
     assert any("anchored 1 other chains of drills" in each for each in verifier.verify(tmp_path / "bundle").notes)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
-    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(other, name(1), ExportStatements()), signer)
     assert "Of the 1 drills, anchors confirm none" in verifier.verify(tmp_path / "bundle").notes
 
 
@@ -217,7 +217,7 @@ def test_anchors_from_elsewhere_confirm_the_chain_of_drills(drills, signer, tmp_
     for number in range(2):
         keep(drills, name(number), a_history(), number=number)
     out, copy = tmp_path / "bundle", tmp_path / "copy"
-    write_bundle(out, gather_drill(drills, name(1), Statements()), signer)
+    write_bundle(out, gather_drill(drills, name(1), ExportStatements()), signer)
     anchors = verifier.read_anchors(tmp_path / "state" / "drkit" / "journal.anchor")
     assert verifier.verify(out, anchors=anchors).problems == []
 
@@ -248,7 +248,7 @@ def test_an_older_drill_or_one_of_another_experiment_closes_no_finding(drills):
     chain.write_text("".join(json.dumps(row) + "\n" for row in chained(rows)))
     for retest, status in ((name(0), "open"), (name(2), "closed"), (other, "open")):
         stated = StatedFinding(id="check:lost", retest=retest)
-        found = gather_drill(drills, name(1), Statements(findings=(stated,))).document["findings"]
+        found = gather_drill(drills, name(1), ExportStatements(findings=(stated,))).document["findings"]
         assert [each["status"] for each in found if each["id"] == "check:lost"] == [status], retest
 
 
@@ -313,7 +313,7 @@ EARLY = {
 def test_a_drill_that_did_not_come_to_its_end_has_evidence_too(drills, signer, tmp_path, case):
     ends, verdict = EARLY[case]
     run = keep(drills, name(1), a_history(), ends=ends)
-    write_bundle(tmp_path / "bundle", gather_drill(drills, run, Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, run, ExportStatements()), signer)
     assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["steps"] == []) == (verdict, ends.steps == 0)
@@ -333,7 +333,7 @@ STRIKES = """
 
 def test_faults_at_stages_are_in_the_timeline(drills, signer, tmp_path):
     run = keep(drills, name(1), a_history(), strikes=STRIKES)
-    write_bundle(tmp_path / "bundle", gather_drill(drills, run, Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_drill(drills, run, ExportStatements()), signer)
     assert verifier.verify(tmp_path / "bundle", signer.public_pem).problems == []
     timeline = document_of(tmp_path / "bundle")["timeline"]
     struck = [

@@ -16,7 +16,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import StatedFinding, Statements
+from drkit.evidence.statements import ExportStatements, StatedFinding
 from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
 from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
@@ -108,7 +108,7 @@ def bundle(drills, signer, folder):
     stated = StatedFinding(id="check:lost", owner="Grace", due="2026-12-01", retest=name(2))
     runbook = folder / "runbook.md"
     runbook.write_text("Stay calm")
-    said = Statements(witness="Ada", why="the yearly one", runbook=runbook, findings=(stated,))
+    said = ExportStatements(witness="Ada", why="the yearly one", runbook=runbook, findings=(stated,))
     write_bundle(folder / "bundle", gather_drill(drills, name(1), said), signer)
     return folder / "bundle"
 
@@ -427,10 +427,10 @@ def test_nothing_is_signed_of_a_drill_whose_files_were_changed_since(drills, tmp
     path = copy.path / name(1) / file
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(Refused, match=re.escape(file)):
-        gather_drill(copy, name(1), Statements())
+        gather_drill(copy, name(1), ExportStatements())
     path.unlink()
     with pytest.raises(DrkitError, match="left no result" if file == "result.json" else re.escape(file)):
-        gather_drill(copy, name(1), Statements())
+        gather_drill(copy, name(1), ExportStatements())
 
 
 def test_the_verifier_knows_the_files_that_a_drill_leaves():

@@ -13,7 +13,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.run_evidence import gather_run
 from drkit.evidence.signing import envelope_of, make_key, open_signer
-from drkit.evidence.statements import Statements
+from drkit.evidence.statements import ExportStatements
 from drkit.failover.run.journal.anchors import append_anchor
 from drkit.failover.run.state_machine import Kind, Loss
 from drkit.model.clock import now
@@ -44,7 +44,7 @@ def bundle(tmp_path, config, store, signer):
 
 
 def exported(tmp_path, config, store, signer):
-    write_bundle(tmp_path / "bundle", gather_run(config, store, "R", Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_run(config, store, "R", ExportStatements()), signer)
     return tmp_path / "bundle"
 
 

@@ -12,7 +12,7 @@ from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.run_evidence import gather_run
 from drkit.evidence.signing import make_key, open_signer
-from drkit.evidence.statements import Statements
+from drkit.evidence.statements import ExportStatements
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.plan.snapshot import ClusterView
@@ -104,7 +104,7 @@ def played(store, config, kind, facts=DONE, *, upto=99):
 def bundle_of(tmp_path, config, store):
     make_key(tmp_path / "signer")
     signer, _ = open_signer(EvidenceConfig(key=tmp_path / "signer"))
-    write_bundle(tmp_path / "bundle", gather_run(config, store, "R", Statements()), signer)
+    write_bundle(tmp_path / "bundle", gather_run(config, store, "R", ExportStatements()), signer)
     assert verifier.verify(tmp_path / "bundle").problems == []
     return document_of(tmp_path / "bundle")
 
@@ -156,7 +156,7 @@ def test_facts_that_do_not_hold_are_no_passed_check(tmp_path, config, store, cha
 
 def test_a_run_in_the_middle_and_a_cancelled_one(tmp_path, config, store):
     journal = played(store, config, Kind.FAILOVER, upto=2)
-    document = gather_run(config, store, "R", Statements()).document
+    document = gather_run(config, store, "R", ExportStatements()).document
     assert (document["state"], document["verdict"]) == ("drained", "unknown")
     journal.write("resume", "taken", {"by": "grace@there"})
     journal.intent("translate")
@@ -169,10 +169,10 @@ def test_a_run_in_the_middle_and_a_cancelled_one(tmp_path, config, store):
 
 def test_what_is_no_run_or_of_another_kind_is_refused(config, store):
     with pytest.raises(Refused, match="no run R"):
-        gather_run(config, store, "R", Statements())
+        gather_run(config, store, "R", ExportStatements())
     Journal(store, "R").write(PLAN, PLAN, {"kind": "audit"})
     with pytest.raises(Refused, match="of kind audit"):
-        gather_run(config, store, "R", Statements())
+        gather_run(config, store, "R", ExportStatements())
 
 
 def test_no_secret_is_in_the_origin(tmp_path, config):

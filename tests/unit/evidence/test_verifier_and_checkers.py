@@ -9,8 +9,8 @@ from drkit.drill.judge.checkers import CHECKERS, judge
 from drkit.drill.judge.history import (
     Attempt,
     AttemptOutcome,
+    ClientHistory,
     ConfirmedPosition,
-    History,
     HistoryPart,
     Landed,
     Poll,
@@ -49,7 +49,7 @@ def a_history(random):
 
     places = random.sample([(partition, offset) for partition in range(2) for offset in range(10)], random.randrange(9))
     part = random.choice([*HistoryPart, None, None])
-    return History(
+    return ClientHistory(
         source="primary",
         target="dr",
         attempts=some(random, 8, attempt),

@@ -14,7 +14,7 @@ from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import PATHS, Kind
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import (
     SiteFailbackPlan,
     site_failback_plan_json,
@@ -82,7 +82,7 @@ def test_one_digest_over_the_links_plans():
 
 
 def test_a_plan_is_read_back_from_the_journal():
-    plan = a_plan(left_out=(LeftOut(LinkId("south", "dr"), "it was not failed away from"),))
+    plan = a_plan(left_out=(LinkLeftOut(LinkId("south", "dr"), "it was not failed away from"),))
     assert site_failback_plan_of(json.loads(site_failback_plan_json(plan))) == plan
 
 

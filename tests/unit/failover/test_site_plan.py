@@ -13,7 +13,7 @@ from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import expected_evidence
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.shared_groups import SharedGroups
 from drkit.failover.site.site_document import site_plan_document
@@ -103,7 +103,7 @@ def test_one_digest_over_the_links_plans():
 
 
 def test_a_plan_is_read_back_from_the_journal_and_from_a_file(tmp_path):
-    plan = a_site_plan(left_out=(LeftOut(LinkId("south", "dr"), "it was failed over already"),))
+    plan = a_site_plan(left_out=(LinkLeftOut(LinkId("south", "dr"), "it was failed over already"),))
     assert site_plan_from_json(site_plan_json(plan)) == plan
     path = tmp_path / "plan.json"
     write_site_plan(plan, path)

@@ -8,7 +8,7 @@ from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis
 from drkit.model.errors import Unreachable
 from drkit.model.topology import LinkId
-from drkit.observe.audit_history import AuditCollector, last_audits
+from drkit.observe.audit_history import LastAuditCollector, last_audits
 from drkit.store import open_store
 
 FIRST = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -38,7 +38,7 @@ def test_the_last_audit_of_each_link_is_a_metric():
         "b->c": ("failed", 6),
         "d->c": ("clean", 7),
     }
-    verdict, age, records = AuditCollector(lambda: list(found.values())).collect()
+    verdict, age, records = LastAuditCollector(lambda: list(found.values())).collect()
     told = {tuple(sample.labels.values()): sample.value for family in (verdict, records) for sample in family.samples}
     assert told["a->b", "deviated"] == told["b->c", "failed"] == told["d->c", "clean"] == 1
     assert told["a->b", "clean"] == 0
@@ -52,4 +52,4 @@ def test_without_a_store_that_answers_there_are_no_samples():
     def look():
         raise Unreachable("the store does not answer")
 
-    assert [family.samples for family in AuditCollector(look).collect()] == [[], [], []]
+    assert [family.samples for family in LastAuditCollector(look).collect()] == [[], [], []]

@@ -7,7 +7,7 @@ import pytest
 
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.observe.history import MEASURES, RINGS, History, aggregate, measure
+from drkit.observe.history import MEASURES, RINGS, StatusHistory, aggregate, measure
 from drkit.observe.status import RecoveryPoint
 from drkit.store import open_store
 from tests.support.page import LATENCY, LINK, partition, snapshot, worker
@@ -53,10 +53,10 @@ def test_of_a_step_the_worst_is_kept_and_one_that_is_not_known_is_the_worst():
 
 def test_what_was_seen_is_there_after_a_restart(store):
     begin = now() - timedelta(minutes=40)
-    first = History(store, [LINK])
+    first = StatusHistory(store, [LINK])
     for minute in range(30):
         first.add([lagging(minute)], begin + timedelta(minutes=minute))
-    again = History(store, [LINK]).document(LINK, "24h", now())
+    again = StatusHistory(store, [LINK]).document(LINK, "24h", now())
     assert [each for each in again["series"]["lag_records"] if each is not None] == list(range(29))
     assert again["step_seconds"] == MINUTES.step
     assert len(store.notes(LINK, MINUTES.kind)) == 29
@@ -65,7 +65,7 @@ def test_what_was_seen_is_there_after_a_restart(store):
 
 def test_the_store_never_holds_more_than_a_ring(store):
     begin = datetime(2026, 1, 1, tzinfo=UTC)
-    history = History(store, [LINK])
+    history = StatusHistory(store, [LINK])
     for step in range(MINUTES.slots + 50):
         history.add([lagging(step)], begin + timedelta(minutes=step))
     kept = store.notes(LINK, MINUTES.kind)
@@ -93,12 +93,12 @@ def test_an_earlier_lap_and_what_others_wrote_are_left_out(store):
             "00007": "[]",
         },
     )
-    assert History(store, [LINK]).document(LINK, "24h", now())["at"] == [fresh]
+    assert StatusHistory(store, [LINK]).document(LINK, "24h", now())["at"] == [fresh]
 
 
 def test_the_last_hour_is_fine_and_a_gap_is_a_gap(store):
     begin = now() - timedelta(minutes=30)
-    history = History(store, [LINK])
+    history = StatusHistory(store, [LINK])
     for second in (0, 2, 4, 600, 602):
         history.add([lagging(second)], begin + timedelta(seconds=second))
     found = history.document(LINK, "1h", now())
@@ -110,7 +110,7 @@ def test_the_last_hour_is_fine_and_a_gap_is_a_gap(store):
 
 def test_a_look_that_failed_is_not_known_and_not_0(store):
     begin = now() - timedelta(minutes=5)
-    history = History(store, [LINK])
+    history = StatusHistory(store, [LINK])
     history.add([lagging(4)], begin)
     history.add((), begin + timedelta(seconds=60))
     history.add([lagging(4)], begin + timedelta(seconds=120))
@@ -125,7 +125,7 @@ def test_a_store_that_is_away_costs_the_samples_and_says_so():
 
         put_notes = notes
 
-    history = History(Away(), [LINK])
+    history = StatusHistory(Away(), [LINK])
     assert history.reason == "the store does not answer"
     begin = now() - timedelta(minutes=5)
     for minute in range(3):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from drkit.model.topology import TopicPartition
-from drkit.state_topic.records import ROWS_A_RECORD, Block, RowBlocks, proven_rows
+from drkit.state_topic.records import ROWS_A_RECORD, RowBlock, RowBlocks, proven_rows
 
 TP = TopicPartition("orders", 3)
 EPOCH = 2
@@ -17,7 +17,7 @@ def pairs(count: int) -> list[tuple[int, int]]:
     return [(10 * number, 9 * number) for number in range(count)]
 
 
-def proven(blocks: list[Block], count: int, chain: str) -> list[tuple[int, int]] | None:
+def proven(blocks: list[RowBlock], count: int, chain: str) -> list[tuple[int, int]] | None:
     rows = proven_rows(TP, EPOCH, sorted(blocks), count, chain)
     return None if rows is None else [(row.source_offset, row.target_offset) for row in rows]
 

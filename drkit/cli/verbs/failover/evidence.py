@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drkit.drill.results.archive import Drills
     from drkit.evidence import verifier
     from drkit.evidence.run_evidence import Gathered
-    from drkit.evidence.statements import Statements
+    from drkit.evidence.statements import ExportStatements
 
 _PAGE = "report.html"
 evidence_app = typer.Typer(
@@ -81,11 +81,11 @@ def export(
     from drkit.evidence import verifier
     from drkit.evidence.bundle import write_bundle
     from drkit.evidence.signing import open_signer
-    from drkit.evidence.statements import Statements, read_findings
+    from drkit.evidence.statements import ExportStatements, read_findings
 
     with command(config, output, verbose) as invocation:
         settings = _settings(invocation)
-        said = Statements(
+        said = ExportStatements(
             witness=witness or settings.witness,
             purpose=purpose,
             why=why,
@@ -280,7 +280,7 @@ def _settings(invocation: Invocation) -> EvidenceConfig:
     return invocation.config.evidence
 
 
-def _gathered(invocation: Invocation, run: str, drills: Drills, said: Statements) -> Gathered:
+def _gathered(invocation: Invocation, run: str, drills: Drills, said: ExportStatements) -> Gathered:
     from drkit.evidence.drill_evidence import gather_drill
     from drkit.evidence.run_evidence import gather_run
 

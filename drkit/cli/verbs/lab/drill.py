@@ -178,7 +178,7 @@ def random(
     import tempfile
 
     from drkit.drill.coverage import read_kept, strikes_counted
-    from drkit.drill.random_drill.play import Limits, RandomSession
+    from drkit.drill.random_drill.play import RandomSession, SessionLimits
     from drkit.drill.results.archive import Drills, default_drills
 
     with command(config, output, verbose) as invocation, tempfile.TemporaryDirectory(prefix="drkit-random-") as work:
@@ -196,7 +196,7 @@ def random(
             cassandra=cassandra,
         )
         deadline = None if minutes is None else time.monotonic() + minutes * 60
-        limits = Limits(deadline, 1 if runs is None and minutes is None else runs, replays)
+        limits = SessionLimits(deadline, 1 if runs is None and minutes is None else runs, replays)
         result = session.run(limits)
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_random(console, result))
         _end(invocation, result.exit_code)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from drkit.cli.options.values import bounded
 from drkit.cli.output.log_format import LogFormat, LogFormatOption
-from drkit.cli.output.writer import OutputMode, Writer
+from drkit.cli.output.writer import OutputMode, OutputWriter
 from drkit.cli.process.hangup import Hangups, hangups
 from drkit.cli.process.reloading import LiveConfig
 from drkit.cli.process.watchdog_exit import wait_for, watchdog_seconds
@@ -303,7 +303,7 @@ def _print_end(run: Invocation, report: MirrorReport) -> None:
 class _Listener:
     """Writes what the runtimes tell: one JSON object a line, or a live picture (lines where there is no terminal)."""
 
-    def __init__(self, writer: Writer, health: WorkerHealth, metrics: LiveCollector | None = None) -> None:
+    def __init__(self, writer: OutputWriter, health: WorkerHealth, metrics: LiveCollector | None = None) -> None:
         self._writer = writer
         self.health = health
         self._metrics = metrics

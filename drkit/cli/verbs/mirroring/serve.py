@@ -60,7 +60,7 @@ def serve(
     """
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.drill_history import drill_kinds
-    from drkit.observe.history import History
+    from drkit.observe.history import StatusHistory
     from drkit.observe.page.access import checked
     from drkit.observe.page.application import make_application
     from drkit.observe.page.board import Board
@@ -86,7 +86,7 @@ def serve(
 
         try:
             sources = page_sources(run.config, store, links, timeout)
-            board = Board(sources, History(store, [each.id for each in links]), run.config.objectives)
+            board = Board(sources, StatusHistory(store, [each.id for each in links]), run.config.objectives)
             server = PageServer(make_application(board, access, as_json), listening, certificates)
         except BaseException:
             listening.close()

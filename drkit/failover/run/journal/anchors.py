@@ -26,7 +26,7 @@ from pathlib import Path
 import platformdirs
 
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.client.small_topic import APPEND_ONLY, TopicWriter, Written, make_topic, read_topic
+from drkit.kafka.client.small_topic import APPEND_ONLY, SmallTopicRecord, SmallTopicWriter, make_topic, read_topic
 from drkit.model.clock import iso
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
@@ -61,7 +61,7 @@ class Anchors:
         self._for_clusters: queue.SimpleQueue[Anchor | None] = queue.SimpleQueue()
         self._threads: tuple[threading.Thread, ...] = ()
         self._lock = threading.Lock()
-        self._writers: dict[str, TopicWriter] = {}
+        self._writers: dict[str, SmallTopicWriter] = {}
         self._gone: set[str] = set()
 
     def on(self, alias: str) -> Callable[[JournalEntry], None]:
@@ -125,10 +125,10 @@ class Anchors:
             writer.close()
         self._writers.clear()
 
-    def _writer(self, alias: str) -> TopicWriter:
+    def _writer(self, alias: str) -> SmallTopicWriter:
         if alias not in self._writers:
             make_topic(self._clusters.admin(alias, may_be_gone=True), JOURNAL_TOPIC, APPEND_ONLY)
-            self._writers[alias] = TopicWriter(alias, self._clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS)
+            self._writers[alias] = SmallTopicWriter(alias, self._clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS)
         return self._writers[alias]
 
 
@@ -160,7 +160,7 @@ def _on_cluster(clusters: Clusters, alias: str) -> AnchorPlace:
     try:
         if JOURNAL_TOPIC not in clusters.admin(alias, may_be_gone=True).topics([JOURNAL_TOPIC]):
             return AnchorPlace(name, (), alias)
-        found: list[Written] = []
+        found: list[SmallTopicRecord] = []
         read_topic(alias, clusters.config_of(alias), JOURNAL_TOPIC, _ASK_SECONDS, found.append)
     except DrkitError as error:
         return AnchorPlace(name, None, alias, error.what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.site.choose_links import ChosenLinks, LeftOut
+from drkit.failover.site.choose_links import ChosenLinks, LinkLeftOut
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
 from drkit.model.link_state import Direction
@@ -48,7 +48,7 @@ def links_away(estate: ClusterContext, to: str | None, patterns: Sequence[str] =
             remedy="`drkit status` shows the links",
         )
     left_out = tuple(
-        LeftOut(link.id, f"it was not failed away from: {link.id.source} is its primary")
+        LinkLeftOut(link.id, f"it was not failed away from: {link.id.source} is its primary")
         for link in meant
         if link not in away
     )

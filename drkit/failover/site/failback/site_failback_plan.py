@@ -13,13 +13,13 @@ from pydantic import TypeAdapter
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json, failback_plan_json
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
-_LEFT_OUT = TypeAdapter(tuple[LeftOut, ...])
+_LEFT_OUT = TypeAdapter(tuple[LinkLeftOut, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SiteFailbackPlan:
     kind: Kind
     made_at: datetime
     plans: tuple[FailbackPlan, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LinkLeftOut, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
 
     @property

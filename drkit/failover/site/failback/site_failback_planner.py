@@ -8,7 +8,7 @@ from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.choose_links import LeftOut
+from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
 from drkit.model.clock import now
@@ -18,7 +18,7 @@ from drkit.model.wording import and_more
 
 
 def make_site_failback_plan(
-    site: SiteContext, kind: Kind, left_out: Sequence[LeftOut] = (), *, by_spark: bool = False
+    site: SiteContext, kind: Kind, left_out: Sequence[LinkLeftOut] = (), *, by_spark: bool = False
 ) -> SiteFailbackPlan:
     """Observe and plan every link.
 

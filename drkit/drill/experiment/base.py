@@ -12,7 +12,7 @@ Cluster = Literal["primary", "dr"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class Strict(BaseModel):
+class DrillModel(BaseModel):
     """Typed, frozen, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
