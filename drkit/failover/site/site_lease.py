@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.recovery.rollback import CANCEL
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import CANCELLED, OUTCOME
-from drkit.failover.run.journal.run_record import Plan
+from drkit.failover.run.journal.journal import CANCELLED, OUTCOME, Journal, new_run_id
+from drkit.failover.run.journal.run_record import Plan, origin_of
 from drkit.failover.run.lease import RunLease
+from drkit.failover.run.service import clear_the_way
 from drkit.failover.run.state_machine import State
 from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_record import SiteRecord, list_site, load_site, unfinished_sites
+from drkit.failover.site.site_plan import AnySitePlan
+from drkit.failover.site.site_record import SiteRecord, begin_site, list_site, load_site, unfinished_sites
 from drkit.model.errors import DrkitError
-from drkit.model.topology import LinkId
+from drkit.model.topology import Link, LinkId
 
 
 @contextmanager
@@ -28,6 +31,51 @@ def leases(site: SiteContext, links: Sequence[LinkId], run: str) -> Iterator[dic
     with ExitStack() as stack:
         wanted = sorted(links, key=str)
         yield {link: stack.enter_context(RunLease(site.estate.store, link, run)) for link in wanted}
+
+
+@contextmanager
+def begun_site(
+    site: SiteContext,
+    plan: AnySitePlan,
+    started_at: datetime,
+    *,
+    accept_unfenced: bool,
+    accept_salvage_only: bool = False,
+) -> Iterator[tuple[SiteRecord, dict[LinkId, RunLease]]]:
+    """A new run of a plan, journaled and listed, with the right to act on every link of it.
+
+    Raises:
+        Refused: somebody else acts on a link, or an unfinished run of it has to be complete first.
+        Unreachable: the store doesn't answer.
+    """
+    run = new_run_id()
+    with leases(site, plan.links, run) as held:
+        for link in plan.links:
+            clear_the_way(site.of(link), link)
+        take_the_place(site, plan.links, run)
+        journal = Journal(site.estate.store, run, anchor=site.estate.anchors.on(plan.anchor))
+        runs = {link: new_run_id() for link in plan.links}
+        origin = origin_of(site.estate.config, next(iter(held.values())).operator, site.estate.approval)
+        record = SiteRecord(journal, plan, started_at, accept_unfenced, runs, accept_salvage_only)
+        begin_site(record, origin)
+        list_site(site.estate.store, record, State.PLANNED)
+        yield record, held
+
+
+def links_to_plan_again(site: SiteContext, record: SiteRecord) -> list[tuple[Link, str | None]]:
+    """The links whose runs rolled themselves back, or that were planned again and never begun; each with the reason
+    why it is left alone instead: somebody else has decided it since (None: it isn't).
+    """
+    back = {link for link, child in record.children.items() if child.machine.state is State.CANCELLED}
+    back |= record.anew - record.children.keys()
+    plans = {each.link: each for each in record.plan.plans}
+    found = []
+    for link in site.links:
+        if link.id in back - record.elsewhere.keys():
+            child = record.children.get(link.id)
+            planned, own = (plans[link.id], None) if child is None else (child.plan, child.run)
+            found.append((link, decided_by_another(site.of(link.id), planned, own)))
+    return found
 
 
 def links_left(record: SiteRecord) -> list[LinkId]:

@@ -16,12 +16,12 @@ What a link's run did is in its own journal; its first entry names the site run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from drkit.failover.run.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal
+from drkit.failover.run.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import RunRecord, load_run, unfinished
 from drkit.failover.run.state_machine import FINAL_STATES, Kind, State
 from drkit.failover.site.failback.site_failback_plan import site_failback_plan_json, site_failback_plan_of
@@ -45,7 +45,7 @@ class SiteRecord:
 
     `runs`: the id of each link's newest run; `children`: those of them that were begun. `elsewhere`: links that
     somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned again
-    after their runs took themselves back. `waves_over`: the waves whose groups all stand, by name.
+    after their runs rolled themselves back. `waves_over`: the waves whose groups all stand, by name.
     `accept_salvage_only`: as it was given to a failback.
     """
 
@@ -80,6 +80,14 @@ class SiteRecord:
         """Whether nothing is left to do."""
         return self.ended is not None
 
+    def plan_again(self, link: LinkId, digest: str) -> None:
+        """Journal that a link was planned again, with that digest: it gets a run of a new id."""
+        run = new_run_id()
+        self.journal.write(f"link {link}", BEGUN, {"link": str(link), "run": run, "digest": digest})
+        self.runs[link] = run
+        self.anew.add(link)
+        self.children.pop(link, None)
+
 
 def least_far(states: Sequence[State]) -> State:
     """The state of the link that is least far; one that rolled itself back is where it began, one that was abandoned
@@ -91,30 +99,24 @@ def least_far(states: Sequence[State]) -> State:
     return min(going or states or [State.CLOSED], key=_ORDER.index)
 
 
-def begin_site(
-    journal: Journal,
-    plan: AnySitePlan,
-    runs: Mapping[LinkId, str],
-    started_at: datetime,
-    origin: dict[str, Any],
-    *,
-    accept_unfenced: bool,
-    accept_salvage_only: bool = False,
-) -> None:
-    """Write a site run's first entry."""
+def begin_site(record: SiteRecord, origin: dict[str, Any]) -> None:
+    """Write a site run's first entry. `origin`: who runs it, and by whose approval."""
+    plan = record.plan
     body = {
         "kind": SITE,
         "of": plan.kind.value,
         "digest": plan.digest,
-        "started_at": started_at.isoformat(),
-        "accept_unfenced": accept_unfenced,
-        "accept_salvage_only": accept_salvage_only,
+        "started_at": record.started_at.isoformat(),
+        "accept_unfenced": record.accept_unfenced,
+        "accept_salvage_only": record.accept_salvage_only,
         "origin": origin,
-        "links": [{"link": str(each.link), "run": runs[each.link], "digest": each.digest} for each in plan.plans],
+        "links": [
+            {"link": str(each.link), "run": record.runs[each.link], "digest": each.digest} for each in plan.plans
+        ],
     }
     frame = json.dumps(body, separators=(",", ":"))
     text = site_plan_json(plan) if isinstance(plan, SitePlan) else site_failback_plan_json(plan)
-    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{text}}}')
+    record.journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{text}}}')
 
 
 def load_site(store: Store, run: str) -> SiteRecord:

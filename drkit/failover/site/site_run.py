@@ -18,14 +18,13 @@ from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import CANCEL, point_of_no_return
 from drkit.failover.run.approvals import check_approved, flags_of
-from drkit.failover.run.journal.journal import CANCELLED, INTENT, OUTCOME, Journal, new_run_id
-from drkit.failover.run.journal.run_record import RunRecord, origin_of
+from drkit.failover.run.journal.journal import CANCELLED, INTENT, OUTCOME
+from drkit.failover.run.journal.run_record import RunRecord
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate, take_over
 from drkit.failover.run.service import (
     PartOfSite,
     cancel_run,
-    clear_the_way,
     request_of,
     resume_run,
     run_failover,
@@ -34,10 +33,10 @@ from drkit.failover.run.state_machine import Run, State
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, SiteFailbackRunner
 from drkit.failover.site.shared_groups import COMMITTED, SharedGroups
 from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_lease import decided_by_another, decided_since, leases, links_left, take_the_place
+from drkit.failover.site.site_lease import begun_site, decided_since, leases, links_left, links_to_plan_again
 from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import SitePlan, refusal_of, standing
-from drkit.failover.site.site_record import BEGUN, SiteRecord, begin_site, list_site, load_site
+from drkit.failover.site.site_record import SiteRecord, list_site, load_site
 from drkit.failover.site.site_result import (
     LinkResult,
     SiteResult,
@@ -74,18 +73,7 @@ def run_site(
         raise refusal_of(plan, link, obstacle).refusal()
     estate, flags = site.estate, frozenset[str]().union(*(flags_of(each, waived) for each in plan.plans))
     check_approved(estate.config.approvals, estate.approval, plan.digest, flags, f"the {plan.kind} to {plan.to}")
-    store, run, began = estate.store, new_run_id(), started_at or plan.made_at
-    with leases(site, plan.links, run) as held:
-        for link in plan.links:
-            clear_the_way(site.of(link), link)
-        take_the_place(site, plan.links, run)
-        journal = Journal(store, run, anchor=estate.anchors.on(plan.anchor))
-        runs = {link: new_run_id() for link in plan.links}
-        operator = next(iter(held.values())).operator
-        origin = origin_of(estate.config, operator, estate.approval)
-        begin_site(journal, plan, runs, began, origin, accept_unfenced=accept_unfenced)
-        record = SiteRecord(journal, plan, began, accept_unfenced, runs)
-        list_site(store, record, State.PLANNED)
+    with begun_site(site, plan, started_at or plan.made_at, accept_unfenced=accept_unfenced) as (record, held):
         return _SiteRunner(site, record, plan, held, watch, accept_unfenced=accept_unfenced).carry_out()
 
 
@@ -186,17 +174,12 @@ class _SiteRunner:
 
     def plan_anew(self) -> None:
         """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
-        children = self.record.children
-        back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
-        back |= self.record.anew - children.keys()  # planned again before, and never begun
-        links = [link for link in self.site.links if link.id in back - self.record.elsewhere.keys()]
-        for link in links:
-            child = children.get(link.id)
-            planned = self._plan(link.id) if child is None else child.plan
-            own = None if child is None else child.run
-            if (since := decided_by_another(self.site.of(link.id), planned, own)) is not None:
+        links = []
+        for link, since in links_to_plan_again(self.site, self.record):
+            if since is None:
+                links.append(link)
+            else:
                 keep_link(self.record, LinkResult(link.id, self._plan(link.id), elsewhere=since), 0.0)
-        links = [link for link in links if link.id not in self.record.elsewhere]
 
         def plan(link: Link) -> FailoverPlan | DrkitError:
             estate = self.site.of(link.id)
@@ -210,12 +193,7 @@ class _SiteRunner:
                 self._refused[link.id] = made
                 continue
             self._fresh[link.id] = made
-            run = new_run_id()
-            payload = {"link": str(link.id), "run": run, "digest": made.digest}
-            self.record.journal.write(f"link {link.id}", BEGUN, payload)
-            self.record.runs[link.id] = run
-            self.record.anew.add(link.id)
-            self.record.children.pop(link.id, None)
+            self.record.plan_again(link.id, made.digest)
 
     def carry_out(self) -> SiteResult:
         """Every link that is left, side by side; the outcome of each is journaled as it ends."""

@@ -26,13 +26,11 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
 from drkit.failover.run.approvals import check_approved
 from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.journal.journal import Journal, new_run_id
-from drkit.failover.run.journal.run_record import load_run, origin_of
+from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate
 from drkit.failover.run.service import (
     PartOfSite,
-    clear_the_way,
     confirm_cluster,
     resume_run,
     run_failback,
@@ -41,10 +39,10 @@ from drkit.failover.run.service import (
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_lease import decided_by_another, decided_since, leases, take_the_place
+from drkit.failover.site.site_lease import begun_site, decided_since, links_to_plan_again
 from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import refusal_of, standing
-from drkit.failover.site.site_record import BEGUN, SiteRecord, begin_site, list_site
+from drkit.failover.site.site_record import SiteRecord, list_site
 from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, as_it_stands, nobody_watches, of_site
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs.fence import FenceState
@@ -101,27 +99,13 @@ def run_site_failback(
         raise refusal_of(plan, link, obstacle).refusal()
     flags, what = frozenset(means.waived), f"the {plan.kind} of {and_more([str(link) for link in plan.links])}"
     check_approved(site.estate.config.approvals, site.estate.approval, plan.digest, flags, what)
-    store, run, began = site.estate.store, new_run_id(), started_at or plan.made_at
-    with leases(site, plan.links, run) as held:
-        for link in plan.links:
-            clear_the_way(site.of(link), link)
-        take_the_place(site, plan.links, run)
-        journal = Journal(store, run, anchor=site.estate.anchors.on(plan.anchor))
-        runs = {link: new_run_id() for link in plan.links}
-        origin = origin_of(site.estate.config, next(iter(held.values())).operator, site.estate.approval)
-        begin_site(
-            journal,
-            plan,
-            runs,
-            began,
-            origin,
-            accept_unfenced=means.accept_unfenced,
-            accept_salvage_only=means.accept_salvage_only,
-        )
-        record = SiteRecord(
-            journal, plan, began, means.accept_unfenced, runs, accept_salvage_only=means.accept_salvage_only
-        )
-        list_site(store, record, State.PLANNED)
+    with begun_site(
+        site,
+        plan,
+        started_at or plan.made_at,
+        accept_unfenced=means.accept_unfenced,
+        accept_salvage_only=means.accept_salvage_only,
+    ) as (record, held):
         return SiteFailbackRunner(site, record, plan, held, means, watch).carry_out()
 
 
@@ -151,14 +135,8 @@ class SiteFailbackRunner:
 
     def plan_anew(self) -> None:
         """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
-        children = self.record.children
-        back = {link for link, child in children.items() if child.machine.state is State.CANCELLED}
-        back |= self.record.anew - children.keys()  # planned again before, and never begun
-        for link in [each for each in self.site.links if each.id in back - self.record.elsewhere.keys()]:
-            child = children.get(link.id)
-            planned = self._plan(link.id) if child is None else child.plan
-            own = None if child is None else child.run
-            if (since := decided_by_another(self.site.of(link.id), planned, own)) is not None:
+        for link, since in links_to_plan_again(self.site, self.record):
+            if since is not None:
                 self._end(LinkResult(link.id, self._plan(link.id), elsewhere=since))
                 continue
             try:
@@ -167,13 +145,7 @@ class SiteFailbackRunner:
                 self._end(self._as_it_is(link.id, error))
                 continue
             self._fresh[link.id] = made
-            run = new_run_id()
-            self.record.journal.write(
-                f"link {link.id}", BEGUN, {"link": str(link.id), "run": run, "digest": made.digest}
-            )
-            self.record.runs[link.id] = run
-            self.record.anew.add(link.id)
-            self.record.children.pop(link.id, None)
+            self.record.plan_again(link.id, made.digest)
 
     def carry_out(self) -> SiteResult:
         """All phases; the outcome of each link is journaled as it ends or stops."""
