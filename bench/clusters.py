@@ -23,8 +23,8 @@ from drkit.lab import kafka_node
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.kafka_node import formatted_bootstrap
 from drkit.lab.layout import Layout, Node
+from drkit.lab.node_readiness import brokers_seen
 from drkit.lab.ports import free_ports
-from drkit.lab.ready import brokers_seen
 from drkit.lab.start import last_lines, refuse_too_little_memory
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError

@@ -41,7 +41,7 @@ from drkit.drill.experiment.faults import (
     word_of,
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.experiment.wording import describe, describe_strike
+from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
 from drkit.drill.results.archive import Drills
 from drkit.model.errors import DrkitError

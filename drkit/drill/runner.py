@@ -27,7 +27,7 @@ from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.wording import describe
+from drkit.drill.experiment.step_descriptions import describe
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed
 from drkit.drill.judge.measure import measure

@@ -29,7 +29,7 @@ from drkit.drill.experiment.experiment import (
     Workload,
 )
 from drkit.drill.experiment.faults import Fault, is_disaster
-from drkit.drill.experiment.wording import describe_strike
+from drkit.drill.experiment.step_descriptions import describe_strike
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic

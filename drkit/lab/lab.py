@@ -17,8 +17,8 @@ from drkit.lab import process
 from drkit.lab.folder_lock import folder_lock
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
+from drkit.lab.node_readiness import probe
 from drkit.lab.process import kill, stop
-from drkit.lab.ready import probe
 from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter

@@ -15,9 +15,9 @@ from drkit.lab import cassandra_node, kafka_node, process
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.kafka_node import formatted_bootstrap
 from drkit.lab.layout import LabDir, Layout, Node
+from drkit.lab.node_readiness import probe
 from drkit.lab.ports import holder, is_free
 from drkit.lab.process import kill
-from drkit.lab.ready import probe
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError, Refused
 

@@ -4,7 +4,7 @@ A watermark joins two things that are learned apart: how far the mirror is (the 
 exact) and what was last seen of both logs (an observation, with its time). When the source is gone
 the observation stays as it was: it is what the recovery point is reckoned from.
 
-Partitions that rest are looked at in turns (`drkit.mirror.taking_turns`), those that have moved since at each look.
+Partitions that rest are looked at in turns (`drkit.mirror.round_robin`), those that have moved since at each look.
 
 `behind_since` is the time at which an end beyond the present position was first seen. Ends seen are
 kept with their times until the position has passed them; where there are too many, neighbours are
@@ -25,7 +25,7 @@ from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Engine, PartitionProgress
-from drkit.mirror.taking_turns import Turns
+from drkit.mirror.round_robin import Turns
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced

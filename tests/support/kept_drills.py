@@ -10,7 +10,7 @@ from typing import Any
 
 from drkit.drill.experiment.experiment import Move
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.experiment.wording import describe, describe_strike
+from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import (
     Attempt,

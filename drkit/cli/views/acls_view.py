@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.model.errors import ConfigError
-from drkit.permissions.page import operation_title
+from drkit.permissions.permissions_page import operation_title
 from drkit.permissions.principal import Principal
 from drkit.permissions.resolve import ResourcePattern, Right
 from drkit.permissions.table import Command, Resource

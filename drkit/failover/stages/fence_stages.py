@@ -14,8 +14,8 @@ from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Mode, StageOutcome
+from drkit.failover.stages.compare_tails import compare_tails
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link
-from drkit.failover.stages.tails_equal import compare_tails
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem

@@ -1,4 +1,4 @@
-"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure, but for
+"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure, except for
 `compare_source`.
 
 A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress, PartitionStart
-from drkit.mirror.taking_turns import Turns
+from drkit.mirror.round_robin import Turns
 from drkit.model.topology import Link, TopicPartition
 
 

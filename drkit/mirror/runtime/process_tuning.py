@@ -1,6 +1,6 @@
 """Tunes the process for the data path: malloc, the interpreter's switch interval, garbage collection.
 
-**Memory.** Freed blocks are kept for the next batch (`drkit.kafka.client.heap`).
+**Memory.** Freed blocks are kept for the next batch (`drkit.kafka.client.malloc_tuning`).
 
 **Turns.** Batches are carried by one thread that wakes up hundreds of times a second for a moment; others look at
 groups and topics, or keep watermarks, for some milliseconds each second. One that wakes up asks for the
@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from drkit.kafka.client.heap import keep_freed_blocks
+from drkit.kafka.client.malloc_tuning import keep_freed_blocks
 
 _TURN_SECONDS = 0.0005
 _COLLECT_AFTER = (5_000, 20, 50)

@@ -20,7 +20,7 @@ from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.history import MEASURES, StatusHistory, measure
 from drkit.observe.page import rows
 from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
-from drkit.observe.page.looks import Look, RepeatedLook
+from drkit.observe.page.polling import Poller, PollResult
 from drkit.observe.page.tables import Row, Table, page_of, query_of
 from drkit.observe.status import LinkStatus
 
@@ -108,13 +108,13 @@ class Board:
 
     def __init__(self, sources: Sources, history: StatusHistory, objectives: Objectives) -> None:
         self.sources, self.history, self.objectives = sources, history, objectives
-        self.status: RepeatedLook[Sequence[LinkStatus]] = RepeatedLook(
+        self.status: Poller[Sequence[LinkStatus]] = Poller(
             "page-status", self._statuses, seconds=_STATUS_SECONDS, rest=_STATUS_REST
         )
-        self.decision: RepeatedLook[Plans] = RepeatedLook(
+        self.decision: Poller[Plans] = Poller(
             "page-decision", self._plans, seconds=_DECISION_SECONDS, rest=_DECISION_REST
         )
-        self.earlier: RepeatedLook[Earlier] = RepeatedLook(
+        self.earlier: Poller[Earlier] = Poller(
             "page-earlier", self._runs_before, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
         )
         self.stopping = threading.Event()
@@ -213,7 +213,7 @@ class Board:
             return [unknown(each, why) for each in look.value.decisions]
         return [self._unless_over(each, look) for each in look.value.decisions]
 
-    def _unless_over(self, decision: Decision, look: Look[Plans]) -> Decision:
+    def _unless_over(self, decision: Decision, look: PollResult[Plans]) -> Decision:
         """A yes that a later status casts doubt on is unknown until the plan has been made again."""
         status = self.status.newest
         if decision.answer not in {Answer.YES, Answer.UNFENCED} or look.value is None or status is None:
@@ -390,7 +390,7 @@ def _difference(link: str, then: tuple[str, bool, bool], today: tuple[str, bool,
     return f"went from {then[0]} to {today[0]}"
 
 
-def _stale(look: Look[Any], at: datetime) -> DrkitError:
+def _stale(look: PollResult[Any], at: datetime) -> DrkitError:
     return DrkitError(
         f"the last look was {look.age(at):,.0f} s ago, and no newer one ended",
         meaning="What it saw may no longer hold, so it isn't shown",
@@ -398,13 +398,13 @@ def _stale(look: Look[Any], at: datetime) -> DrkitError:
     )
 
 
-def _why_nothing(look: Look[Any] | None, at: datetime) -> str:
+def _why_nothing(look: PollResult[Any] | None, at: datetime) -> str:
     if look is None:
         return "still being read"
     return "not known" if look.error is None else f"not known for {look.age(at):,.0f} s: {look.error.what}"
 
 
-def _no_duration(look: Look[Earlier] | None, to: str) -> str:
+def _no_duration(look: PollResult[Earlier] | None, to: str) -> str:
     if look is None:
         return "earlier runs are still being read"
     if look.value is None:

@@ -33,7 +33,7 @@ from drkit.drill.experiment.faults import (
     WriteForeign,
     is_disaster,
 )
-from drkit.drill.experiment.wording import describe, describe_strike
+from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
 from drkit.model.errors import DrkitError

@@ -1,6 +1,6 @@
 """What counts as equal, gone, wrong and unread at the ends of both sides' logs."""
 
-from drkit.failover.stages.tails_equal import OFFSETS, compare, last_places, origin
+from drkit.failover.stages.compare_tails import OFFSETS, compare, last_places, origin
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.worlds import Log

@@ -18,7 +18,7 @@ from drkit.observe.page.access import Access, checked, is_loopback
 from drkit.observe.page.application import MAX_STREAMS
 from drkit.observe.page.board import Board, LastDrill
 from drkit.observe.page.decision import Answer, Duration
-from drkit.observe.page.looks import RepeatedLook
+from drkit.observe.page.polling import Poller
 from drkit.observe.page.server import Certificates, PageServer, bind
 from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, query_of
 from tests.support.page import (
@@ -357,7 +357,7 @@ def test_an_answer_that_is_old_is_unknown_and_its_numbers_are_not_shown():
 
 
 def test_a_status_that_is_old_is_not_shown():
-    look = RepeatedLook("t", lambda: 1, seconds=1, rest=1)
+    look = Poller("t", lambda: 1, seconds=1, rest=1)
     look.look_once()
     assert look.fresh(now()) is not None
     assert look.fresh(now() + timedelta(seconds=look.stale_after() + 1)) is None
@@ -371,7 +371,7 @@ def test_a_look_that_fails_by_a_defect_is_told_and_looked_again():
             raise error
         return 5
 
-    look = RepeatedLook("t", odd, seconds=1, rest=1)
+    look = Poller("t", odd, seconds=1, rest=1)
     first = look.look_once()
     assert first.error is not None
     assert "internal error: ValueError: odd" in first.error.what

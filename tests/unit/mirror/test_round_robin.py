@@ -11,8 +11,8 @@ from typing import Any
 from drkit.mirror.engine.interface import PartitionProgress
 from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.progress import MirrorProgress
+from drkit.mirror.round_robin import MOST_LOOKS, RESTING_A_LOOK, Turns
 from drkit.mirror.runtime.periodic_task import Periodic
-from drkit.mirror.taking_turns import MOST_LOOKS, RESTING_A_LOOK, Turns
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 

@@ -1,4 +1,4 @@
-"""docs/permissions.md, from the table: `python -m drkit.permissions.page > docs/permissions.md`."""
+"""docs/permissions.md, from the table: `python -m drkit.permissions.permissions_page > docs/permissions.md`."""
 
 from __future__ import annotations
 

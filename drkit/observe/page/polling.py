@@ -1,4 +1,4 @@
-"""Looks that are repeated on a thread: the newest result is there at once, however many ask for it."""
+"""Polling on a thread: the newest result is there at once, however many ask for it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STALE_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[_T]):
-    """One look: what was seen, or why nothing was.
+class PollResult(Generic[_T]):
+    """The result of one poll: what was seen, or why nothing was.
 
-    `number` grows by 1 with each; `began_at` is when it began, for nothing in it is older; `seconds` is what it took.
+    `number` grows by 1 with each; `began_at` is when it began (nothing in it is older); `seconds` is what it took.
     """
 
     number: int
@@ -35,8 +35,8 @@ class Look(Generic[_T]):
         return max(0.0, (at - self.began_at).total_seconds())
 
 
-class RepeatedLook(Generic[_T]):
-    """Looks, waits, looks again; a look that takes long is repeated less often, so that it bounds the load it makes.
+class Poller(Generic[_T]):
+    """Polls, waits, polls again; a poll that takes long is repeated less often, so that it bounds the load it makes.
 
     Args:
         name: of the thread.
@@ -47,7 +47,7 @@ class RepeatedLook(Generic[_T]):
 
     def __init__(self, name: str, look: Callable[[], _T], *, seconds: float, rest: float) -> None:
         self._look, self._seconds, self._rest = look, seconds, rest
-        self._newest: Look[_T] | None = None
+        self._newest: PollResult[_T] | None = None
         self._first = threading.Event()
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -72,11 +72,11 @@ class RepeatedLook(Generic[_T]):
             self._thread.join(timeout_seconds)
 
     @property
-    def newest(self) -> Look[_T] | None:
+    def newest(self) -> PollResult[_T] | None:
         """The last look that ended; None: the first one hasn't."""
         return self._newest
 
-    def first(self, timeout_seconds: float) -> Look[_T] | None:
+    def first(self, timeout_seconds: float) -> PollResult[_T] | None:
         """The newest look, once the first has ended; None where that takes longer."""
         self._first.wait(timeout_seconds)
         return self._newest
@@ -86,12 +86,12 @@ class RepeatedLook(Generic[_T]):
         took = 0.0 if self._newest is None else self._newest.seconds
         return max(_STALE_SECONDS, _STALE_ROUNDS * (took + self._pause(took)))
 
-    def fresh(self, at: datetime) -> Look[_T] | None:
+    def fresh(self, at: datetime) -> PollResult[_T] | None:
         """The newest look unless it is stale at `at`."""
         newest = self._newest
         return None if newest is None or newest.age(at) > self.stale_after() else newest
 
-    def look_once(self) -> Look[_T]:
+    def look_once(self) -> PollResult[_T]:
         """Look now, on this thread."""
         began_at, began = now(), time.monotonic()
         value, error = None, None
@@ -106,7 +106,7 @@ class RepeatedLook(Generic[_T]):
                 remedy="Run `drkit status --verbose` and report the trace",
             )
         number = 1 if self._newest is None else self._newest.number + 1
-        self._newest = Look(number, began_at, time.monotonic() - began, value, error)
+        self._newest = PollResult(number, began_at, time.monotonic() - began, value, error)
         self._first.set()
         return self._newest
 
