@@ -292,7 +292,7 @@ def test_what_the_timeline_does_not_know_is_not_known(past, why):
 def test_a_group_that_was_moved_back_on_the_target_since_is_told(now, moved_back):
     found = placed(on_source={TP: 3}, on_target={} if now is None else {TP: now})
     assert (found.target_offset, found.target_now) == (3, now)
-    assert [f"it stands at {now} on dr now: it was moved back" in why for why in found.why] == [True] * moved_back
+    assert [f"it is at {now} on dr now: it was moved back" in why for why in found.why] == [True] * moved_back
 
 
 def test_what_the_failover_did_not_move_continues_where_the_target_has_it():
