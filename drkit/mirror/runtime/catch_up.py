@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import NOT_MOVING, Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.runtime.periodic_task import Periodic
+from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
+from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
 
@@ -21,12 +23,16 @@ from drkit.store.api import Store
 class CatchUp:
     """What is to be reached: all that each source partition of the link held at the first look. Shared by threads.
 
+    Of other workers' partitions a watermark counts only where a living worker has kept it anew since then, of the topic
+    as it is now, and where the target's log still reaches that far: one of before may be of a topic that was accepted
+    as a new one, or of logs that have lost something since.
+
     `halted`: problems because of which something stands still at other workers, as of the last `refresh`.
 
     Args:
         link: the link.
         store: what other workers recorded.
-        source: asked for its ends.
+        source, target: asked for their ends.
         engine, progress, problems: this worker's.
         patience_seconds: how long nothing may move while a cluster or the store is down, or a partition that is tried
             again and again.
@@ -38,6 +44,7 @@ class CatchUp:
         link: LinkId,
         store: Store,
         source: ClusterAdmin,
+        target: ClusterAdmin,
         engine: Engine,
         progress: MirrorProgress,
         problems: Problems,
@@ -49,35 +56,56 @@ class CatchUp:
         self._link = link
         self._store = store
         self._source = source
+        self._target = target
         self._engine = engine
         self._progress = progress
         self._problems = problems
         self._patience = patience_seconds
         self._committed = committed
         self._goals: dict[TopicPartition, int] | None = None
-        self._elsewhere: dict[TopicPartition, int] = {}
+        self._wanted: Mapping[TopicPartition, ReadyTopic] = {}
+        self._kept_before: dict[TopicPartition, datetime] | None = None
+        self._elsewhere: set[TopicPartition] = set()
         self._moved = 0
         self._moved_at = time.monotonic()
 
-    def begin(self, tps: Iterable[TopicPartition]) -> None:
+    def begin(self, wanted: Mapping[TopicPartition, ReadyTopic]) -> None:
         """The link's partitions are known: what their source holds now is the goal. The first call counts.
 
         Raises:
             Unreachable: the source doesn't answer; it is to be called again.
         """
         if self._goals is None:
-            wanted = list(tps)
             ends = self._source.end_offsets(wanted, committed=self._committed)
+            self._wanted = wanted
             self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
 
     def refresh(self) -> None:
-        """Ask the store what other workers have reached.
+        """Ask the store what other workers have reached, and the target whether it holds that.
 
         Raises:
-            Unreachable: it doesn't answer; what was seen before stays.
+            Unreachable: one of them doesn't answer; what was seen before stays.
         """
-        self._elsewhere = {tp: mark.source_through for tp, mark in self._store.watermarks(self._link).items()}
         self.halted = tuple(problem for problem in self._store.problems(self._link) if problem.halted)
+        if self._goals is None:
+            return
+        marks = self._store.watermarks(self._link)
+        if self._kept_before is None:
+            self._kept_before = {tp: mark.observed_at for tp, mark in marks.items()}
+            return
+        reached = {
+            TopicPartition(self._wanted[tp].state.target_topic, tp.partition): mark
+            for tp, goal in self._goals.items()
+            if tp not in self._elsewhere and (mark := marks.get(tp)) is not None and self._reaches(mark, goal)
+        }
+        ends = self._target.log_ends(reached, partial=True) if reached else {}
+        self._elsewhere |= {mark.tp for there, mark in reached.items() if ends.get(there, -1) >= mark.target_end}
+
+    def _reaches(self, mark: Watermark, goal: int) -> bool:
+        """Whether a worker has said since the goals were set that all up to a goal is mirrored."""
+        kept_before = self._kept_before or {}
+        same_topic = mark.epoch == self._wanted[mark.tp].state.epoch
+        return same_topic and mark.observed_at != kept_before.get(mark.tp) and mark.source_through >= goal
 
     def done(self, record: Callable[[], None]) -> bool:
         """Whether every goal is reached and recorded, or can't be reached because of a problem.
@@ -91,7 +119,7 @@ class CatchUp:
         left = [
             tp
             for tp, goal in self._goals.items()
-            if max(kept.get(tp, -1), self._elsewhere.get(tp, -1)) < goal and not self._halts(tp)
+            if kept.get(tp, -1) < goal and tp not in self._elsewhere and not self._halts(tp)
         ]
         if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
             record()

@@ -202,6 +202,7 @@ class Session:
             link.id,
             store,
             self._source,
+            self._target,
             self._engine,
             self._progress,
             self._problems,

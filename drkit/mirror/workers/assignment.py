@@ -160,10 +160,10 @@ class Assignment:
         with self._lock:
             return list({**self._running, **self._resuming, **self._wanted})
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self) -> dict[TopicPartition, ReadyTopic]:
         """All partitions that the link has now, whether they run or not."""
         with self._lock:
-            return list(self._ready or {})
+            return dict(self._ready or {})
 
     def running(self) -> list[TopicPartition]:
         """Those that were started."""
