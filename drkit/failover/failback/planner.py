@@ -10,6 +10,7 @@ from drkit.failover.failback.checks import is_caught_up, obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
+from drkit.failover.plan.older_store import older_decision
 from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
@@ -80,11 +81,12 @@ def make_failback_plan(
         by_spark=by_spark,
     )
     found = _rights(estate, snapshot, plan)
+    older = older_decision(estate, chosen)
     further = tuple(_left_by_others(estate, snapshot))
     return replace(
         plan,
         warnings=(*plan.warnings, *found.warnings),
-        obstacles=(*plan.obstacles, *further, *found.obstacles),
+        obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_proof import FenceProof
+from drkit.failover.plan.older_store import refuse_older_decision
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
@@ -80,7 +81,7 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
     """Fence the source of a link that was failed away from; journaled as a run of its own: its id, and the proof.
 
     Raises:
-        Refused: somebody else acts on the link.
+        Refused: somebody else acts on the link, or the store is older than its copy on the target.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
@@ -88,6 +89,7 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
     started_at = now()
     with RunLease(estate.store, link.id, run) as lease:
         links_left(estate, [link])  # under the lease: nobody turns it round meanwhile
+        refuse_older_decision(estate, link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
         journal.intent(KIND)
@@ -125,13 +127,14 @@ def lift_fence(
         The run, and as the proof's `reason` what was done (`proven`: a fence still stands).
 
     Raises:
-        Refused: somebody else acts on the link, or it isn't `meant`.
+        Refused: somebody else acts on the link, the store is older than its copy on the target, or it isn't `meant`.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
     began, started_at = time.monotonic(), now()
     with RunLease(estate.store, link.id, run) as lease:
         _check_meant(estate, link, cluster, meant=meant)
+        refuse_older_decision(estate, link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": cluster, "lift": True})
         journal.intent(KIND)

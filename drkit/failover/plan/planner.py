@@ -11,8 +11,9 @@ from datetime import datetime
 from drkit.failover.fencing.cluster_fence import fence_method
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
+from drkit.failover.plan.older_store import older_positions, read_older
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles, older_store
+from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles
 from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
@@ -46,8 +47,7 @@ from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
-from drkit.state_topic.guard import OlderStore, older_than
-from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.guard import OlderStore
 from drkit.state_topic.other_store import mirrors_of_other_stores
 
 _SHOWN = 5
@@ -88,7 +88,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     link = find_link(estate, request)
     estate.connect_soon([link.id.source])
     with ThreadPoolExecutor(2, "drkit-store") as pool:
-        asked = pool.submit(_older_store, estate, link)
+        asked = pool.submit(read_older, estate, link)
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
         snapshot, offsets, cut, request = _look(estate, link, request)
         older, elsewhere = asked.result(), asked_mirrors.result()
@@ -138,16 +138,6 @@ def _look(
         snapshot, cut = at_consistent_cut(estate, snapshot, request.selection, request.not_after)
         request = replace(request, at=moment_of(cut))
     return snapshot, offsets, cut, request
-
-
-def _older_store(estate: ClusterContext, link: Link) -> OlderStore | None:
-    """By how much the store is older than its copy on the target; None: it isn't, or that can't be told."""
-    alias = link.id.target
-    try:
-        copy = read_copy(link, estate.config.clusters[alias], estate.admin(alias))
-    except DrkitError:
-        return None
-    return None if copy is None else older_than(copy, estate.store, link)
 
 
 def _mirrors_of_other_stores(estate: ClusterContext, link: Link) -> list[str]:
@@ -260,7 +250,7 @@ def plan_for(
         ),
         obstacles=(
             *((mirrored_with_another_store(snapshot, elsewhere),) if elsewhere else ()),
-            *(() if older is None else (older_store(snapshot, older),)),
+            *(() if older is None else (older_positions(snapshot.link.id, older),)),
             *obstacles(snapshot, plan),
             *newer_entries(directories, plan.link, plan.link.target, epoch, again=already),
         ),

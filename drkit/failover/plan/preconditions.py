@@ -12,7 +12,6 @@ from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_PURGED, Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.wording import and_more, counted
-from drkit.state_topic.guard import OlderStore
 from drkit.state_topic.other_store import other_store
 
 
@@ -28,22 +27,6 @@ def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _active(snapshot, plan)
     yield from _rewound(snapshot, plan)
     yield from _unfenced(snapshot, plan)
-
-
-def older_store(snapshot: Snapshot, older: OlderStore) -> Obstacle:
-    """A backup of the store was brought back: its mapping rows may be wrong beyond what it remembers."""
-    link = snapshot.link.id
-    newer = []
-    if older.decision is not None:
-        newer.append(f"decision {older.decision} about the link")
-    if older.partitions:
-        newer.append(f"newer watermarks of {and_more([str(tp) for tp in older.partitions])}")
-    return Obstacle(
-        f"the store is older than its copy on {link.target}, which has {' and '.join(newer)}",
-        "A backup of the store was brought back, or store.url is another one: its positions may be wrong",
-        f"Move this store away, then drkit store recover --from {link.target} --link '{link}'; or start drkit mirror "
-        f"while {link.source} answers: it compares both logs, and the store is newer again",
-    )
 
 
 def mirrored_with_another_store(snapshot: Snapshot, mirrors: Sequence[str]) -> Obstacle:

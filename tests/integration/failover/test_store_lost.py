@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, Refused, StoreMissing
 from drkit.model.link_state import COPY_CUT, STORE_RECOVERED, Direction
 from drkit.model.topology import TopicPartition
+from drkit.state_topic.recorded_store import StateRecording
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
@@ -533,6 +535,40 @@ def test_a_backup_that_is_brought_back_after_a_failover_opens_nothing(mirrored):
     burn(own, primary=False)
     (link,) = run(own, "store", "recover", "--from", "dr")["links"]
     assert link["direction"] == "sealed"
+
+
+def test_a_backup_from_before_a_failback_leads_to_no_second_one_and_closes_nothing(mirrored, tmp_path):
+    """By it dr still serves, and the primary, whose topics are those that it knows, holds what is to be scrubbed: what
+    clients have written since they are back."""
+    own, topic, group = mirrored
+    run(own, "failover", "--to", "dr", "--accept-unfenced", "--yes", schema="failover")
+    kept = backed_up(own)
+    with (
+        closing(StateRecording(own.config, own.store)) as recording,
+        replace(own, store=recording.store).estate() as estate,
+    ):
+        plan = make_failback_plan(estate, "primary")
+        assert plan.level, "nothing is deleted: the topics stay what they are"
+        ports = reading_ports(own, tmp_path / "salvage")
+        done = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
+    assert done.error is None
+    own.produce("primary", topic, texts("since", 5))
+    own.commit("primary", "g", topic, {0: 35, 1: 35})
+    before = own.records("primary", topic)
+    brought_back(own, kept)
+
+    for words in (("failback", "--to", "primary", "--dry-run"), ("reprotect", "--dry-run")):
+        (refused,) = run(own, *words, code=3, schema="failover")["refusals"]
+        assert "is older than its copy on dr" in refused["what"]
+        assert "store recover --from dr" in refused["remedy"]
+    for words in (("fence",), ("fence", "--lift", "--cluster", "primary", "--yes")):
+        refused = run(own, *words, code=3)["error"]
+        assert "is older than its copy on dr" in refused["what"], words
+    assert own.records("primary", topic) == before
+    assert own.committed("primary", group) == {(topic, 0): 35, (topic, 1): 35}
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert link["direction"] == "active"
 
 
 def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own):

@@ -1,0 +1,66 @@
+"""Whether the store is older than its copy on the target: a backup was brought back, or it is another store.
+
+What such a store says of who serves may be long over: a failback planned by it would scrub the live cluster.
+"""
+
+from __future__ import annotations
+
+from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
+from drkit.state_topic.guard import OlderStore, older_than
+from drkit.state_topic.link_copy import read_copy
+
+_MEANING = "A backup of the store was brought back, or store.url is another one: "
+
+
+def read_older(estate: ClusterContext, link: Link) -> OlderStore | None:
+    """By how much the store is older than its copy on the target; None: it isn't, or that can't be told."""
+    alias = link.id.target
+    try:
+        copy = read_copy(link, estate.config.clusters[alias], estate.admin(alias))
+    except DrkitError:
+        return None
+    return None if copy is None else older_than(copy, estate.store, link)
+
+
+def older_positions(link: LinkId, older: OlderStore) -> Obstacle:
+    """Why no failover is planned by an older store: its mapping rows may be wrong beyond what it remembers."""
+    newer = []
+    if older.decision is not None:
+        newer.append(f"decision {older.decision} about the link")
+    if older.partitions:
+        newer.append(f"newer watermarks of {and_more([str(tp) for tp in older.partitions])}")
+    return Obstacle(
+        f"the store is older than its copy on {link.target}, which has {' and '.join(newer)}",
+        f"{_MEANING}its positions may be wrong",
+        f"{_recover(link)}; or start drkit mirror while {link.source} answers: it compares both logs, and the store is "
+        "newer again",
+    )
+
+
+def older_decision(estate: ClusterContext, link: Link) -> Obstacle | None:
+    """Why nothing may rest on what the store says of the link; None: there is no later decision, or none is seen."""
+    older = read_older(estate, link)
+    if older is None or older.decision is None:
+        return None
+    control = estate.store.link_control(link.id)
+    return Obstacle(
+        f"the store is older than its copy on {link.id.target}, which has decision {older.decision} about the link; it "
+        f"has decision {0 if control is None else control.version} itself",
+        f"{_MEANING}which cluster clients use may have been decided since",
+        _recover(link.id),
+    )
+
+
+def refuse_older_decision(estate: ClusterContext, link: Link) -> None:
+    """Raise `Refused` where `older_decision` finds one."""
+    found = older_decision(estate, link)
+    if found is not None:
+        raise found.refusal()
+
+
+def _recover(link: LinkId) -> str:
+    return f"Move this store away, then drkit store recover --from {link.target} --link '{link}'"
