@@ -190,7 +190,8 @@ class Facts:
     `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
     `kept`: by topic of the old primary, the newest salvage of it; `salvaged`: the records in them. `salvage_only`:
     topics that an operator accepted to be in the salvage only, as the live cluster lacks what was mirrored of them.
-    `late`: what was written, unfenced, after the last look: from and to which offset, by `topic:partition`.
+    `late`: what was written after the last look, unfenced or where somebody opened the fence: from and to which offset,
+    by `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
     `places`: how many of the places where groups are were seen to hold the record planned.

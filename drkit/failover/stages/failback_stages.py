@@ -278,7 +278,7 @@ class DrainBack:
         facts = replace(
             context.facts,
             mirror_stopped=True,
-            ends=ends,
+            ends=ends_now,
             lag=lag_of(left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )

@@ -190,7 +190,7 @@ class Drain:
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
         equal = ""
         if self.mode is Mode.PLANNED:
-            self._still_whole(context, snapshot)
+            facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
         settled = settle_watermarks(context, snapshot)
         keep_problems(context, snapshot)
@@ -246,13 +246,14 @@ class Drain:
         """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
         return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
 
-    def _still_whole(self, context: StageContext, snapshot: Snapshot) -> None:
-        """Sealed: what was written in the last moment would be lost, so then the link is opened again."""
+    def _still_whole(self, context: StageContext, snapshot: Snapshot) -> dict[str, int]:
+        """The ends up to which all is brought over. What was written in the last moment before the seal would be lost:
+        then the link is opened again."""
         ends = ends_of(context, context.link)
         moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
         late = moved or behind(snapshot, ends)
         if not late:
-            return
+            return ends
         decide_link(
             context.estate,
             context.link.id,

@@ -1,16 +1,20 @@
-"""What was written, unfenced, to the cluster that groups left after the last look: looked for again, told, counted."""
+"""What was written to the cluster that groups left after the last look: looked for again, told, counted.
+
+Where it was fenced, somebody has opened it meanwhile (an operator removed the rules by hand): it is closed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import ends_of
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
 from drkit.failover.stages.stage import StageContext
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, PartlyDone
 from drkit.model.wording import and_more
 
 
@@ -20,28 +24,50 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     Args:
         context: its link's source is the cluster that groups leave.
         turned: it is a failback whose link was reversed: that cluster may be mirrored to again.
+
+    Raises:
+        PartlyDone: it was fenced, was written all the same, and can't be closed again.
     """
     facts = context.facts
-    if facts.mode is not Mode.PLANNED or facts.fenced is not False or not facts.ends:
+    if facts.mode is not Mode.PLANNED or facts.fenced is None or not facts.ends:
         return facts, ""
     source = context.link.id.source
     worker = mirror_at_work(context.estate, context.link.reversed()) if turned else None
     if worker is not None:
-        return facts, f"; {worker} mirrors to {source} again: whatever else is written there it reports (drkit status)"
+        watched = f"; {worker} mirrors to {source} again: whatever else is written there it reports (drkit status)"
+        return facts, "" if facts.fenced else watched
     try:
         after = ends_of(context, context.link)
     except DrkitError as error:
+        if facts.fenced:  # it was shown to be closed, and nobody writes to a cluster that doesn't answer
+            return facts, ""
         why = f"{source} isn't fenced, and whether anything was written there since its last look isn't known"
         loss = replace(facts.loss or Loss(None, None, None), records=None, seconds=None, reason=f"{why}: {error.what}")
         return replace(facts, loss=loss), f"; {why}: {error.what}"
     late = {tp: (facts.ends.get(tp, 0), end) for tp, end in after.items() if end > facts.ends.get(tp, 0)}
     if not late:
-        return facts, f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
+        quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
+        return facts, "" if facts.fenced else quiet
     count = sum(end - before for before, end in late.values())
     named = [f"{tp} ({before} to {end})" for tp, (before, end) in sorted(late.items())]
+    why = "UNFENCED"
+    if facts.fenced and late.items() - facts.late.items():
+        why = f"somebody opened {source} behind its fence ({_closed_again(context)})"
     facts = replace(facts, loss=_with(facts, late), late=facts.late | late)
-    what = and_more(named)
-    return facts, f"; UNFENCED: {count:,} offsets were written to {source} after the last look: {what}"
+    return facts, f"; {why}: {count:,} offsets were written to {source} after the last look: {and_more(named)}"
+
+
+def _closed_again(context: StageContext) -> str:
+    """Close the cluster that groups left once more; what came of it."""
+    source = context.link.id.source
+    proof = ClusterFence(context, source).close()
+    if not proof.proven and not context.facts.unfenced_accepted:
+        raise PartlyDone(
+            f"{source} is not fenced any more, and clients write there: {proof.reason}",
+            meaning="What is written there stays there only",
+            remedy=f"Remove the cause, then drkit resume {context.run}",
+        )
+    return f"closed again: {proof.reason}"
 
 
 def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:

@@ -19,6 +19,7 @@ from drkit.failover.run.interfaces import PATIENCE_SECONDS, CaughtUp
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, State
 from drkit.failover.stages.failback_stages import FENCED_PATIENCE_SECONDS
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
@@ -167,6 +168,47 @@ def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
     assert done.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
     assert own.values("primary", topic)[0][-2:] == ["later", "later"]
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["failback", "planned failover"])
+def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_is_counted_kept_and_closed_again(
+    own: OwnLink, request: pytest.FixtureRequest, secure_lab: Lab, tmp_path: Path, back: bool
+) -> None:
+    """Clients complain that they are denied; an impatient administrator removes the rules with Kafka's own tool."""
+    if back:
+        topic, _group = request.getfixturevalue("away")
+        left = "dr"
+    else:
+        topic, left = own.create("primary", "t"), "primary"
+        own.produce("primary", topic, texts("before", 10))
+        own.commit("primary", "g", topic, {0: 3, 1: 10})
+        mirror(own)
+
+    def opened_by_hand(stage: str, record: object, _said: str) -> None:
+        if stage == "commit" and record is None and not written:  # all is drained
+            with ClusterAdmin(left, own.config.clusters[left]) as admin:
+                assert admin.delete_acls(denials(own, left)) == {}
+            wait_until(lambda: write(secure_lab, left, topic) == "written", what="a client that is let in again")
+            written.append(len(own.values(left, topic)[0]))
+
+    written: list[int] = []
+    with own.estate() as estate:
+        if back:
+            plan = make_failback_plan(estate, "primary")
+            ports = reading_ports(own, tmp_path / "salvage")
+            result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", watch=opened_by_hand)
+        else:
+            moved = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+            result = run_failover(estate, moved, accept_unfenced=False, watch=opened_by_hand)
+    assert result.error is None
+    assert result.machine.facts.late == {f"{topic}:0": (written[0] - 1, written[0])}
+    assert (result.evidence.rpo_records, result.evidence.fenced) == (1, True)
+    said = " ".join(stage.reason for stage in result.stages)
+    assert f"somebody opened {left} behind its fence (closed again" in said
+    assert write(secure_lab, left, topic) == DENIED
+    if back:
+        (kept,) = (tmp_path / "salvage").glob("*-late/*.jsonl")
+        assert '"later"' in kept.read_text()
 
 
 def test_a_fence_that_a_killed_run_left_is_lifted_by_whoever_is_given_up(own: OwnLink, secure_lab: Lab) -> None:
