@@ -50,6 +50,7 @@ _FRESH_SECONDS = 5.0
 """A running mirror looks at each partition about once a second; one that hasn't for so long has stopped looking."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that nobody recorded: it is seen at each look."""
+_LATER = "the mirror's last look was later than now by this machine's clock: the clocks differ, or one was set back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +470,7 @@ def _partition(
     )
     row = None if lag.through is None else translator.floor(tp, lag.through)
     records = None if lag.at_least and end is not None else lag.records  # else the recovery point is a lower bound
+    later = end is None and held.observed_at > at  # nobody can tell for how long no one has looked
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
@@ -481,10 +483,10 @@ def _partition(
         delta=None if row is None else row.delta,
         lag_records=records,
         lag_seconds=None
-        if records is None
+        if records is None or later
         else _lag_seconds(held, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
-        lag_reason=lag.reason,
+        lag_reason=lag.reason or (_LATER if later else None),
     )
 
 
@@ -628,7 +630,10 @@ def _recovery_point(
     seconds = [p.lag_seconds for p in partitions]
     seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
     held = sum(source.held.values())
-    reason = None if source.reachable else f"the source does not answer: {source.reason}"
+    reason = None
+    if not source.reachable:
+        later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
+        reason = "; ".join((f"the source does not answer: {source.reason}", *sorted(later)))
     if held:
         reason = (
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "

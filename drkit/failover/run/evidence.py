@@ -65,7 +65,7 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         why = unknown[0].missing.reason or "nothing was recorded"
         reason = f"how much is missing isn't known of {and_more([str(view.tp) for view in unknown])}: {why}"
     elif blind:
-        ago = f"last looked at {(moment - min(seen)).total_seconds():,.1f} s before" if seen else "never looked at"
+        ago = _looked(moment, seen)
         silent = (
             f"the source does not answer for {counted(len(blind), 'partition')}, {ago}: what came since isn't counted"
         )
@@ -146,11 +146,23 @@ def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> T
     return TopicLoss(topic, _sum(lags), _max(ages))
 
 
+def _looked(moment: datetime, seen: Sequence[datetime]) -> str:
+    """When a source that doesn't answer was last looked at."""
+    if not seen:
+        return "never looked at"
+    if max(seen) > moment:
+        ahead = (max(seen) - moment).total_seconds()
+        return f"last looked at {ahead:,.1f} s after the fence, by a clock that is ahead of this machine's, or was"
+    return f"last looked at {(moment - min(seen)).total_seconds():,.1f} s before"
+
+
 def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None:
     if lag == 0 and view.source_end is not None:
         return 0.0
     if lag is None or view.watermark is None:
         return None
+    if view.source_end is None and view.watermark.observed_at > moment:
+        return None  # the clocks differ: how long nobody has looked can't be told
     known = [since for since in (view.watermark.behind_since, view.missing.since) if since is not None]
     return max(0.0, (moment - min(known, default=view.watermark.observed_at)).total_seconds())
 

@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -136,6 +137,24 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
     audited = load_run(own.store, result.run).machine.facts.loss
     assert (audited.records, audited.basis) == (31, "audited")
     assert "not fenced" in audited.reason
+
+
+@pytest.mark.usefixtures("flights")
+def test_where_the_clock_was_set_back_since_the_last_look_no_age_is_claimed(own):
+    """As after a step of NTP, or where the mirror's host has another time: the newest looks lie ahead of now."""
+    marks = own.store.watermarks(own.link.id).values()
+    ahead = [replace(mark, observed_at=mark.observed_at + timedelta(hours=1)) for mark in marks]
+    own.store.put_watermarks(own.link.id, ahead)
+    gone = without_primary(own)
+    (status,) = link_statuses(gone, own.store, [own.link])
+    assert (status.recovery_point.records, status.recovery_point.seconds) == (0, None)
+    assert "one was set back" in status.recovery_point.reason
+    _plan, result = away(own, gone)
+    evidence = result.evidence
+    assert (evidence.rpo_records, evidence.rpo_seconds, evidence.rpo_lower_bound) == (0, None, True)
+    assert "by a clock that is ahead" in evidence.rpo_reason
+    (unproven,) = unproven_objectives(evidence, Objectives(rpo_seconds=3600.0))
+    assert "RPO in seconds is not known" in unproven
 
 
 def test_what_the_target_no_longer_has_counts_as_lost(own, lab):

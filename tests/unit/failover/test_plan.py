@@ -222,6 +222,13 @@ def test_what_was_never_recorded_makes_the_loss_unknown_not_zero():
     assert loss_at([], AT).records is None
 
 
+def test_where_the_clock_went_back_since_the_last_look_the_loss_has_no_known_age():
+    """Nobody has looked at a source that is gone for who knows how long: that is no loss of 0.0 s."""
+    loss = loss_at([Log("rrrr").view()], AT - timedelta(hours=1))
+    assert (loss.records, loss.seconds, loss.lower_bound) == (0, None, True)
+    assert "last looked at 3,600.0 s after the fence, by a clock that is ahead" in loss.reason
+
+
 def test_a_live_source_counts_what_came_since_the_mirror_looked():
     view = replace(Log("rrrr").view(), source_start=0, source_end=9)
     loss = loss_at([view], AT + timedelta(seconds=7))

@@ -124,7 +124,9 @@ def test_an_age_is_the_oldest_of_what_is_known_and_never_negative():
     behind = Log("rrrrrr", through=4).view()  # behind since four seconds before it was looked at
     assert loss_at([behind], LATER).seconds == 13.0
     assert loss_at([replace(behind, source_start=0, source_end=6)], LATER).seconds == 13.0
-    assert loss_at([behind], AT - timedelta(seconds=60)).seconds == 0.0
+    early = AT - timedelta(seconds=60)  # by a clock that was set back since
+    assert loss_at([replace(behind, source_start=0, source_end=6)], early).seconds == 0.0
+    assert loss_at([behind], early).seconds is None
 
 
 # -- evidence and objectives -----------------------------------------------------------------------
