@@ -11,7 +11,7 @@ from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsReque
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
-from drkit.kafka.admin.log_offsets import LATEST, find_leaders, list_offsets
+from drkit.kafka.admin.log_offsets import EARLIEST, LATEST, find_leaders, list_offsets
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.topology import TopicPartition
@@ -54,13 +54,10 @@ class TransactionAdmin(ClusterClient):
 
         return self._connection.call("look at the transactional logs", step)
 
-    def groups_beside_transactions(self, groups: Collection[str]) -> set[str]:
-        """Those of these groups whose part of the coordinators' log transactions have been committed to: only they can
-        have committed offsets in transactions."""
-        count = self.partitions().get(OFFSETS_TOPIC, 0)
-        if not count:
-            return set()
-        homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in groups}
+    def groups_beside_transactions(self, groups: Collection[str], partitions: int) -> set[str]:
+        """Those of these groups whose part of the coordinators' log (of so many partitions) transactions have been
+        committed to: only they can have committed offsets in transactions."""
+        homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, partitions)) for group in groups}
         written = self.producers(set(homes.values()))
         return {group for group, home in homes.items() if written.get(home)}
 
@@ -121,6 +118,10 @@ class TransactionAdmin(ClusterClient):
             return found
 
         return self._connection.call("list transactions", step) if producer_ids else []
+
+    def begins(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offsets of these partitions."""
+        return list_offsets(self._connection, "look at log starts", dict.fromkeys(tps, EARLIEST))
 
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks of these partitions."""

@@ -69,7 +69,7 @@ class GroupCapture:
         source: the source's groups.
         store: where positions are kept.
         clock: monotonic seconds.
-        suspected: which of some groups may commit in transactions; asked of each group before its first capture.
+        suspected: which of some groups may commit in transactions; asked before what they have committed is kept.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class GroupCapture:
                     continue
                 due.append(GroupPosition(group, topic, partition, offset, metadata, at))
         due += [p._replace(captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
-        new = {position.group for position in due} - {group for group, _ in self._standing}
-        if new and (found := self._suspected(new)):
+        moved = {group for group, _ in changed}
+        if moved and (found := self._suspected(moved)):
             suspect(self._store, self._link.id, found)
         if due:
             self._store.put_group_positions(self._link.id, due)

@@ -192,7 +192,8 @@ class Tracker:
         self._open: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         self._commits: deque[_Commit] = deque()
         self._unsettled: dict[int, _Commit] = {}
-        self._groups: set[str] = set()
+        self.transactional: set[str] = set()
+        """Groups that were seen to commit in transactions."""
         self._number = 0
         self._answer = 0
         self._asked: dict[TopicPartition, int] = {}
@@ -201,7 +202,7 @@ class Tracker:
         self.elsewhere: dict[str, frozenset[str]] = {}
         """By group that commits in transactions, the topics they write to, where none of these is one of the link's."""
         self.plain: set[str] = set()
-        """Groups that were seen to commit outside transactions, and never in one."""
+        """Groups that were seen to commit outside transactions, and in none since."""
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -252,13 +253,13 @@ class Tracker:
         """Offsets committed in a batch of `__consumer_offsets`; `producer_id` None: outside any transaction."""
         found = {(r.group, r.tp): (r.offset, r.metadata) for r in records if r.offset is not None}
         if producer_id is None:
-            plain = {key: value for key, value in found.items() if key[0] in self._groups}
+            plain = {key: value for key, value in found.items() if key[0] in self.transactional}
             self.plain.update(group for group, _ in found.keys() - plain.keys())
             if plain:
                 self._list(_Commit(self._next(), plain=plain))
             return
-        self._groups.update(group for group, _ in found)
-        self.plain -= self._groups
+        self.transactional.update(group for group, _ in found)
+        self.plain -= self.transactional
         producer = self._producers.get(self._owners.get(producer_id, ""))
         if producer is not None and producer.unseen:
             written = frozenset(producer.elsewhere)
@@ -270,6 +271,17 @@ class Tracker:
             segment.offsets.update(found)
 
         self._write(tp, producer_id, first, change, ends=False)
+
+    def looked_back(self, by_transactions: Mapping[str, bool]) -> None:
+        """By group, whether a transaction has put it where it stood, in a part of the coordinators' log, before that
+        part was followed."""
+        self.transactional.update(group for group, transactional in by_transactions.items() if transactional)
+        self.plain.update(by_transactions)
+        self.plain -= self.transactional
+
+    def not_told(self, groups: Iterable[str]) -> set[str]:
+        """Those of these groups of which it isn't known yet whether they commit in transactions."""
+        return set(groups) - self.plain - self.transactional
 
     def ended(self, tp: TopicPartition, producer_id: int, offset: int, *, commit: bool) -> None:
         """A producer's marker in a partition."""

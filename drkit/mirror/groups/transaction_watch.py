@@ -5,6 +5,9 @@ coordinators' log). Where there are some, the logs that matter are followed as t
 such groups, the state log's parts of their transactional ids, and the topics that these write to, which are so read
 twice. Of a transaction all three hold its records before it is decided, and its output is mirrored only afterwards: so
 what a failover needs is mostly known before the output reaches the target, and what is missing is known to be missing.
+
+A group whose part of the coordinators' log has transactions is suspected of committing in one, until it is seen to
+commit without, or its last commits, in that part as it was left, are (`drkit.mirror.groups.commit_scan`).
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.record_batch import Batch
 from drkit.kafka.protocol.records import Damaged
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC, commit_records, commits, transaction_entries
+from drkit.mirror.groups.commit_scan import CommitScan
 from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
-from drkit.store.transactions import TransactionNotes, forget_suspected, suspected_groups
+from drkit.store.transactions import TransactionNotes, forget_suspected, suspect, suspected_groups
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ _DISCOVER_SECONDS = 3.0
 _SAVE_SECONDS = 0.02
 _SAVE_AGAIN_SECONDS = 5.0
 _ADMIN_SECONDS = 5.0
+_SCAN_SECONDS = 0.05
+"""Of each look: reading back must not hold the mirror up."""
 
 
 class TransactionWatch:
@@ -84,10 +90,9 @@ class TransactionWatch:
                 self._discover()
             if self._following is not None:
                 self._anchor(self._following)
-                with self._following.lock:
-                    plain = set(self._following.tracker.plain)
-                if cleared := plain & suspected_groups(self._store, self._link.id):
-                    forget_suspected(self._store, self._link.id, cleared)
+                self._suspect_new(self._following)
+            if suspected := suspected_groups(self._store, self._link.id):
+                self._clear(suspected)
         except (Refused, AuthenticationError) as error:
             if self._refused != str(error):
                 self._refused = str(error)
@@ -102,15 +107,24 @@ class TransactionWatch:
             self._discovered_at = at + 10 * _DISCOVER_SECONDS
 
     def suspected(self, groups: Collection[str]) -> set[str]:
-        """Those of these groups that may commit in transactions, which the watch may not have found yet.
+        """Those of these groups, which have committed, that may do so in transactions, which the watch may not have
+        found yet.
 
-        To be asked before a group is captured for the first time. May be called by another thread.
+        To be asked before what they committed is kept. May be called by another thread.
 
         Raises:
             Unreachable: the source doesn't answer.
         """
+        following = self._following
+        if following is not None:
+            with following.lock:  # where their part of the coordinators' log is followed, what they do next is seen
+                groups = following.tracker.not_told(groups)
+        if not groups:
+            return set()
         try:
-            return self._admin.groups_beside_transactions(groups)
+            counts = self._counts or self._admin.partitions()
+            count = counts.get(OFFSETS_TOPIC, 0)
+            return self._admin.groups_beside_transactions(groups, count) if count else set()
         except (Refused, AuthenticationError):
             return set()  # `check` says what to grant
 
@@ -136,13 +150,38 @@ class TransactionWatch:
         if not producer_ids or TRANSACTIONS_TOPIC not in self._counts:
             return
         parts = {self._part(each.name) for each in self._admin.transactional_ids(producer_ids)}
-        if not parts:
+        if parts:
+            self._follow(parts)
+
+    def _follow(self, parts: set[TopicPartition]) -> _Following:
+        """Follow parts of the transactional logs from their ends on, where they aren't followed yet."""
+        following = self._following = self._following or _Following(self._link, self._cluster, self._store)
+        if new := parts - following.tail.positions().keys():
+            following.tail.follow(self._admin.ends(new))
+        return following
+
+    def _suspect_new(self, following: _Following) -> None:
+        """Keep that groups have begun to commit in transactions, before it is known which output belongs to what."""
+        with following.lock:
+            begun = set(following.tracker.transactional)
+        if new := {group for group in begun - following.suspected if self._link.covers_group(group)}:
+            suspect(self._store, self._link.id, new)
+        following.suspected |= begun
+
+    def _clear(self, suspected: Collection[str]) -> None:
+        """Find out which of these groups commit outside transactions."""
+        count = self._counts.get(OFFSETS_TOPIC, 0)
+        if not count:
             return
-        if self._following is None:
-            self._following = _Following(self._link, self._cluster, self._store)
-        new = parts - self._following.tail.positions().keys()
-        if new:
-            self._following.tail.follow(self._admin.ends(new))
+        homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in suspected}
+        following = self._follow(set(homes.values()))
+        with following.lock:
+            open_homes = {homes[group] for group in following.tracker.not_told(suspected)}
+        following.read_back(open_homes, self._admin)
+        with following.lock:
+            plain = following.tracker.plain & set(suspected)
+        if plain:
+            forget_suspected(self._store, self._link.id, plain)
 
     def _part(self, transactional_id: str) -> TopicPartition:
         """Its partition of the state log: by the same hash as a group's of the coordinators' log."""
@@ -152,8 +191,7 @@ class TransactionWatch:
         """See `Tracker.anchor`: the order of the looks matters."""
         with following.lock:
             wanted, unseen = following.tracker.unanchored(), following.tracker.unseen()
-        if unseen := unseen - following.tail.positions().keys():
-            following.tail.follow(self._admin.ends(unseen))
+        self._follow(unseen)
         if not wanted:
             return
         topics = {tp.topic for _, tps in wanted.values() for tp in tps if tp.topic != OFFSETS_TOPIC}
@@ -202,11 +240,15 @@ class _Following:
 
     def __init__(self, link: Link, cluster: ClusterConfig, store: LinkStore) -> None:
         self._link = link
+        self._cluster = cluster
         self.lock = threading.Lock()
         self.tracker = Tracker(cache(link.covers_topic))
         self.tail = LogTail(link.id.source, cluster, self._take, self._lost, self._answered)
         self._notes = TransactionNotes(store, link.id, secrets.token_hex(8))
         self._begun: dict[TopicPartition, int] = {}
+        self.suspected: set[str] = set()
+        self._scan: CommitScan | None = None
+        self._scanned: set[TopicPartition] = set()
         self._news = threading.Event()
         self._ending = threading.Event()
         self._gone: str | None = None
@@ -228,8 +270,43 @@ class _Following:
                 self._begun[tp] = max(end, self._begun.get(tp, 0))
         self.tail.follow(places)
 
+    def read_back(self, parts: set[TopicPartition], admin: TransactionAdmin) -> None:
+        """Read what these parts of the coordinators' log held before they were followed, a little at each call.
+
+        Raises:
+            Unreachable, Refused: as `LogReader.read`; it begins anew with the next call.
+        """
+        if self._scan is None:
+            taken = self.tail.positions()
+            part = min(parts.intersection(taken) - self._scanned, default=None)
+            if part is None:
+                return
+            begin = admin.begins([part]).get(part)
+            if begin is None:
+                return
+            self._scan = CommitScan(self._link.id.source, self._cluster, part, begin, taken[part])
+        scan = self._scan
+        try:
+            if not scan.read_on(_SCAN_SECONDS):
+                return
+            with self.lock:
+                self.tracker.looked_back(scan.by_transactions())
+        except Damaged as error:
+            log.warning("%s: groups of %s may commit in transactions: %s", self._link.id, scan.part, error)
+        except DrkitError:
+            self._end_scan()
+            raise
+        self._scanned.add(scan.part)
+        self._end_scan()
+
+    def _end_scan(self) -> None:
+        scan, self._scan = self._scan, None
+        if scan is not None:
+            scan.close()
+
     def close(self) -> None:
         """Stop reading, keep what was read."""
+        self._end_scan()
         self.tail.close()
         self._ending.set()
         self._news.set()

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,13 +20,14 @@ from drkit.config import load_config
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import State
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.store import open_store
-from drkit.store.transactions import transaction_history
+from drkit.store.transactions import suspected_groups, transaction_history
 from tests.support import transactional_app
 from tests.support.estates import TIMEOUT, mirroring, texts, without_primary
 from tests.support.guard import Guard
@@ -253,6 +255,51 @@ def test_a_group_that_the_mirror_had_no_time_to_follow_is_not_exact(lab, own):
         if position.transactions_again is None:
             assert position.translation is Certainty.CONSERVATIVE
             assert "transactions" in position.reason
+
+
+def test_a_group_that_begins_to_commit_in_transactions_is_not_exact_before_they_are_found(lab, own):
+    """It has committed without any for long, as an application does that is switched to exactly-once processing."""
+    topic, output = own.create("primary", "in"), own.create("primary", "out")
+    own.produce("primary", topic, texts("i", 300))
+    own.commit("primary", "app", topic, {0: 5, 1: 7})
+    with mirroring(own):
+        wait_until(lambda: captured(own) == 12, 60, "the first capture")
+        app = App(own, "primary", topic, [output])
+        wait_until(lambda: captured(own) > 12, 60, "a capture of what it committed in a transaction")
+        with frozen(lab):
+            app.kill()
+            with own.estate(without_primary(own)) as estate:
+                plan = make_plan(estate, PlanRequest("dr"))
+    assert plan.positions
+    for position in (each for each in plan.positions if each.source_offset not in {5, 7}):
+        assert position.transactional, position
+        assert position.transactions_again is not None or position.translation is Certainty.CONSERVATIVE
+
+
+def test_a_group_that_rests_beside_transactions_is_told_apart_by_its_last_commit(lab, own):
+    """Both have committed before the mirror came, into the same part of the coordinators' log, and do so no more."""
+    topic, output = own.create("primary", "in"), own.create("primary", "out")
+    own.produce("primary", topic, texts("i", 300))
+    app = App(own, "primary", topic, [output])
+    wait_until(lambda: app.committed >= 10, 60, "the first transactions")
+    app.kill()
+    parts = len(AdminClient(own.client("primary")).list_topics(OFFSETS_TOPIC).topics[OFFSETS_TOPIC].partitions)
+    home = partition_of(own.topic("app"), parts)
+    beside = next(name for name in map("beside-{}".format, count()) if partition_of(own.topic(name), parts) == home)
+    own.commit("primary", beside, topic, {0: 5, 1: 7})
+    with mirroring(own):
+        wait_until(lambda: captured(own), 60, "the first capture")
+        wait_until(lambda: suspected_groups(own.store, own.link.id) == {own.topic("app")}, 60, "the log read back")
+        marks = own.store.watermarks
+        wait_until(lambda: len(marks(own.link.id)) == 4, 60, "the mirror")
+        wait_until(lambda: all(marks(own.link.id)[topic, n].source_through >= 300 for n in (0, 1)), 60, "the records")
+        with frozen(lab), own.estate(without_primary(own)) as estate:
+            plan = make_plan(estate, PlanRequest("dr"))
+    told_apart = {position.group: (position.transactional, position.translation) for position in plan.positions}
+    assert told_apart == {
+        own.topic(beside): (False, Certainty.EXACT),
+        own.topic("app"): (True, Certainty.CONSERVATIVE),
+    }
 
 
 def test_output_that_goes_to_none_of_the_links_topics_makes_nothing_exact(lab, own):
