@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.fence_proof import FenceProof
 from drkit.failover.fencing.quiescence import ends_of
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
@@ -50,15 +51,20 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         return facts, "" if facts.fenced else quiet
     count = sum(end - before for before, end in late.values())
     named = [f"{tp} ({before} to {end})" for tp, (before, end) in sorted(late.items())]
+    loss = _with(facts, late)
     why = "UNFENCED"
-    if facts.fenced and late.items() - facts.late.items():
-        why = f"somebody opened {source} behind its fence ({_closed_again(context)})"
-    facts = replace(facts, loss=_with(facts, late), late=facts.late | late)
+    if facts.fenced:
+        why = "in topics that were made after its fence"
+        if any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
+            proof = _closed_again(context)
+            why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
+            facts = replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch)
+    facts = replace(facts, loss=loss, late=facts.late | late)
     return facts, f"; {why}: {count:,} offsets were written to {source} after the last look: {and_more(named)}"
 
 
-def _closed_again(context: StageContext) -> str:
-    """Close the cluster that groups left once more; what came of it."""
+def _closed_again(context: StageContext) -> FenceProof:
+    """Close the cluster that groups left once more."""
     source = context.link.id.source
     proof = ClusterFence(context, source).close()
     if not proof.proven and not context.facts.unfenced_accepted:
@@ -67,7 +73,7 @@ def _closed_again(context: StageContext) -> str:
             meaning="What is written there stays there only",
             remedy=f"Remove the cause, then drkit resume {context.run}",
         )
-    return f"closed again: {proof.reason}"
+    return proof
 
 
 def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:
