@@ -1,141 +1,55 @@
-"""Real directory servers for the tests: BIND, etcd and Consul on loopback, with ports and folders of their own.
+"""Real directory servers for the tests (`bench.directory_servers`), and one that does as Consul's documentation says.
 
-Where a binary is absent, the test that asks for it is skipped with the reason. Consul isn't in every
+Where a program is absent, the test that asks for it is skipped with the reason. Consul isn't in every
 Debian: then what drkit says to it is tried on a small server that does what its documentation says.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
-import socket
-import subprocess
 import threading
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-import dns.message
-import dns.query
 import pytest
 
-from drkit.directory.http import HttpServer
-from drkit.model.errors import Unreachable
-from tests.support.wait import wait_until
+from bench import directory_servers
+from bench.directory_servers import KEY, ZONE, Bind
 
-ZONE = "drkit.test"
-KEY = "drkit-key"
+__all__ = ["KEY", "ZONE", "Bind", "bind", "consul", "consul_like", "etcd"]
 
-
-def binary(name: str, package: str) -> str:
-    """A program, or the test is skipped with the reason."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        pytest.skip(f"{name} is not installed (Debian's package {package})")
-    return found
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+Server = TypeVar("Server")
+_TAKEN = 'foreign._x IN TXT "somebody\'s"\n_drkit.taken IN TXT "somebody\'s"\n'
 
 
 @contextmanager
-def child(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that ends with the block."""
-    with log.open("ab") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+def _or_skipped(server: AbstractContextManager[Server]) -> Iterator[Server]:
+    with ExitStack() as stack:
         try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            entered = stack.enter_context(server)
+        except directory_servers.NotInstalled as error:
+            pytest.skip(error.what)
+        yield entered
 
 
-class Bind:
-    """BIND as the primary of `drkit.test`, taking updates that the key signs."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.secret = b64encode(secrets.token_bytes(32)).decode()
-
-    def ask(self, name: str, kind: str) -> list[str]:
-        """What any client gets."""
-        query = dns.message.make_query(f"{name}.{ZONE}.", kind)
-        answer = dns.query.tcp(query, "127.0.0.1", timeout=5, port=self.port)
-        return sorted(str(record) for rrset in answer.answer for record in rrset)
+def bind(folder: Path) -> AbstractContextManager[Bind]:
+    """BIND as the primary of `drkit.test`; two TXT records there are somebody else's."""
+    return _or_skipped(directory_servers.bind(folder, records=_TAKEN))
 
 
-@contextmanager
-def bind(folder: Path) -> Iterator[Bind]:
-    named = binary("named", "bind9")
-    (port,) = free_ports(1)
-    server = Bind(port)
-    (folder / "zone").write_text(
-        f"$TTL 60\n@ IN SOA ns.{ZONE}. root.{ZONE}. 1 60 60 60 60\n@ IN NS ns.{ZONE}.\nns IN A 127.0.0.1\n"
-        'foreign._x IN TXT "somebody\'s"\n_drkit.taken IN TXT "somebody\'s"\n',
-        encoding="ascii",
-    )
-    (folder / "named.conf").write_text(
-        f"""
-        key "{KEY}" {{ algorithm hmac-sha256; secret "{server.secret}"; }};
-        options {{
-          directory "{folder}"; pid-file "{folder}/named.pid"; session-keyfile "{folder}/session.key";
-          lock-file none; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }};
-          recursion no; dnssec-validation no; querylog no; empty-zones-enable no;
-        }};
-        controls {{ }};
-        zone "{ZONE}" {{ type primary; file "{folder}/zone"; allow-update {{ key "{KEY}"; }}; }};
-        """,
-        encoding="ascii",
-    )
-    with child([named, "-g", "-4", "-n", "1", "-c", str(folder / "named.conf")], folder / "log"):
-        wait_until(lambda: _answers(port) and server.ask("ns", "A"), what="BIND")
-        yield server
-
-
-@contextmanager
-def etcd(folder: Path) -> Iterator[int]:
+def etcd(folder: Path) -> AbstractContextManager[int]:
     """etcd of one node; its client port."""
-    program = binary("etcd", "etcd-server")
-    client, peer = free_ports(2)
-    command = [
-        program, "--data-dir", str(folder / "data"), "--name", "one",
-        "--listen-client-urls", f"http://127.0.0.1:{client}", "--advertise-client-urls", f"http://127.0.0.1:{client}",
-        "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
-        "--initial-cluster", f"one=http://127.0.0.1:{peer}", "--unsafe-no-fsync",
-    ]  # fmt: skip
-    if "unsafe-no-fsync" not in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
-        command.remove("--unsafe-no-fsync")
-    with child(command, folder / "log"):
-        wait_until(lambda: _healthy(client), what="etcd")
-        yield client
+    return _or_skipped(directory_servers.etcd(folder))
 
 
-@contextmanager
-def consul(folder: Path) -> Iterator[int]:
+def consul(folder: Path) -> AbstractContextManager[int]:
     """A Consul agent in its development mode; its HTTP port."""
-    program = binary("consul", "consul")
-    http, *others = free_ports(5)
-    names = ("serf-lan", "serf-wan", "server", "dns")
-    ports = [f"-{name}-port={port}" for name, port in zip(names, others, strict=True)]
-    command = [program, "agent", "-dev", "-bind=127.0.0.1", f"-http-port={http}", "-grpc-port=-1", *ports]
-    with child([*command, f"-data-dir={folder}"], folder / "log"):
-        wait_until(lambda: _answers(http) and _leader(http), what="Consul")
-        yield http
+    return _or_skipped(directory_servers.consul(folder))
 
 
 @contextmanager
@@ -182,26 +96,3 @@ def consul_like() -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _get(port: int, path: str) -> bytes:
-    try:
-        return HttpServer("test", "127.0.0.1", port, tls=False, timeout_seconds=5).request("GET", path).body
-    except Unreachable:
-        return b""
-
-
-def _healthy(port: int) -> bool:
-    return _answers(port) and b"true" in _get(port, "/health")
-
-
-def _leader(port: int) -> bool:
-    return b":" in _get(port, "/v1/status/leader")

@@ -13,9 +13,10 @@ import pytest
 from drkit.config import ClusterConfig, Config, LinkConfig
 from drkit.config.schema.directory import DirectoryConfig
 from drkit.directory import Entry, open_directories
+from drkit.lab.ports import free_ports
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import LinkId
-from tests.support.directories import KEY, ZONE, bind, consul, consul_like, etcd, free_ports
+from tests.support.directories import KEY, ZONE, bind, consul, consul_like, etcd
 
 LINK = LinkId("primary", "dr")
 AT = datetime(2026, 11, 20, 4, 3, 10, 123000, tzinfo=UTC)

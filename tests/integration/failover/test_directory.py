@@ -15,9 +15,10 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
+from drkit.lab.ports import free_ports
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, StalePlan
-from tests.support.directories import consul_like, free_ports
+from tests.support.directories import consul_like
 from tests.support.estates import mirror, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
 from tests.support.sampling import some_of
