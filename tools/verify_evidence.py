@@ -879,7 +879,7 @@ def _verdict(checks: list[Row], objectives: list[Row], refuted: list[str], unsee
 
 
 class History:
-    """What the clients of a drill recorded, and the seven questions that are asked of it.
+    """What the clients of a drill recorded, and the questions that are asked of it.
 
     attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at
     polls: session, assignment, cluster, partition, offset, key, seq, at
@@ -936,6 +936,12 @@ class History:
             return None if by_source else f"{self.source} acknowledged nothing"
         if name == "nonmonotonic_poll":
             return None if self.polls else "the group read nothing"
+        if name == "both_sides_written":
+            acked = {row["cluster"] for row in self.acked}
+            silent = [cluster for cluster in (self.source, self.target) if cluster not in acked]
+            return f"{silent[0]} acknowledged nothing" if silent else None
+        if name == "position_moved_back":
+            return None if self.positions else "no position of the group was confirmed"
         return None if self.landed else f"nothing is on {self.target}"
 
     def lost(self) -> Iterator[Anomaly]:
@@ -1011,6 +1017,22 @@ class History:
             if row["record"] and row["record"] not in read and row["offset"] < place:
                 yield self.target, row, f"never read, and the group stands at {place}"
 
+    def both_sides_written(self) -> Iterator[Anomaly]:
+        """Acknowledged by the source after the target's first acknowledgement and before its last."""
+        times = sorted(row["acked_at"] for row in self.acked if row["cluster"] == self.target)
+        for row in self.acked:
+            if times and row["cluster"] == self.source and times[0] < row["acked_at"] < times[-1]:
+                yield self.source, row, f"acknowledged by {self.source} while {self.target} acknowledged others"
+
+    def position_moved_back(self) -> Iterator[Anomaly]:
+        """The cluster confirmed a lower position than it had confirmed before."""
+        stood: dict[tuple[str, int], int] = {}
+        for row in sorted(self.positions, key=lambda each: float(each["at"])):
+            place = (row["cluster"], row["partition"])
+            if row["offset"] < stood.get(place, 0):
+                yield row["cluster"], row | {"record": None}, f"confirmed after the group stood at {stood[place]}"
+            stood[place] = max(row["offset"], stood.get(place, 0))
+
     def foreign(self) -> Iterator[Anomaly]:
         """On the target, and sent by nobody."""
         sent = {row["record"] for row in self.attempts}
@@ -1047,6 +1069,8 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "reordered": (History.reordered, {"attempts", "landed"}, {"landed"}),
     "nonmonotonic_poll": (History.nonmonotonic_poll, {"polls"}, set()),
     "skipped_by_group": (History.skipped_by_group, {"polls", "landed"}, {"polls"}),
+    "both_sides_written": (History.both_sides_written, {"attempts"}, set()),
+    "position_moved_back": (History.position_moved_back, {"polls"}, set()),
     "foreign": (History.foreign, {"attempts", "landed"}, {"attempts"}),
 }
 """By check: the finder, the parts of the history it needs, and those whose absence would forge anomalies."""

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Literal
 
 from drkit.drill.conditions import wait_for
-from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.environment import DrillEnvironment, own_configuration
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
@@ -105,8 +105,11 @@ def run_drill(
         guard: why no further step may be played; asked before each step from the disturbance on. None: it may.
 
     Raises:
+        Refused: the configuration of the lab that is there doesn't allow it (`own_configuration`).
         DrkitError: the run's folder can't be written.
     """
+    if lab_dir is not None and _holds_lab(lab_dir):
+        own_configuration(Lab.open(lab_dir), file.experiment)
     at = now()
     run = new_run(at)
     course = _Course(file, run, at, drills.begin(run, file.path), say, guard)

@@ -14,7 +14,7 @@ def render(layout: Layout) -> str:
     """The configuration for a lab's clusters: a link from the first to each other, the contract's objectives."""
     lines = ["# Written by `drkit lab up`; removed by `drkit lab down`.", ""]
     for alias in layout.clusters:
-        lines += [f"[clusters.{alias}]", f"bootstrap_servers = {_text(bootstrap(layout, alias))}"]
+        lines += [f"[clusters.{alias}]", f"bootstrap_servers = {_text(bootstrap(layout, alias))}", "drill = true"]
         lines += [f"[clusters.{alias}.client]", '"security.protocol" = "PLAINTEXT"', ""]
     lines += ["[store]", f"url = {_text(store_url(layout))}", ""]
     for target in layout.clusters[1:]:

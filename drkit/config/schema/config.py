@@ -120,9 +120,10 @@ def _labels(host: str) -> list[str]:
 
 
 class ClusterConfig(_Strict):
-    """One Kafka cluster."""
+    """One Kafka cluster. `drill`: drills may inject faults there."""
 
     bootstrap_servers: str = Field(min_length=1)
+    drill: bool = False
     client: dict[str, Secret] = Field(default_factory=dict)
     fence: FenceConfig = FenceConfig()
     _place: str = PrivateAttr(default="")

@@ -76,7 +76,7 @@ class DrillEnvironment:
         cls, lab: Lab, run: str, experiment: Experiment, folder: Path, say: Callable[[str], None]
     ) -> DrillEnvironment:
         """An environment on a lab that is up."""
-        config = cls._own_configuration(lab)
+        config = own_configuration(lab, experiment)
         properties = {
             alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
             for alias, cluster in config.clusters.items()
@@ -85,30 +85,6 @@ class DrillEnvironment:
         clients = Clients(run, folder, experiment.workload, applications)
         wan = Wan.of(lab, folder) if experiment.lab.wan else None
         return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
-
-    @staticmethod
-    def _own_configuration(lab: Lab) -> Config:
-        """The lab's configuration, which every command of a drill acts by.
-
-        Raises:
-            Refused: it names other clusters than the lab's, or another store: somebody changed it.
-        """
-        config = load_config(lab.config_path)
-        own = {alias: lab.bootstrap(alias) for alias in lab.clusters}
-        named = {alias: cluster.bootstrap_servers for alias, cluster in config.clusters.items()}
-        writers = {alias: config.clusters[alias].fence.bootstrap_servers for alias in own.keys() & named.keys()}
-        known = {alias: {None, lab.bootstrap(alias)} for alias in writers}
-        if has_listener(lab):
-            known = {alias: places | {lab.bootstrap(alias, listener=LISTENER)} for alias, places in known.items()}
-        clusters = named == own and all(place in known[alias] for alias, place in writers.items())
-        if clusters and config.store.plain_url == lab.store_url():
-            return config
-        what = "a store" if clusters else "clusters"
-        raise Refused(
-            f"{lab.config_path} names {what} other than those of its lab",
-            meaning="A drill acts by that file, and would strike at what is no lab; nothing was touched",
-            remedy="Leave --dir out: the drill makes a lab of its own",
-        )
 
     def note_disaster(self) -> None:
         """From here on RPO and RTO are counted; the first call wins."""
@@ -294,6 +270,40 @@ class DrillEnvironment:
             child.stop()
         if self.wan is not None:
             self.wan.close()
+
+
+def own_configuration(lab: Lab, experiment: Experiment) -> Config:
+    """The lab's configuration, which every command of a drill acts by.
+
+    Raises:
+        Refused: it names other clusters than the lab's, or another store: somebody changed it; or the experiment has
+            faults, and a cluster there isn't marked `drill = true`.
+    """
+    config = load_config(lab.config_path)
+    own = {alias: lab.bootstrap(alias) for alias in lab.clusters}
+    named = {alias: cluster.bootstrap_servers for alias, cluster in config.clusters.items()}
+    writers = {alias: config.clusters[alias].fence.bootstrap_servers for alias in own.keys() & named.keys()}
+    known = {alias: {None, lab.bootstrap(alias)} for alias in writers}
+    if has_listener(lab):
+        known = {alias: places | {lab.bootstrap(alias, listener=LISTENER)} for alias, places in known.items()}
+    clusters = named == own and all(place in known[alias] for alias, place in writers.items())
+    if not clusters or config.store.plain_url != lab.store_url():
+        what = "a store" if clusters else "clusters"
+        raise Refused(
+            f"{lab.config_path} names {what} other than those of its lab",
+            meaning="A drill acts by that file, and would strike at what is no lab; nothing was touched",
+            remedy="Leave --dir out: the drill makes a lab of its own",
+        )
+    unmarked = [alias for alias, cluster in config.clusters.items() if not cluster.drill]
+    if experiment.has_faults and unmarked:
+        raise Refused(
+            f"{lab.config_path} does not allow faults on {' and '.join(unmarked)}",
+            meaning="The experiment injects faults, which only clusters with drill = true allow; nothing was touched",
+            remedy=f"Where nobody else needs them: set drill = true under [clusters.{unmarked[0]}]"
+            + (" and the other" if len(unmarked) > 1 else "")
+            + "; or leave --dir out: the drill makes a lab of its own",
+        )
+    return config
 
 
 def document(text: str) -> dict[str, Any] | None:

@@ -42,7 +42,17 @@ from drkit.drill.experiment.faults import (
 )
 from drkit.drill.experiment.yaml_lines import Place
 
-CheckName = Literal["lost", "duplicated", "corrupted", "reordered", "nonmonotonic_poll", "skipped_by_group", "foreign"]
+CheckName = Literal[
+    "lost",
+    "duplicated",
+    "corrupted",
+    "reordered",
+    "nonmonotonic_poll",
+    "skipped_by_group",
+    "both_sides_written",
+    "position_moved_back",
+    "foreign",
+]
 
 
 class LabSpec(DrillModel):
@@ -276,7 +286,7 @@ class Failover(DrillModel):
     accept_unfenced: bool = False
     groups: list[str] = Field(default=[])
     strikes: list[FailoverStrike] = Field(default=[])
-    resumes: int = Field(default=0, ge=0, le=10)
+    resumes: int = Field(default=0, ge=0, le=20)
     timeout_seconds: Seconds = 120.0
 
 
@@ -287,7 +297,7 @@ class Failback(DrillModel):
     to: Literal["primary"] = "primary"
     accept_unfenced: bool = False
     strikes: list[FailbackStrike] = Field(default=[])
-    resumes: int = Field(default=0, ge=0, le=10)
+    resumes: int = Field(default=0, ge=0, le=20)
     timeout_seconds: Seconds = 300.0
 
 
@@ -378,6 +388,11 @@ class Experiment(DrillModel):
             rto_seconds=configured.rto_seconds if own.rto_seconds is None and self.measures_rto else own.rto_seconds,
         )
         return self.model_copy(update={"objectives": filled})
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything is struck, at stages of a run and in rollbacks included."""
+        return next(_faults(self), None) is not None
 
     @property
     def disturbance(self) -> int | None:

@@ -186,6 +186,31 @@ def foreign(history: ClientHistory) -> Iterator[Anomaly]:
             yield Anomaly(history.target, one.partition, one.offset, one.record, "no producer of this drill sent it")
 
 
+def both_sides_written(history: ClientHistory) -> Iterator[Anomaly]:
+    """Acknowledged by the source between two acknowledgements of the target: both took writes at the same time."""
+    on_target = [_acked_at(attempt) for attempt in history.acked(history.target)]
+    first, last = min(on_target, default=0.0), max(on_target, default=0.0)
+    for attempt in history.acked(history.source):
+        if first < _acked_at(attempt) < last:
+            yield Anomaly(
+                history.source,
+                attempt.partition,
+                attempt.offset,
+                attempt.record,
+                f"acknowledged by {history.source} while {history.target} acknowledged others",
+            )
+
+
+def position_moved_back(history: ClientHistory) -> Iterator[Anomaly]:
+    """A position of the group that a cluster confirmed below one that it had confirmed before."""
+    highest: dict[tuple[str, int], int] = {}
+    for one in sorted(history.positions, key=lambda each: each.at):
+        before = highest.get((one.cluster, one.partition), 0)
+        if one.offset < before:
+            yield Anomaly(one.cluster, one.partition, one.offset, None, f"confirmed after the group stood at {before}")
+        highest[one.cluster, one.partition] = max(before, one.offset)
+
+
 def _landed(history: ClientHistory) -> Iterator[Landed]:
     for rows in history.landed_by_partition().values():
         yield from rows
@@ -195,6 +220,23 @@ def _offset(attempt: Attempt) -> int:
     if attempt.offset is None:
         raise ValueError(f"{attempt.record} is acknowledged without an offset")
     return attempt.offset
+
+
+def _acked_at(attempt: Attempt) -> float:
+    if attempt.acked_at is None:
+        raise ValueError(f"{attempt.record} is acknowledged at no time")
+    return attempt.acked_at
+
+
+def _one_side_acknowledged(history: ClientHistory) -> str | None:
+    for cluster in (history.source, history.target):
+        if not any(history.acked(cluster)):
+            return f"{cluster} acknowledged nothing"
+    return None
+
+
+def _no_position(history: ClientHistory) -> str | None:
+    return None if history.positions else "no position of the group was confirmed"
 
 
 def _nothing_acknowledged(history: ClientHistory) -> str | None:
@@ -236,6 +278,8 @@ CHECKERS: Final[dict[str, Checker]] = {
     "reordered": Checker(reordered, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_LANDED),
     "nonmonotonic_poll": Checker(nonmonotonic_poll, _POLLS, _nothing_read),
     "skipped_by_group": Checker(skipped_by_group, _POLLS | _LANDED, _nothing_landed, forged_by=_POLLS),
+    "both_sides_written": Checker(both_sides_written, _ATTEMPTS, _one_side_acknowledged),
+    "position_moved_back": Checker(position_moved_back, _POLLS, _no_position),
     "foreign": Checker(foreign, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_ATTEMPTS),
 }
 

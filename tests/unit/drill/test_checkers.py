@@ -99,6 +99,35 @@ def test_duplicated(good):
     assert (finding.witnesses[0].offset, str(finding.witnesses[0].record)) == (200, "k0#7")
 
 
+def test_both_sides_written_is_an_acknowledgement_of_primary_between_two_of_dr(good):
+    late = replace(a(8), acked_at=11.0)  # dr acknowledged at 10.5 and 11.5
+    split = replace(good, attempts=tuple(late if one.record.seq == 8 else one for one in good.attempts))
+    finding = only(split, ["both_sides_written"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, str(finding.witnesses[0].record)) == (1, "primary", "k0#8")
+
+
+def test_going_home_is_no_split(good):
+    home = replace(a(12, offset=20), acked_at=30.0)
+    assert judge("both_sides_written", replace(good, attempts=(*good.attempts, home))).held is True
+
+
+def test_a_position_that_moved_back(good):
+    back = (
+        *good.positions,
+        ConfirmedPosition("dr", 0, DR_OFFSET + 7, 12.0),
+        ConfirmedPosition("dr", 0, DR_OFFSET + 6, 13.0),
+    )
+    finding = only(replace(good, positions=back), ["position_moved_back"])
+    assert (finding.anomalies, finding.witnesses[0].offset) == (1, DR_OFFSET + 6)
+    assert finding.witnesses[0].text == f"confirmed after the group stood at {DR_OFFSET + 7}"
+
+
+def test_what_had_nothing_to_look_at_is_not_passed(good):
+    alone = replace(good, attempts=tuple(one for one in good.attempts if one.cluster == "primary"), positions=())
+    assert judge("both_sides_written", alone).reason == "dr acknowledged nothing"
+    assert judge("position_moved_back", alone).reason == "no position of the group was confirmed"
+
+
 def test_corrupted(good):
     changed = tuple(replace(one, digest=7) if one.record.seq == 5 else one for one in good.landed)
     assert only(replace(good, landed=changed), ["corrupted"]).witnesses[0].offset == DR_OFFSET + 5
