@@ -8,11 +8,14 @@ from types import SimpleNamespace
 import pytest
 from pydantic import TypeAdapter
 
-from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.environment import DrillEnvironment, own_configuration
 from drkit.drill.environment.wan_proxy import LineState
 from drkit.drill.experiment.experiment import Experiment, Safety, Step
 from drkit.drill.experiment.faults import PurgeTopic
+from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.faults.inject import inject
+from drkit.drill.results.archive import Drills
+from drkit.drill.runner import run_drill
 from drkit.drill.safety import broken_rule, struck_clusters
 from drkit.model.errors import DrkitError, Refused
 
@@ -137,3 +140,32 @@ def test_no_drill_begins_by_a_configuration_that_names_what_is_not_the_lab(lab, 
     monkeypatch.setattr(type(lab), "config_path", changed)
     with pytest.raises(Refused, match=r"names (clusters|a store) other than those of its lab"):
         DrillEnvironment.on(lab, "drill-test", env.experiment, tmp_path, lambda _: None)
+
+
+@pytest.mark.parametrize("marked", ["drill = false", ""])
+def test_no_fault_strikes_at_a_cluster_that_is_not_marked_for_drills(lab, env, tmp_path, monkeypatch, marked):
+    """Whatever the fault is of, at a stage or in a rollback, too; without a fault nobody needs the mark."""
+    changed = tmp_path / "drkit.toml"
+    text = lab.config_path.read_text().replace("drill = true", marked, 1)
+    changed.write_text(re.sub(r"^url = .*$", f'url = "{lab.store_url()}"', text, flags=re.MULTILINE))
+    monkeypatch.setattr(type(lab), "config_path", changed)
+    plain = env.experiment.model_dump()
+    assert own_configuration(lab, env.experiment).clusters["primary"].drill is False
+    faults = (
+        {"method": [*plain["method"], FAILOVER]},
+        {"method": [*plain["method"], {"do": "kill", "node": "primary"}]},
+        {"rollbacks": [{"do": "restart", "node": "dr"}]},
+    )
+    for keys in faults:
+        with pytest.raises(Refused, match="does not allow faults on primary") as refused:
+            own_configuration(lab, Experiment.model_validate({**plain, **keys}))
+        assert "drill = true under [clusters.primary]" in refused.value.remedy
+        with pytest.raises(Refused):
+            run_drill(
+                ExperimentFile(tmp_path / "e.yaml", Experiment.model_validate({**plain, **keys}), None),
+                Drills(tmp_path / "drills"),
+                lab_dir=lab.dir,
+                keep_lab=True,
+                say=lambda _: None,
+            )
+    assert not (tmp_path / "drills").exists()
