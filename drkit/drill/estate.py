@@ -134,7 +134,7 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
         )
         body = drill.model_dump(mode="json", include={"run", "title", "verdict", "steps"})
         runs = [each["run"] for each in rehearsals if "run" in each]
-        problem = keep_run(store, run, title, verdict, (at, drill.ended_at), {**body, "rehearsals": runs})
+        problem = keep_run(config, store, run, title, verdict, (at, drill.ended_at), {**body, "rehearsals": runs})
     if problem is not None:
         say(f"the store doesn't remember {ALL_DRILLS}: {problem}")
     return drill

@@ -23,13 +23,18 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DrillKind:
-    """One kind of drill: its newest run, and when one last passed (None: never)."""
+    """One kind of drill: its newest run, and when one last passed (None: never).
+
+    `changes`: what is another now than when it last passed (`drill_surroundings`); None: not known.
+    """
 
     title: str
     run: str
     at: datetime
     verdict: str
     passed_at: datetime | None
+    passed_run: str | None = None
+    changes: tuple[str, ...] | None = None
 
     def age_seconds(self, at: datetime) -> float | None:
         """Since one last passed; None: never."""
@@ -45,8 +50,17 @@ def drill_kinds(runs: Iterable[RunSummary]) -> list[DrillKind]:
     found = []
     for title, drills in sorted(by_title.items()):
         newest = max(drills, key=lambda each: each.started_at)
-        passed = max((each.started_at for each in drills if each.state == PASSED), default=None)
-        found.append(DrillKind(title, newest.run, newest.started_at, newest.state, passed))
+        passed = max((each for each in drills if each.state == PASSED), key=lambda each: each.started_at, default=None)
+        found.append(
+            DrillKind(
+                title,
+                newest.run,
+                newest.started_at,
+                newest.state,
+                None if passed is None else passed.started_at,
+                None if passed is None else passed.run,
+            )
+        )
     return found
 
 
@@ -60,6 +74,7 @@ def drills_document(kinds: Sequence[DrillKind], at: datetime) -> list[dict[str, 
             "verdict": each.verdict,
             "last_passed_at": each.passed_at,
             "last_passed_age_seconds": each.age_seconds(at),
+            "changed_since_passed": None if each.changes is None else list(each.changes),
         }
         for each in kinds
     ]

@@ -81,7 +81,8 @@ def render_drills(drills: Sequence[DrillKind]) -> list[RenderableType]:
         age = each.age_seconds(at)
         passed = Text("never passed", "yellow") if age is None else Text(f"last passed {age_in_words(age)} ago")
         newest = Text() if each.verdict == PASSED else Text(f"  the newest: {each.verdict}", "yellow")
-        lines.append(Text.assemble(("drill  ", "dim"), each.title, "  ", passed, newest))
+        changed = Text(f"  changed since: {', '.join(each.changes)}", "yellow") if each.changes else Text()
+        lines.append(Text.assemble(("drill  ", "dim"), each.title, "  ", passed, newest, changed))
     return lines
 
 

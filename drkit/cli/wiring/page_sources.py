@@ -32,6 +32,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
+from drkit.observe.drill_surroundings import known_drills
 from drkit.observe.page.board import Earlier, LastDrill, Sources
 from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction, PlannedRow
 from drkit.observe.page.tables import Row
@@ -71,6 +72,7 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
             durations={to: took for to in targets if (took := runs.duration(listed, to, newest)) is not None},
             drill=newest,
             no_drill=f"no drill is kept on this machine ({drills.kept.path})",
+            rehearsed=tuple(known_drills(config, store)),
         )
 
     return Sources(

@@ -12,12 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from drkit.config import Config
 from drkit.drill.judge.result import DrillResult, Verdict
 from drkit.drill.results.recording import chained_body
 from drkit.failover.run.lease import RunLease
 from drkit.model.errors import DrkitError, PartlyDone
 from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.observe.drill_history import DRILL
+from drkit.observe.drill_surroundings import KEY, surroundings_now
 from drkit.store.api import LeaseStore, Store
 
 ALL_DRILLS = "the drills of this store"
@@ -41,20 +43,29 @@ def lost(lease: RunLease) -> str | None:
     return None
 
 
-def keep_in_store(store: Store, drills: Path, result: DrillResult) -> str | None:
-    """Keep a drill as a run of the store; why it couldn't be. Keeping it again changes nothing."""
+def keep_in_store(config: Config, store: Store, drills: Path, result: DrillResult) -> str | None:
+    """Keep a drill as a run of the store of `config`; why it couldn't be. Keeping it again changes nothing."""
     when = (result.started_at, result.ended_at)
-    return keep_run(store, result.run, result.title, result.verdict, when, chained_body(drills, result))
+    return keep_run(config, store, result.run, result.title, result.verdict, when, chained_body(drills, result))
 
 
 def keep_run(
-    store: Store, run: str, title: str, verdict: Verdict, when: tuple[datetime, datetime], body: Mapping[str, Any]
+    config: Config,
+    store: Store,
+    run: str,
+    title: str,
+    verdict: Verdict,
+    when: tuple[datetime, datetime],
+    body: Mapping[str, Any],
 ) -> str | None:
-    """Keep a drill by its parts. `when`: its start and its end; `body`: what its entry says. As `keep_in_store`."""
+    """Keep a drill by its parts. `when`: its start and its end; `body`: what its entry says, beside what it was played
+    with. As `keep_in_store`.
+    """
     started_at, ended_at = when
-    payload = json.dumps(body, separators=(",", ":"))
-    entry = JournalEntry.chained(None, run=run, at=ended_at, stage=DRILL, event="done", payload=payload)
     try:
+        whole = {**body, KEY: surroundings_now(config, store).document()}
+        payload = json.dumps(whole, separators=(",", ":"))
+        entry = JournalEntry.chained(None, run=run, at=ended_at, stage=DRILL, event="done", payload=payload)
         store.append_entry(entry)
         store.put_run(RunSummary(run, DRILL, verdict, started_at, ended_at, title))
     except DrkitError as error:

@@ -9,18 +9,20 @@ from prometheus_client.registry import Collector
 
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.runs.journal import RunSummary
-from drkit.observe.drill_history import VERDICTS, drill_kinds
+from drkit.observe.drill_history import VERDICTS, DrillKind
 
 
 class DrillCollector(Collector):
-    """Collects from `look`, which returns the store's runs; nothing where the store doesn't answer."""
+    """Collects from `look`, which returns what the store knows; nothing where the store doesn't answer."""
 
-    def __init__(self, look: Callable[[], Sequence[RunSummary]]) -> None:
+    def __init__(self, look: Callable[[], Sequence[DrillKind]]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
-        """Age of the last passed drill and verdict of the newest one, by title; no age where none ever passed."""
+        """Age of the last passed drill, what changed since, and verdict of the newest one, by title.
+
+        No age where none ever passed; no changes where they aren't known.
+        """
         age = GaugeMetricFamily(
             "drkit_drill_last_passed_age_seconds", "Seconds since the last passed drill began", labels=["title"]
         )
@@ -30,16 +32,23 @@ class DrillCollector(Collector):
         verdict = GaugeMetricFamily(
             "drkit_drill_last_verdict", "1 for the verdict of the newest drill", labels=["title", "verdict"]
         )
+        changed = GaugeMetricFamily(
+            "drkit_drill_changes_since_passed",
+            "What is another now than when a drill last passed: drkit's version, the configuration, the topics",
+            labels=["title"],
+        )
         try:
-            kinds = drill_kinds(self._look())
+            kinds = self._look()
         except DrkitError:
-            kinds = []
+            kinds = ()
         at = now()
         for each in kinds:
             passed = each.age_seconds(at)
             if passed is not None:
                 age.add_metric([each.title], passed)
+            if each.changes is not None:
+                changed.add_metric([each.title], len(each.changes))
             newest.add_metric([each.title], max(0.0, (at - each.at).total_seconds()))
             for name in VERDICTS:
                 verdict.add_metric([each.title, name], 1 if each.verdict == name else 0)
-        return [age, newest, verdict]
+        return [age, newest, verdict, changed]

@@ -28,8 +28,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from drkit.model.errors import ConfigError, DrkitError, error_body
-from drkit.model.runs.journal import RunSummary
 from drkit.observe.audit_history import AuditOfLink, LastAuditCollector
+from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import SPANS
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import StatusCollector
@@ -57,7 +57,7 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(lambda: board.snapshot()[0]))
     registry.register(LastAuditCollector(lambda: _audits(board)))
-    registry.register(DrillCollector(lambda: _runs(board)))
+    registry.register(DrillCollector(lambda: _rehearsed(board)))
     streams = _Streams(board)
 
     def status(_: Request) -> Response:
@@ -196,9 +196,9 @@ def _audits(board: Board) -> Sequence[AuditOfLink]:
     return () if look is None or look.value is None else look.value.audits
 
 
-def _runs(board: Board) -> Sequence[RunSummary]:
+def _rehearsed(board: Board) -> Sequence[DrillKind]:
     look = board.earlier.first(0.0)
-    return () if look is None or look.value is None else look.value.runs
+    return () if look is None or look.value is None else look.value.rehearsed
 
 
 async def _nothing_there(request: Request, _: Exception) -> Response:

@@ -17,6 +17,7 @@ from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
 from drkit.observe import formatting
 from drkit.observe.audit_history import AuditOfLink
+from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import MEASURES, StatusHistory, measure
 from drkit.observe.page import rows
 from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
@@ -50,7 +51,7 @@ class LastDrill:
 class Earlier:
     """What earlier runs came to. `durations`: by target, what a failover there took last; of some there is none.
 
-    `drill` None: `no_drill` says why.
+    `drill` None: `no_drill` says why. `rehearsed`: each kind of drill that the store knows.
     """
 
     runs: tuple[RunSummary, ...]
@@ -58,6 +59,7 @@ class Earlier:
     durations: Mapping[str, Duration]
     drill: LastDrill | None
     no_drill: str
+    rehearsed: tuple[DrillKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,4 +401,13 @@ def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datet
         return None
     if not_passed:
         return Check(name, CheckOutcome.WARN, f"{told}; not passed last: {', '.join(not_passed)}", remedy)
+    if changed := _changed(kinds):
+        return Check(name, CheckOutcome.WARN, f"{told}; changed since: {changed}", remedy)
     return Check(name, CheckOutcome.OK, told)
+
+
+def _changed(kinds: Sequence[DrillKind]) -> str:
+    """What changed since the newest passed drill of any kind; "" where nothing did, or it isn't known."""
+    passed = [each for each in kinds if each.passed_at is not None]
+    newest = max(passed, key=lambda each: each.passed_at or each.at, default=None)
+    return ", ".join((newest.changes or ()) if newest is not None else ())

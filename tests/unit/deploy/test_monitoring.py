@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,7 @@ from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
 from drkit.model.runs.journal import RunSummary
 from drkit.observe.audit_history import AuditOfLink, LastAuditCollector
-from drkit.observe.drill_history import DRILL, PASSED
+from drkit.observe.drill_history import DRILL, PASSED, drill_kinds
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
 from drkit.observe.metrics.drill_metrics import DrillCollector
@@ -71,7 +72,7 @@ def metrics() -> dict[str, dict[str, set[str]]]:
     return exported(
         StatusCollector(lambda: [link]),
         LastAuditCollector(lambda: [audit]),
-        DrillCollector(lambda: [drill]),
+        DrillCollector(lambda: [replace(each, changes=()) for each in drill_kinds([drill])]),
         ContinuousCollector(lambda: (progress, True)),
     )
 

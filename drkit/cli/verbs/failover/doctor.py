@@ -67,7 +67,7 @@ def doctor(
             estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
             # a dead cluster is waited for from here on: what is read and loaded now costs no time
             from drkit.failover.recovery.component_conditions import unfinished_runs
-            from drkit.observe.drill_history import drill_kinds
+            from drkit.observe.drill_surroundings import known_drills
             from drkit.observe.readiness.readiness import drills_check, readiness
 
             unfinished = {each.id: unfinished_runs(estate, each) for each in links}
@@ -76,7 +76,7 @@ def doctor(
                 replace(each, checks=(*each.checks, *ways_on(estate, each.link, unfinished[each.link.id])))
                 for each in found
             ]
-            drills = drills_check(drill_kinds(store.runs()), run.config.drills.every_days, now())
+            drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))

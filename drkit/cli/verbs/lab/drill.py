@@ -391,7 +391,7 @@ def _player(
             return on_lab(file, nothing_stands_against)
         with drill_lease(store, DRILL) as lease:
             result = on_lab(file, lambda: lost(lease))
-        problem = keep_in_store(store, kept.path, result)
+        problem = keep_in_store(invocation.config, store, kept.path, result)
         if problem is not None:
             say(f"the store doesn't remember {result.run}: {problem}")
         return result

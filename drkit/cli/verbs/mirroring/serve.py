@@ -59,7 +59,6 @@ def serve(
     or a certificate. SIGHUP makes it read its configuration again.
     """
     from drkit.cli.wiring.page_sources import page_sources
-    from drkit.observe.drill_history import drill_kinds
     from drkit.observe.history import StatusHistory
     from drkit.observe.page.access import checked
     from drkit.observe.page.application import make_application
@@ -79,7 +78,7 @@ def serve(
 
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
             seen = board.earlier.newest
-            drills = None if seen is None or seen.value is None else drill_kinds(seen.value.runs)
+            drills = None if seen is None or seen.value is None else seen.value.rehearsed
             return to_json(
                 {"error": error_body(error)} if error is not None else status_document(statuses or (), drills)
             )

@@ -71,10 +71,10 @@ def status(
             _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
             return
         statuses = chosen.of(_look(run, link, timeout))
-        from drkit.observe.drill_history import drill_kinds
+        from drkit.observe.drill_surroundings import known_drills
         from drkit.observe.status_document import status_document
 
-        drills = drill_kinds(run.store().runs())
+        drills = known_drills(run.config, run.store())
         run.writer.emit(
             status_document(statuses, drills),
             lambda console: console.print(render_statuses(statuses, every=every), *render_drills(drills)),
@@ -160,12 +160,12 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
     """Show it again and again, also while the store doesn't answer: a live picture at a terminal, else one after the
     other; one JSON object a line for programs.
     """
-    from drkit.observe.drill_history import drill_kinds
+    from drkit.observe.drill_surroundings import known_drills
     from drkit.observe.status_document import status_document
 
     def picture() -> RenderableType:
         try:
-            statuses, drills = look(), drill_kinds(run.store().runs())
+            statuses, drills = look(), known_drills(run.config, run.store())
             shown: RenderableType = Group(render_statuses(statuses, every=every), *render_drills(drills))
         except Unreachable as error:
             shown = Text(f"{error}\nIt is tried again every {interval:g} s", "yellow")
@@ -176,7 +176,7 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
         if run.writer.mode is OutputMode.JSON:
             while True:
                 try:
-                    run.writer.line(status_document(look(), drill_kinds(run.store().runs())))
+                    run.writer.line(status_document(look(), known_drills(run.config, run.store())))
                 except Unreachable as error:
                     run.writer.line({"error": error_body(error)})
                 time.sleep(interval)
