@@ -39,6 +39,7 @@ SETS = {
     "kafka-3.9": Wanted(
         (f"org.apache.kafka:kafka_2.13:{EARLIER_KAFKA}", LOG4J, "org.apache.logging.log4j:log4j-1.2-api:2.25.4")
     ),
+    "clients-3.9": Wanted((f"org.apache.kafka:kafka-tools:{EARLIER_KAFKA}", LOG4J)),
     "mirrormaker": Wanted(
         (
             f"org.apache.kafka:kafka-tools:{KAFKA}",

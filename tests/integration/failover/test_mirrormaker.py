@@ -1,6 +1,7 @@
 """A shop that mirrors with MirrorMaker 2: a real one mirrors, drkit moves the groups by what it recorded."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +17,13 @@ from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from tests.support.estates import texts, without_primary
+from tests.support.runbooks import read_runbook, run_block
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
 RECORDS = 900
+RUNBOOK = Path(__file__).parents[3] / "runbooks" / "mirrormaker-migration.md"
 
 
 @pytest.fixture
@@ -92,3 +95,18 @@ def test_groups_move_by_what_mirrormaker_recorded_and_the_certificate_holds(own,
     old = by_syncs[names[0], 0]
     assert old.skipped == 0, "by a pair of offsets"
     assert old.reread_at_most is None or old.reread_at_most <= 137
+
+
+def test_topics_that_mirrormaker_filled_are_taken_over(own, mirrored, tmp_path):
+    """The runbook's way B: a store from the logs alone, and a mirror that continues where MirrorMaker 2 stopped."""
+    topic, _ = mirrored
+    own.store.close()
+    own.produce("primary", topic, texts("later", 50))
+    book = read_runbook(RUNBOOK, {"DRKIT_CONFIG": str(own.config_path), "TOPIC": topic})
+    for block in ("look", "take-over", "verify"):
+        for ran in run_block(book, block, tmp_path):
+            allowed = {0, 3, 8} if ran.command.argv[1] == "doctor" else {0}
+            assert ran.done.returncode in allowed, f"{ran.command.place}: {ran.done.stderr}\n{ran.done.stdout}"
+    there = own.values("dr", topic)
+    assert there == own.values("primary", topic)
+    assert sum(map(len, there.values())) > 2 * RECORDS

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _USED_BY = {
     "kafka": "drkit lab, demo and drill: brokers",
     "kafka-3.9": "tests: brokers of the last release before 4.0",
+    "clients-3.9": "benchmarks: clients of the last release before 4.0",
     "cassandra": "drkit lab, demo and drill with --store cassandra",
     "mirrormaker": "benchmarks and tests: MirrorMaker 2",
     "spark": "benchmarks and tests: Spark's own Kafka connector",
@@ -63,7 +64,8 @@ def fetch(
     sets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SET]...", help=f"kafka, kafka-3.9, cassandra, mirrormaker, spark (default: {' '.join(_DEFAULT)})."
+            metavar="[SET]...",
+            help=f"kafka, kafka-3.9, clients-3.9, cassandra, mirrormaker, spark (default: {' '.join(_DEFAULT)}).",
         ),
     ] = None,
     repository: Annotated[

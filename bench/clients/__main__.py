@@ -1,0 +1,85 @@
+"""`python -m bench.clients`: every kind of client through every kind of disaster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bench.clients import network
+from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, play
+from bench.clients.kinds import Go, Kind, built_go, kinds
+from bench.clients.results import Results
+from bench.machine import describe
+from bench.progress import Screen
+from drkit.lab.toolchain import ensure
+from drkit.model.errors import DrkitError
+
+_GO_PROGRAM = "--go-program"
+_LIMITS = {"killed": 150.0, "vanished": 330.0}  # the default trigger of KIP-1102 is 300 s
+_FINDS_BY = (BY_DNS, BY_ADDRESS, BY_RESTART)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and write the results; 0 also where it can't be measured, with the reason."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _options(given)
+    lacks = network.lacking()
+    if lacks:
+        print(f"skipped: {lacks}")
+        return 0
+    toolchain = ensure("kafka", "mirrormaker", "clients-3.9", "cassandra")  # before there is no network any more
+    if not network.inside():
+        if options.go_program is not None:
+            return network.run_inside(given)
+        with tempfile.TemporaryDirectory(prefix="drkit-go-") as folder:
+            try:
+                made = [_GO_PROGRAM, str(built_go(Path(folder)).program)]
+            except DrkitError as error:
+                made = [f"{_GO_PROGRAM}={error.what}"]
+            return network.run_inside([*given, *made])
+    screen = Screen()
+    measured: list[Kind] = kinds(toolchain)
+    not_run = {}
+    program = Path(options.go_program or "")
+    if program.is_file():
+        measured.append(Go(program))
+    else:
+        not_run["franz-go"] = options.go_program
+    measured = [kind for kind in measured if not options.kind or kind.name in options.kind]
+    results = Results(
+        describe(toolchain),
+        {kind.name: kind.title for kind in measured},
+        {kind.name: {name: dict(chosen) for name, chosen in kind.variants.items()} for kind in measured},
+        not_run,
+    )
+    with tempfile.TemporaryDirectory(prefix="drkit-clients-", dir=options.work) as work:
+        network.set_up(Path(work))
+        for way in options.way or _LIMITS:
+            for finds_by in options.finds_by or _FINDS_BY:
+                folder = Path(work) / f"{way}-{finds_by}"
+                folder.mkdir()
+                plan = Plan(way, finds_by, options.limit or _LIMITS[way])
+                disaster = play(plan, measured, toolchain, folder, screen.say)
+                results = replace(results, disasters=[*results.disasters, disaster])
+                results.write(options.out)
+    return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
+    parser.add_argument("--way", action="append", choices=list(_LIMITS), help="how primary is lost (default: each)")
+    parser.add_argument("--finds-by", action="append", choices=list(_FINDS_BY), help="default: each")
+    parser.add_argument("--kind", action="append", help="of client (default: each)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long clients are waited for")
+    parser.add_argument("--out", type=Path, default=Path("bench/out/clients.json"), help="where results go")
+    parser.add_argument("--work", type=Path, help="a folder for data and logs")
+    parser.add_argument(_GO_PROGRAM, help="the application on franz-go, compiled before (default: it is compiled)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

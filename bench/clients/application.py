@@ -1,0 +1,95 @@
+"""One client of a run: two processes, a reader and a writer, and what they say."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.clients.kinds import Event, Kind, Told
+from bench.clusters import ROOT, end, spawn
+
+TOPIC = "clients"
+_STOP_SECONDS = 3.0
+"""What a supervisor gives a process to end by itself."""
+
+
+@dataclass
+class Process:
+    """One application process after the other in the same role. `log` grows with each."""
+
+    kind: Kind
+    told: Told
+    values: Counter[str] = field(default_factory=Counter)
+    events: list[Event] = field(default_factory=list)
+    _child: subprocess.Popen[bytes] | None = None
+    _starts: int = 0
+    _log: Path = Path()
+    _read_bytes: int = 0
+
+    def start(self, bootstrap: str) -> None:
+        """Start it on these servers, once the one before has ended."""
+        self.stop()
+        self.look()
+        self._starts += 1
+        role = "read" if self.told.reads else "write"
+        self._log = self.told.folder / f"{self.told.name}-{role}-{self._starts}.log"
+        self._read_bytes = 0
+        told = Told(**{**{name: getattr(self.told, name) for name in Told.__slots__}, "bootstrap": bootstrap})
+        self._child = spawn(self.kind.command(told), self._log, cwd=ROOT)
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL."""
+        if self._child is not None:
+            end([self._child], _STOP_SECONDS)
+
+    def look(self) -> None:
+        """Take what it has said since the last look."""
+        if not self._starts:
+            return
+        with self._log.open("rb") as log:
+            log.seek(self._read_bytes)
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            event = self.kind.event(line)
+            if event is not None:
+                self.events.append(event)
+                self.values[event.value] += 1
+
+    def first(self, chosen: Callable[[Event], bool]) -> float | None:
+        """The moment of the first such event."""
+        return next((event.at for event in self.events if chosen(event)), None)
+
+    def last_lines(self) -> str:
+        """The end of what it said."""
+        return " | ".join(self._log.read_text(errors="replace").splitlines()[-3:])[-400:] if self._starts else ""
+
+
+@dataclass
+class Client:
+    """Reader and writer of one kind with one set of settings. `finds_by`: as in `results.Waited`."""
+
+    kind: Kind
+    settings: str
+    finds_by: str
+    restarted: bool
+    reader: Process
+    writer: Process
+
+    @property
+    def both(self) -> tuple[Process, Process]:
+        """Its processes."""
+        return self.reader, self.writer
+
+
+def client(kind: Kind, settings: str, finds_by: str, number: int, folder: Path, *, restarted: bool) -> Client:
+    """One that isn't started yet. `number`: unique in the run."""
+    name = f"{kind.name}-{number}"
+    chosen = kind.variants[settings]
+    reader = Process(kind, Told(True, "", TOPIC, name, number, chosen, folder))
+    writer = Process(kind, Told(False, "", TOPIC, name, number, chosen, folder))
+    return Client(kind, settings, finds_by, restarted, reader, writer)

@@ -1,0 +1,342 @@
+"""One disaster that clients of every kind come through together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.clients import network
+from bench.clients.application import TOPIC, Client, client
+from bench.clients.kinds import RECOMMENDED, Kind
+from bench.clients.results import Disaster, Waited
+from bench.clusters import SOURCE, TARGET, Clusters, end, spawn
+from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
+from drkit.config import load_config
+from drkit.directory import Directory, open_directories
+from drkit.lab.toolchain import Toolchain
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+
+PARTITIONS = 2
+LINK = LinkId(SOURCE, TARGET)
+DNS_NAME = f"kafka.{ZONE}"
+BY_DNS, BY_ADDRESS, BY_RESTART = "dns", "address", "restart"
+_FOUND_AT = {BY_DNS: f"{DNS_NAME}:{network.PORT}", BY_ADDRESS: network.MOVING, BY_RESTART: network.PRIMARY}
+_TTL_SECONDS = 5
+_DIRECTORIES = ("file", "dns", "etcd", "consul", "command")
+_EVERY_DIRECTORY = "librdkafka"
+"""The kind that is started again by each kind of directory; the others by a file."""
+_START_SECONDS = 180.0
+_LOOK_SECONDS = 0.1
+_WATCH_SECONDS = 1.0
+"""How often a supervisor asks the directory."""
+_FAILOVER_SECONDS = 120.0
+_PROBE = "dr"
+"""Begins what somebody writes to dr alone, once the directory names it: who reads it reads dr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is played. `limit_seconds`: how long clients are waited for after the disaster."""
+
+    way: str
+    finds_by: str
+    limit_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    folder: Path
+    clusters: Clusters
+    config: Path
+    directories: dict[str, Directory]
+    say: Callable[[str], None]
+
+
+def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, say: Callable[[str], None]) -> Disaster:
+    """Start everything, let it strike, fail over, and wait for the clients.
+
+    Raises:
+        DrkitError: clusters, mirror or failover failed.
+    """
+    say(f"{plan.way}, clients find dr by {plan.finds_by}")
+    with ExitStack() as stack:
+        clusters = stack.enter_context(Clusters(folder, toolchain, say, heap_mib=512))
+        stack.enter_context(network.addresses(clusters.source.address, clusters.target.address))
+        config, missing = _configured(stack, folder, clusters)
+        there = [kind for kind in _DIRECTORIES if kind not in missing]
+        opened = dict(zip(there, open_directories(load_config(config), LINK), strict=True))
+        scene = _Scene(folder, clusters, config, opened, say)
+        clusters.source.create_topic(TOPIC, PARTITIONS)
+        mirror = spawn(_drkit(config, "mirror"), folder / "mirror.log", cwd=folder)
+        stack.callback(end, [mirror], 10.0)
+        clients, not_run = _clients(plan, kinds, folder, missing)
+        stack.callback(lambda: [process.stop() for each in clients for process in each.both])
+        clients, silent = _started(scene, plan, clients)
+        _await(lambda: _captured(config, clients), "positions of every group", _START_SECONDS)
+        return _struck(scene, plan, clients, [*not_run, *silent])
+
+
+# --- the scene ----------------------------------------------------------------------------------
+
+
+def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> tuple[Path, dict[str, str]]:
+    """Directory servers and drkit.toml; which directories can't be had here, and why."""
+    missing: dict[str, str] = {}
+    blocks = [f'url = "file://{folder}/active.json"']
+    for kind, server in (("dns", _bind), ("etcd", _etcd), ("consul", _consul)):
+        place = folder / kind
+        place.mkdir()
+        try:
+            blocks.append(server(stack, place))
+        except NotInstalled as error:
+            missing[kind] = error.what
+    script = folder / "move.py"
+    script.write_text(network.MOVE_SCRIPT, encoding="utf-8")
+    command = [sys.executable, str(script), str(folder / "moved.json")]
+    blocks.append(f"command = {json.dumps([*command, clusters.source.address, clusters.target.address])}")
+    lines = [
+        f'[clusters.{SOURCE}]\nbootstrap_servers = "{network.PRIMARY}"',
+        f'[clusters.{TARGET}]\nbootstrap_servers = "{network.DR}"',
+        f'[store]\nurl = "sqlite:///{folder}/drkit.db"',
+        f'[[links]]\nsource = "{SOURCE}"\ntarget = "{TARGET}"\ntopics = ["{TOPIC}"]\noffsets = "preserve"',
+        *(f"[[directory]]\n{block}" for block in blocks),
+    ]
+    config = folder / "drkit.toml"
+    config.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    config.chmod(0o600)
+    return config, missing
+
+
+def _bind(stack: ExitStack, place: Path) -> str:
+    records = f"kafka {_TTL_SECONDS} IN A {network.PRIMARY.partition(':')[0]}\n"
+    server = stack.enter_context(bind(place, network.RESOLVER, 53, records))
+    return (
+        f'url = "dns://{network.RESOLVER}:53/{ZONE}/kafka"\nttl = {_TTL_SECONDS}\n'
+        f'tsig_name = "{KEY}"\ntsig_secret = "{server.secret}"'
+    )
+
+
+def _etcd(stack: ExitStack, place: Path) -> str:
+    return f'url = "etcd://127.0.0.1:{stack.enter_context(etcd(place))}/drkit/active"'
+
+
+def _consul(stack: ExitStack, place: Path) -> str:
+    return f'url = "consul://127.0.0.1:{stack.enter_context(consul(place))}/drkit/active"'
+
+
+def _clients(
+    plan: Plan, kinds: Sequence[Kind], folder: Path, missing: dict[str, str]
+) -> tuple[list[Client], list[Waited]]:
+    """Those that are measured in this disaster, and those that can't be."""
+    chosen: list[tuple[Kind, str, str]] = []
+    for kind in kinds:
+        if plan.finds_by != BY_RESTART:
+            chosen += [(kind, settings, plan.finds_by) for settings in kind.variants]
+        else:
+            directories = _DIRECTORIES if kind.name == _EVERY_DIRECTORY else _DIRECTORIES[:1]
+            chosen += [(kind, RECOMMENDED, directory) for directory in directories]
+    restarted = plan.finds_by == BY_RESTART
+    lacking = missing if restarted else {key: why for key, why in missing.items() if key == plan.finds_by}
+    made = [
+        client(kind, settings, by, number, folder, restarted=restarted)
+        for number, (kind, settings, by) in enumerate(chosen)
+        if by not in lacking
+    ]
+    return made, [
+        Waited(kind.name, settings, by, restarted, not_run=lacking[by])
+        for kind, settings, by in chosen
+        if by in lacking
+    ]
+
+
+def _started(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list[Client], list[Waited]]:
+    """Start them on primary; those that read and write there, and those that don't."""
+    for each in clients:
+        for process in each.both:
+            process.start(_FOUND_AT[plan.finds_by])
+    deadline = time.monotonic() + _START_SECONDS
+    waiting = list(clients)
+    while waiting and time.monotonic() < deadline:
+        waiting = [each for each in waiting if not _works(each)]
+        time.sleep(_LOOK_SECONDS)
+    for each in waiting:
+        for process in each.both:
+            process.stop()
+    silent = [
+        Waited(
+            *(each.kind.name, each.settings, each.finds_by, each.restarted),
+            not_run="it did not work with primary: " + " / ".join(process.last_lines() for process in each.both),
+        )
+        for each in waiting
+    ]
+    for waited in silent:
+        scene.say(f"  {waited.kind}, {waited.settings}: {waited.not_run}")
+    scene.say(f"  {len(clients) - len(silent)} clients read and write on primary")
+    return [each for each in clients if each not in waiting], silent
+
+
+def _works(each: Client) -> bool:
+    for process in each.both:
+        process.look()
+    return all(process.events for process in each.both)
+
+
+def _captured(config: Path, clients: Sequence[Client]) -> bool:
+    asked = subprocess.run(_drkit(config, "status", "--output", "json"), capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        return False
+    groups = [group for link in json.loads(asked.stdout)["links"] for group in link["groups"]]
+    known = Counter(group["group"] for group in groups if group["captured_at"] is not None)
+    return all(known[each.reader.told.name] == PARTITIONS for each in clients)
+
+
+# --- the disaster -------------------------------------------------------------------------------
+
+
+def _struck(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Sequence[Waited]) -> Disaster:
+    folder, clusters = scene.folder, scene.clusters
+    struck_at = time.time()
+    if plan.way == "killed":
+        clusters.strike_sources(signal.SIGKILL)
+    else:
+        network.vanish(clusters.source.address)
+    command = _drkit(scene.config, "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced")
+    failover = spawn([*command, "--output", "json"], folder / "failover.json", cwd=folder)
+    published = folder / "active.json"
+    _await(lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS)
+    published_at = time.time()
+    with _writing(clusters.target.address) as write:
+        if failover.wait(_FAILOVER_SECONDS) not in {0, 6}:
+            said = (folder / "failover.json").read_text(encoding="utf-8", errors="replace")
+            raise DrkitError(f"the failover ended with {failover.returncode}", meaning=said[-2000:])
+        failover_seconds = time.time() - struck_at
+        scene.say(f"  dr named after {published_at - struck_at:.1f} s, failover done after {failover_seconds:.1f} s")
+        _wait_for_clients(scene, plan, clients, struck_at, write)
+    waited = [_waited(clusters.target.address, each, struck_at) for each in clients]
+    for one in waited:
+        scene.say(
+            f"  {one.kind}, {one.settings}, {one.finds_by}: read {_shown(one.read_seconds)}, write"
+            f" {_shown(one.write_seconds)}, read again {one.read_again}, never read {one.never_read}"
+        )
+    return Disaster(
+        *(plan.way, plan.finds_by, round(published_at - struck_at, 1), round(failover_seconds, 1), plan.limit_seconds),
+        [*waited, *others],
+    )
+
+
+def _wait_for_clients(
+    scene: _Scene, plan: Plan, clients: Sequence[Client], struck_at: float, write: Callable[[], None]
+) -> None:
+    """Until all read and write on dr, or the time is up; supervisors start again those that need it."""
+    to_restart = [each for each in clients if each.restarted]
+    watched = 0.0
+    while time.time() - struck_at < plan.limit_seconds:
+        write()
+        if to_restart and time.monotonic() - watched >= _WATCH_SECONDS:
+            watched = time.monotonic()
+            to_restart = [each for each in to_restart if not _restarted(scene, each)]
+        for each in clients:
+            for process in each.both:
+                process.look()
+        if all(None not in _moments(each, struck_at) for each in clients):
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _restarted(scene: _Scene, each: Client) -> bool:
+    entry = scene.directories[each.finds_by].read()
+    if entry is None or entry.active != TARGET:
+        return False
+    for process in each.both:
+        process.start(entry.bootstrap_servers)
+    return True
+
+
+def _moments(each: Client, struck_at: float) -> tuple[float | None, float | None]:
+    """When it first read a record that was written to dr alone, and when dr first took one of its own."""
+    read = each.reader.first(lambda event: event.value.startswith(f"{_PROBE}."))
+    write = each.writer.first(lambda event: event.at > struck_at + 1.0)
+    return read, write
+
+
+def _waited(address: str, each: Client, struck_at: float) -> Waited:
+    read, write = _moments(each, struck_at)
+    again = never = None
+    if read is not None:
+        again = sum(times - 1 for times in each.reader.values.values())
+        never = _never_read(address, each)
+    return Waited(
+        *(each.kind.name, each.settings, each.finds_by, each.restarted),
+        read_seconds=None if read is None else round(read - struck_at, 1),
+        write_seconds=None if write is None else round(write - struck_at, 1),
+        read_again=again,
+        never_read=never,
+    )
+
+
+def _never_read(address: str, each: Client) -> int:
+    """Records of dr that its group passed over: below the last that it saw, on each partition."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-bystander", "enable.auto.commit": False})
+    never = 0
+    try:
+        for partition in range(PARTITIONS):
+            first, last = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+            consumer.assign([TopicPartition(TOPIC, partition, first)])
+            missed = since = position = 0
+            while position < last:
+                for message in consumer.consume(1000, 1.0):
+                    if message.error() is not None:
+                        raise DrkitError(f"dr can't be read: {message.error()}")
+                    position = (message.offset() or 0) + 1
+                    if (message.value() or b"").decode() in each.reader.values:
+                        missed, since = missed + since, 0
+                    else:
+                        since += 1
+            never += missed
+    finally:
+        consumer.close()
+    return never
+
+
+@contextmanager
+def _writing(address: str) -> Iterator[Callable[[], None]]:
+    """Somebody who writes to dr: each call, a record to each partition."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        for partition in range(PARTITIONS):
+            producer.produce(TOPIC, f"{_PROBE}.{written}".encode(), partition=partition)
+            written += 1
+        producer.poll(0)
+
+    yield write
+    producer.flush(10)
+
+
+def _drkit(config: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "drkit", *words, "--config", str(config)]
+
+
+def _await(condition: Callable[[], bool], what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DrkitError(f"{what}: not within {seconds:g} s")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _shown(seconds: float | None) -> str:
+    return "not within the limit" if seconds is None else f"{seconds:.1f} s"

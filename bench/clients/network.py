@@ -1,0 +1,106 @@
+"""The network of a run, a namespace of its own: addresses that lead to brokers, and a cluster that vanishes.
+
+`PRIMARY` and `DR` lead to the clusters' brokers on one port, as a name in DNS needs it. `MOVING` is one address that
+is moved from one cluster to the other, as a load balancer or a virtual IP is: by a directory of the kind command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.clusters import die_with_parent
+
+PORT = 9092
+PRIMARY = f"127.0.1.1:{PORT}"
+DR = f"127.0.1.2:{PORT}"
+MOVING = f"127.0.1.10:{PORT}"
+RESOLVER = "127.0.0.1"
+_INSIDE = "BENCH_NAMESPACE"
+_TOOLS = ("unshare", "mount", "ip", "iptables")
+_CHAIN = "MOVING"
+
+MOVE_SCRIPT = """
+import json, pathlib, subprocess, sys
+place, to = pathlib.Path(sys.argv[1]), dict(zip(("primary", "dr"), sys.argv[2:4]))
+if sys.argv[4] == "read":
+    sys.stdout.write(place.read_text() if place.exists() else "")
+    sys.exit(0)
+entry = json.load(sys.stdin)
+if place.exists() and json.loads(place.read_text())["epoch"] > entry["epoch"]:
+    sys.exit(3)
+rules = "*nat\\n-F {chain}\\n-A {chain} -p tcp -j DNAT --to-destination " + to[entry["active"]] + "\\nCOMMIT\\n"
+subprocess.run(["iptables-restore", "--noflush"], input=rules, text=True, check=True)
+place.write_text(json.dumps(entry))
+""".replace("{chain}", _CHAIN)
+"""A directory's command: `SCRIPT PLACE PRIMARY DR read|publish`."""
+
+
+def lacking() -> str:
+    """Why there can be no such namespace here; "" where there can."""
+    if os.geteuid() != 0:
+        return "a network namespace and iptables need root"
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} not on PATH"
+    probe = "iptables -t nat -A OUTPUT -p tcp -j DNAT --to-destination 127.0.0.1:1"
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"no NAT: {tried.stderr.strip()}"
+
+
+def inside() -> bool:
+    """Whether this process runs in the namespace."""
+    return os.environ.get(_INSIDE) == "1"
+
+
+def run_inside(arguments: list[str]) -> int:
+    """Run `python -m bench.clients` in it; its exit code."""
+    os.environ[_INSIDE] = "1"
+    command = ["unshare", "--net", "--mount", sys.executable, "-m", "bench.clients", *arguments]
+    child = subprocess.Popen(command, preexec_fn=die_with_parent)  # noqa: PLW1509 - no lock is taken between fork and exec
+    return child.wait()
+
+
+def set_up(folder: Path) -> None:
+    """Loopback, and the resolver of this namespace."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    resolver = folder / "resolv.conf"
+    resolver.write_text(f"nameserver {RESOLVER}\noptions timeout:1 attempts:1\n", encoding="ascii")
+    subprocess.run(["mount", "--bind", str(resolver), "/etc/resolv.conf"], check=True)
+
+
+@contextmanager
+def addresses(primary: str, dr: str) -> Iterator[None]:
+    """Have the three addresses lead to these brokers (`host:port`); `MOVING` to primary's."""
+    rules = [
+        "*nat",
+        f":{_CHAIN} - [0:0]",
+        f"-A {_CHAIN} -p tcp -j DNAT --to-destination {primary}",
+        *(
+            f"-A OUTPUT -p tcp -d {address.partition(':')[0]} --dport {PORT} -j {target}"
+            for address, target in (
+                (PRIMARY, f"DNAT --to-destination {primary}"),
+                (DR, f"DNAT --to-destination {dr}"),
+                (MOVING, _CHAIN),
+            )
+        ),
+        "COMMIT\n",
+    ]
+    subprocess.run(["iptables-restore"], input="\n".join(rules), text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["iptables", "-t", "nat", "-F"], check=False)
+        subprocess.run(["iptables", "-F"], check=False)
+
+
+def vanish(address: str) -> None:
+    """Have every packet from and to a broker be lost, without a word."""
+    port = address.rpartition(":")[2]
+    for side in ("--dport", "--sport"):
+        subprocess.run(["iptables", "-A", "INPUT", "-p", "tcp", side, port, "-j", "DROP"], check=True)

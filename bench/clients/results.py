@@ -1,0 +1,70 @@
+"""What was measured, as JSON (`bench/clients.json`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How one client came through one disaster.
+
+    `finds_by`: how it finds the cluster: `dns`, `address`, or, started again, by a directory's kind; `read_seconds`,
+    `write_seconds`: from the disaster to its first good read and write on dr; None: not within the limit.
+    `read_again`, `never_read`: records, by what its group saw and what dr holds; None where it read nothing on dr.
+    `not_run`: why it was not measured.
+    """
+
+    kind: str
+    settings: str
+    finds_by: str
+    restarted: bool
+    read_seconds: float | None = None
+    write_seconds: float | None = None
+    read_again: int | None = None
+    never_read: int | None = None
+    not_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disaster:
+    """One disaster with all clients that came through it together.
+
+    `way`: `killed` or `vanished`; `published_seconds`: from the disaster to when the directory named dr;
+    `failover_seconds`: to the end of `drkit failover`; `limit_seconds`: how long clients were waited for.
+    """
+
+    way: str
+    finds_by: str
+    published_seconds: float
+    failover_seconds: float
+    limit_seconds: float
+    clients: Sequence[Waited]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A whole run. `titles`: of each kind; `settings`: what each kind was set to; `not_run`: what could not be had."""
+
+    machine: Mapping[str, str | int | float]
+    titles: Mapping[str, str]
+    settings: Mapping[str, Mapping[str, Mapping[str, str | int]]]
+    not_run: Mapping[str, str]
+    disasters: Sequence[Disaster] = field(default=())
+
+    def write(self, path: Path) -> None:
+        """Keep it."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """What `write` kept."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        disasters = [
+            Disaster(**{**each, "clients": [Waited(**client) for client in each["clients"]]})
+            for each in found.pop("disasters")
+        ]
+        return cls(**found, disasters=disasters)

@@ -1,0 +1,103 @@
+"""The tables of docs/clients.md, from `bench/clients.json`: `python -m bench.clients.table` writes them there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from bench.clients.results import Disaster, Results, Waited
+from bench.clusters import ROOT
+
+RESULTS = ROOT / "bench" / "clients.json"
+PAGE = ROOT / "docs" / "clients.md"
+_BEGIN, _END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+_STAYS = ("dns", "address")
+
+
+def tables(results: Results) -> str:
+    """All that is measured, as Markdown."""
+    disasters = {(each.way, each.finds_by): each for each in results.disasters}
+    ways = list(dict.fromkeys(each.way for each in results.disasters))
+    parts = [_machine(results), _staying(results, disasters, ways), _restarted(results, disasters, ways)]
+    parts += [_kept(results), _not_run(results)]
+    return "\n".join(part for part in parts if part)
+
+
+def page_with(page: str, measured: str) -> str:
+    """The page with these tables in place of its own."""
+    before, _, rest = page.partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{measured}\n{rest[rest.index(_END) :]}"
+
+
+def _machine(results: Results) -> str:
+    machine = results.machine
+    return (
+        f"One run of {machine['at']}: {machine['cores']} cores ({machine['cpu']}), brokers and clients on them, load"
+        f" average {machine['load_before']} before it began; Kafka {machine['kafka']}, Java {machine['java']}.\n"
+    )
+
+
+def _staying(results: Results, disasters: dict[tuple[str, str], Disaster], ways: list[str]) -> str:
+    columns = [(way, by) for way in ways for by in _STAYS if (way, by) in disasters]
+    if not columns:
+        return ""
+    head = "".join(f" {way}, {'a name in DNS' if by == 'dns' else 'an address that moves'} |" for way, by in columns)
+    lines = [f"| client, never restarted | settings |{head}", "|---|---|" + "---|" * len(columns)]
+    lines.append("| *dr published* | |" + "".join(f" *{disasters[each].published_seconds:.1f}* |" for each in columns))
+    for kind, title in results.titles.items():
+        for settings in results.settings[kind]:
+            cells = [_cell(disasters[each], kind, settings, each[1]) for each in columns]
+            lines.append(f"| {title} | {settings} |" + "".join(f" {cell} |" for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+def _restarted(results: Results, disasters: dict[tuple[str, str], Disaster], ways: list[str]) -> str:
+    columns = [way for way in ways if (way, "restart") in disasters]
+    if not columns:
+        return ""
+    rows = dict.fromkeys(
+        (one.kind, one.settings, one.finds_by) for way in columns for one in disasters[way, "restart"].clients
+    )
+    lines = ["| client, started again | by | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
+    published = (disasters[way, "restart"].published_seconds for way in columns)
+    lines.append("| *dr published* | |" + "".join(f" *{seconds:.1f}* |" for seconds in published))
+    for kind, settings, by in rows:
+        cells = [_cell(disasters[way, "restart"], kind, settings, by) for way in columns]
+        lines.append(f"| {results.titles[kind]} | {by} |" + "".join(f" {cell} |" for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(disaster: Disaster, kind: str, settings: str, by: str) -> str:
+    found = [one for one in disaster.clients if (one.kind, one.settings, one.finds_by) == (kind, settings, by)]
+    if not found or found[0].not_run is not None:
+        return "not run"
+    return f"{_seconds(found[0].read_seconds, disaster)} / {_seconds(found[0].write_seconds, disaster)}"
+
+
+def _seconds(seconds: float | None, disaster: Disaster) -> str:
+    return f"**not within {disaster.limit_seconds:.0f}**" if seconds is None else f"{seconds:.1f}"
+
+
+def _all(results: Results) -> Iterable[Waited]:
+    return (one for disaster in results.disasters for one in disaster.clients)
+
+
+def _kept(results: Results) -> str:
+    read = [one for one in _all(results) if one.never_read is not None]
+    never = sum(one.never_read or 0 for one in read)
+    again = max((one.read_again or 0 for one in read), default=0)
+    return (
+        f"Of {len(read)} groups that read on dr, records that a group passed over: {never}; records that one read again"
+        f": {again} at most.\n"
+    )
+
+
+def _not_run(results: Results) -> str:
+    reasons = dict(results.not_run)
+    reasons |= {f"{results.titles[one.kind]} by {one.finds_by}": one.not_run for one in _all(results) if one.not_run}
+    return "".join(f"- Not run: {what}: {why}.\n" for what, why in reasons.items())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), tables(Results.load(RESULTS))), encoding="utf-8")
+    sys.exit(0)
