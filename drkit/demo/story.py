@@ -291,7 +291,7 @@ class Story:
 
     def _await_dead_members(self) -> None:
         """The primary that came back keeps the members it had when it died until their sessions expire: until then a
-        failback is refused, for all it knows they read.
+        failback is refused: as far as it knows they still read.
         """
         names = list(GROUPS)
         give_up = time.monotonic() + _SESSIONS_EXPIRE_WITHIN

@@ -1,6 +1,6 @@
 """A link's problems now: those on record, and those that both clusters show and no mirror has recorded.
 
-What stands still is compared with its source again, for a source may lose more; so is what no mirror fetches (none is
+A halted partition is compared with its source again (a source may lose more); so is what no mirror fetches (none is
 running, an operator paused it). Topics that were recreated or deleted are seen by their ids; while no mirror is
 running, what was removed from the target by where its logs begin.
 """

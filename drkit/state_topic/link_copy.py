@@ -42,7 +42,7 @@ class LinkCopy:
     """A link's state, as its topic has it. `written_at`: when its last record was written; `records`: how many keys.
 
     `unproven`: partitions whose rows aren't those that their watermark counts. `begins`: the first offset of the topic;
-    beyond 0 somebody has deleted records, for compaction keeps it. `unreadable`: keys whose values make no sense.
+    beyond 0 somebody has deleted records: compaction keeps it. `unreadable`: keys whose values make no sense.
     """
 
     topic: str

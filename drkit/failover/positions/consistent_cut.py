@@ -141,7 +141,7 @@ def transactions_cut(
 
     A transaction is open at a partition's cut where it has records below it and its marker at or after it. It is cut
     in two where it also has records from the cut on, in that partition or in another one: those stamped no later than
-    its marker, for a later transaction's are.
+    its marker: a later transaction's are.
 
     Args:
         at_millis: the instant.

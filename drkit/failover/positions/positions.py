@@ -80,7 +80,7 @@ _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committ
 @dataclass(slots=True)
 class PlannedPosition:
     """A group's place on a target partition, with its certificate. Nobody changes one; only its making isn't slowed
-    down by `frozen`, for a failover makes a hundred thousand within its seconds.
+    down by `frozen`, because a failover makes a hundred thousand within seconds.
 
     `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
     offsets, None where not known. `why` always explains the choice; `reason` is None when the

@@ -324,7 +324,7 @@ class Fetcher:
         asyncio.get_running_loop().call_later(_PAUSE, partition.rest, False)
 
     def _damaged(self, partition: BatchPartition, offset: int) -> None:
-        """A batch that doesn't match its checksum: read again, for the wire may have spoilt it."""
+        """A batch that doesn't match its checksum: fetched again, the network may have damaged it."""
         self._rest(partition)
         if partition.damaged_read() >= _DAMAGED_READS:
             reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"

@@ -96,7 +96,7 @@ def recover(
 
 
 def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[Recovered]:
-    """Without a copy: refused where there is one, for it says more."""
+    """Without a copy: refused where there is one, because it says more."""
     from drkit.state_topic.from_logs import answering, fill_from_logs
     from drkit.state_topic.link_copy import read_copy
 
