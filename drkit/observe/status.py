@@ -77,6 +77,12 @@ class ClusterLogEnds:
         return self.reason is None
 
 
+def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
+    """What both clusters showed of a link's logs, for `problems_now`."""
+    there, here = (each.ids if each.reachable else None for each in (source, target))
+    return LogsSeen(source.start, target.start, there, here)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """One partition of a link. Offsets are exclusive ends; None is "not known". `lag_reason`: why the lag is None."""
@@ -274,12 +280,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         translator.heed_silence(target.reason)
     flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
-    logs = LogsSeen(
-        source.start,
-        target.start,
-        source.ids if source.reachable else None,
-        target.ids if target.reachable else None,
-    )
+    logs = logs_seen(source, target)
     seen = problems_now(clusters, store, record, logs, problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unseen)

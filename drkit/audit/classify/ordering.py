@@ -9,7 +9,7 @@ stay the stretches that the first pass made. So the work grows with the damage, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -108,23 +108,26 @@ class Neighbours:
 
     def of_source(self, offset: int) -> Beside:
         """Beside a source offset."""
-        lines = self._by_source
-        at = bisect_right(lines, offset, key=attrgetter("s_lo"))
-        before = lines[at - 1] if at else None
-        if before is not None and offset < before.s_hi:
-            return Beside(before, before)
-        at = bisect_left(lines, offset, key=attrgetter("s_lo"))
-        return Beside(before, lines[at] if at < len(lines) else None)
+        return _beside(self._by_source, offset, attrgetter("s_lo"), attrgetter("s_hi"))
 
     def of_target(self, offset: int) -> Beside:
         """Beside a target offset."""
-        lines = self._by_target
-        at = bisect_right(lines, offset, key=attrgetter("t_lo"))
-        before = lines[at - 1] if at else None
-        if before is not None and offset < before.t_hi:
-            return Beside(before, before)
-        at = bisect_left(lines, offset, key=attrgetter("t_lo"))
-        return Beside(before, lines[at] if at < len(lines) else None)
+        return _beside(self._by_target, offset, attrgetter("t_lo"), attrgetter("t_hi"))
+
+
+def _beside(
+    lines: Sequence[MatchedLine],
+    offset: int,
+    low: Callable[[MatchedLine], int],
+    high: Callable[[MatchedLine], int],
+) -> Beside:
+    """The lines beside an offset of one side. `lines`: in that side's order; `low`, `high`: their offsets there."""
+    at = bisect_right(lines, offset, key=low)
+    before = lines[at - 1] if at else None
+    if before is not None and offset < high(before):
+        return Beside(before, before)
+    at = bisect_left(lines, offset, key=low)
+    return Beside(before, lines[at] if at < len(lines) else None)
 
 
 def heaviest_increasing(runs: Sequence[tuple[int, int]]) -> list[int]:

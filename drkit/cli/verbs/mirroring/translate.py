@@ -147,8 +147,8 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         Refused: a recovery of the store was interrupted.
     """
     from drkit.kafka.admin.clusters import observing
-    from drkit.lag.problems_now import LinkRecord, LogsSeen, made_anew, problems_now
-    from drkit.observe.status import ClusterLogEnds, logs_by_source
+    from drkit.lag.problems_now import LinkRecord, made_anew, problems_now
+    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -176,12 +176,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
         source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
         record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
-        logs = LogsSeen(
-            source.start,
-            target.start,
-            source.ids if source.reachable else None,
-            target.ids if target.reachable else None,
-        )
+        logs = logs_seen(source, target)
         seen = problems_now(clusters, store, record, logs, problems, at)
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
