@@ -302,8 +302,8 @@ def _unproven(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...]:
     return tuple(
         f"{scope.partitions[number].topic}:{scope.partitions[number].partition} is compacted on "
         f"{scope.link.id.target}: whether it took {counted(records, 'record')} that "
-        f"{'is' if records == 1 else 'are'} missing there, or they were lost, isn't known, because what would explain it "
-        f"is above the highest mirrored position; drkit mirror --link '{scope.link.id}' settles it"
+        f"{'is' if records == 1 else 'are'} missing there, or they were lost, isn't known, because what would explain "
+        f"it is above the highest mirrored position; drkit mirror --link '{scope.link.id}' settles it"
         for number, records in sorted(unproven(counts).items())
     )
 

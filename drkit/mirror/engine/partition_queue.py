@@ -265,7 +265,7 @@ class BatchPartition:
         self.source_epochs.note(batches, self.window.position.source_through)
 
     def damaged_read(self) -> int:
-        """What was fetched can't be read: fetch it again, the network may have damaged it. Returns how often in a row."""
+        """What was fetched can't be read: fetch it again (the network may have damaged it). Returns how often."""
         self.damaged += 1
         return self.damaged
 
