@@ -1,8 +1,8 @@
 """Offsets from one side of a link to the other, computed from mapping rows. Pure except for `Translator`.
 
-`translate.py` answers where a source offset is on the target, `doubts.py` what problems take away from that,
-`resume.py` where a mirror continues after it stopped, `invert.py` turns a link's mapping round for failback,
-`translator.py` does many translations over a store.
+`translate.py` answers where a source offset is on the target, `translation_problems.py` how problems limit the answer,
+`resume.py` where a mirror continues after it stopped, `invert.py` reverses a link's mapping for failback,
+`store_translator.py` does many translations over a store.
 """
 
 from drkit.mapping.invert import invert_mappings, invert_watermark

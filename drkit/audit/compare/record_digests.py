@@ -1,4 +1,4 @@
-"""A record's digest as Spark's columns have it (`reading.digest_columns`), for records decoded in a task. Pure.
+"""A record's digest as Spark's columns have it (`record_frames.digest_columns`), for records decoded in a task. Pure.
 
 Spark's `xxhash64` hashes its arguments one after the other, each with the hash of those before as its seed; numbers
 as 4 or 8 bytes, little-endian; nulls are skipped. Each argument's hash is XXH64.

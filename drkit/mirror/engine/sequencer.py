@@ -3,7 +3,7 @@
 `BatchPartition.admit` (`partition_queue.py`) numbers the appends of one partition; this does it for a whole response.
 
 Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
-it in the meantime; the others continue. Where the link alters records, `transform/alteration_thread.py` comes first.
+it in the meantime; the others continue. Where the link alters records, `transform/transform_thread.py` comes first.
 """
 
 from __future__ import annotations
