@@ -1,4 +1,4 @@
-"""Where drkit keeps what it can make or fetch again."""
+"""The folder for what drkit can make or fetch again."""
 
 from __future__ import annotations
 

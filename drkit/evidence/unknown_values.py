@@ -1,4 +1,4 @@
-"""What isn't known is null in the document, and `unknown` says why, by JSON pointer (RFC 6901). Pure."""
+"""Values that aren't known: null in the document, with the reason under `unknown`, by JSON pointer (RFC 6901). Pure."""
 
 from __future__ import annotations
 

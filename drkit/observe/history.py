@@ -1,4 +1,4 @@
-"""How a link fared over time: a sample a look, kept in the store in rings of a fixed size.
+"""The history of a link's status: one sample at each look, kept in the store in rings of a fixed size.
 
 A ring has a slot for each step of its span, as a note of the link; a slot's time modulo the span is its name, so a new
 lap overwrites the old one and the store never holds more than `RINGS` says (4,416 notes of some 120 bytes a link).

@@ -1,4 +1,4 @@
-"""As whom a cluster knows drkit, by its client's settings. Connects to nothing."""
+"""The principal that a cluster knows drkit as, from its client's settings. Connects to nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a mirror of a link is running that keeps another store than this process.
+"""Detects a mirror of a link that runs with another store than this process.
 
 Two stores decide apart: after a failover from one, the mirror of the other writes on into what clients use by then.
 Workers of a link meet in a group on its target, whatever their store is, and the client id of each says whose it is:

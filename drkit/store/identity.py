@@ -1,4 +1,4 @@
-"""What tells a store from others where it isn't at hand: in anchors of journals, and between workers of a link."""
+"""The identity of a store, which tells it from others where it isn't open: in journals' anchors, between workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bringing a store to this drkit's schema version, for `drkit store migrate`: only with a backup of what it was.
+"""Migrates a store to this drkit's schema version, for `drkit store migrate`: only with a backup of what it holds.
 
 The backup is the older drkit's (`drkit store backup`): it alone reads its schema, and what leads back is its restore.
 """

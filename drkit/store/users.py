@@ -1,4 +1,4 @@
-"""Who works with a store: read from it as it is, whatever its schema version.
+"""The processes that use a store, read from it whatever its schema version.
 
 Whoever changes a store holds a lease in it (a mirror's leader, a run), or has a worker's note; both are renewed every
 few seconds, and expire by themselves where a process died.

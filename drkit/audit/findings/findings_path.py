@@ -1,4 +1,4 @@
-"""Where an audit's findings go: a place that is free before, and is empty again where the audit didn't end."""
+"""The path of an audit's findings: it must be free, and is cleared where the audit didn't end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--approval` and `--emergency`: what a plan is carried out by, where `[approvals]` asks for it."""
+"""`--approval` and `--emergency`: who approved a plan, where `[approvals]` asks for it."""
 
 from __future__ import annotations
 

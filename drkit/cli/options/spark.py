@@ -1,4 +1,4 @@
-"""What the verbs on Spark share: the runtime, where results go, progress on stderr."""
+"""What verbs that use Spark share: the runtime, where results go, progress on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the operating system about files, in drkit's words: for whatever no library of drkit's explains itself."""
+"""Errors of the operating system about files, explained in drkit's words."""
 
 from __future__ import annotations
 

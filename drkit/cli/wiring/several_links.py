@@ -1,4 +1,4 @@
-"""Verbs that do the same for several links, each by itself: which failed, and the exit code of all together."""
+"""For verbs that do the same for several links, each by itself: which failed, and one exit code for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs do with a failback or reprotect of several links: show its plan, ask, act, end with the exit code."""
+"""Shared by failback and reprotect of several links: the plan shown, confirmation, the run, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs do with a run of several links: show its plan, ask, act, end with the right exit code."""
+"""Shared by verbs that act on several links in one run: the plan shown, confirmation, results, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for what a cluster of the lab should come to; a cluster that doesn't answer isn't there yet."""
+"""Waits for a condition on a cluster of the lab; a cluster that doesn't answer doesn't meet it yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client process is told: a JSON file, so that nothing (no password) stands on a command line."""
+"""What a client process is given: a JSON file, so that no password is on a command line."""
 
 from __future__ import annotations
 

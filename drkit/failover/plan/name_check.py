@@ -1,4 +1,4 @@
-"""Whether groups and topics that an operator names exist; an unknown one is refused and the known ones are listed."""
+"""Checks that the groups and topics that an operator names exist; an unknown one is refused, the known ones listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a run back before its point of no return: the link is as before, the fence is lifted, all is journaled.
+"""Rolls a run back before its point of no return: the link is as before, the fence is lifted, all is journaled.
 
 The link is active before the fence is lifted, so every record that is written then is mirrored. Each act
 can be repeated; a run whose `cancel` was begun is only ever cancelled (`drkit resume` finishes that).

@@ -1,4 +1,4 @@
-"""The clusters of a site run: each link has connections of its own, so a dead cluster holds up no other link."""
+"""The connections of a site run: each link has its own, so a dead cluster delays no other link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How links and the run end, written into the site run's journal."""
+"""Writes the outcome of each link, and of the run, into the site run's journal."""
 
 from __future__ import annotations
 

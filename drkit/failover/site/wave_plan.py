@@ -1,4 +1,4 @@
-"""Which group moves in which wave. Pure.
+"""Which groups move in which wave. Pure.
 
 A group is committed as a whole, on all links that place it, in one wave: Kafka takes positions from outside only while
 a group has no members, so consumers may begin once nothing of their group is left to be committed.

@@ -1,4 +1,4 @@
-"""Commands of the user's that a run calls: before it changes anything, and once all is verified."""
+"""The user's commands that a run calls: before it changes anything, and once all is verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting topics on another cluster's word: what every broker says, and exactly the topic that was meant."""
+"""Deletes topics whose deletion another cluster asks for: what every broker says, and exactly the topic meant."""
 
 from __future__ import annotations
 

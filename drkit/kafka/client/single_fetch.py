@@ -1,4 +1,4 @@
-"""One plain fetch at one leader, over the administration's connection: for looks at a few places of a log."""
+"""One plain fetch from one leader, over the administration's connection: to read a few places of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether groups can have changed at all, without asking for any of them.
+"""Which groups can have changed, from the ends of the coordinators' log, without asking for any group.
 
 Every commit, deletion and expiry of offsets, and every new group, is a record in a partition of the
 coordinators' own log, `__consumer_offsets`; which one follows from the group's name. So as long as a

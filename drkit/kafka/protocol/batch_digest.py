@@ -1,4 +1,4 @@
-"""The digest of one record batch at its place: for who appends it and for who reads it there. Pure."""
+"""The digest of one record batch at its offset: the same for its writer and its reader. Pure."""
 
 from __future__ import annotations
 

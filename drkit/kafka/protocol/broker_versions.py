@@ -1,4 +1,4 @@
-"""The oldest brokers that drkit works with, told by the versions of requests that a broker offers. Pure.
+"""The oldest brokers that drkit works with, recognised by the request versions that they offer. Pure.
 
 Without topic ids a topic that was deleted and recreated can't be told from the one that was mirrored, without a
 Fetch that carries leader epochs a log that lost its tail can't be told from a whole one, and without the state of

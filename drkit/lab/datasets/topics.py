@@ -1,4 +1,4 @@
-"""Bringing a data set's topics into being on a cluster."""
+"""Creates a data set's topics on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill the cache: fetch what is missing, check every jar against its lock, show how far it is."""
+"""Fills the cache: fetches what is missing, checks every jar against its lock, shows progress."""
 
 from __future__ import annotations
 

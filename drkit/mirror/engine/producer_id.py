@@ -1,4 +1,4 @@
-"""One producer id per link, for ever: what makes each append of its mirrors conditional.
+"""The producer id of a link, one for ever: it makes each append of the link's mirrors conditional.
 
 A broker takes an append of a producer id only if its sequence number follows the last one it has in
 that partition. Every worker of a link writes with the same id and continues with the sequence that the

@@ -1,4 +1,4 @@
-"""Whether a partition is stuck: everything says that it could move on, and it does not. Pure.
+"""Decides whether a partition is stuck: everything says that it could move, and it doesn't. Pure.
 
 A partition waits while
 

@@ -4,7 +4,7 @@ A target that lost its tail and then took an append ends where it should, or any
 where a partition has nothing beyond its watermark that is verified anyway, the last record below its end is compared
 with the source record that the mapping puts there, for all partitions in a few requests. Where they differ, and where
 the mirror was told of an append at another offset, the stretch is read back until it is found where the two sides
-part (`drkit.mirror.resume.misplaced_tail` shows what that looks like).
+part (`drkit.mirror.resume.copied_run` shows what that looks like).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.mapping import resume_point
-from drkit.mirror.resume.misplaced_tail import CopiedRun
+from drkit.mirror.resume.copied_run import CopiedRun
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
 from drkit.mirror.resume.tail_verification import Difference, Tail, TailVerifier
 from drkit.model.offsets import OffsetMapping

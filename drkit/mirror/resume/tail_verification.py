@@ -1,10 +1,10 @@
-"""Verifying the tail: what landed on the target after the last recorded acknowledgement is what was meant.
+"""Verifies the tail: that what landed on the target after the last recorded acknowledgement is what was meant.
 
 A worker that died may have had records in flight. They are on the target, or not; the log's end
 says how many. Before continuing from there, each of them is read and compared with the source record
 that the mapping assigns to its place. A difference means that somebody else wrote there, or that records of the
 mirror's own aren't where they were meant to be (`drkit.mirror.resume.offset_alignment.shifted_tail`,
-`drkit.mirror.resume.misplaced_tail`).
+`drkit.mirror.resume.copied_run`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.config.client_config import client_log, confluent_config
-from drkit.mirror.resume.misplaced_tail import CopiedRun, find_run
+from drkit.mirror.resume.copied_run import CopiedRun, find_run
 from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned, realign
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import OffsetMapping

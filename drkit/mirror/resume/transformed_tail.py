@@ -1,4 +1,4 @@
-"""Verifying the tail of a link that alters records: what landed is what the link makes of its source.
+"""Verifies the tail of a link that alters records: that what landed is what the link makes of its source.
 
 With provenance each record on the target names the record that it was read as. That record may be another one by now
 (a source that lost its end and grew again), so in any case what the link makes of the source is compared: its callables
@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.transform.provenance import Hop, last_hop
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed, as_record
-from drkit.mirror.resume.misplaced_tail import CopiedRun
+from drkit.mirror.resume.copied_run import CopiedRun
 from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned
 from drkit.mirror.resume.tail_verification import Difference, Tail, TailVerifier, compare
 from drkit.model.topology import Link

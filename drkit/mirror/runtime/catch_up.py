@@ -1,4 +1,4 @@
-"""Whether a run that is to catch up has done so: its goals, its own partitions' progress, and the other workers'."""
+"""Decides whether a run has caught up: its goals, its own partitions' progress, and that of other workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making mapping rows durable, for as long as it takes: while the store is down, the mirror stalls."""
+"""Makes mapping rows durable, however long it takes: while the store is down, the mirror waits."""
 
 from __future__ import annotations
 

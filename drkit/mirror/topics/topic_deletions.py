@@ -1,4 +1,4 @@
-"""Deleting on the target what was deleted on the source: late, exactly, and never many at once.
+"""Deletes on the target what was deleted on the source: late, exactly, and never many at once.
 
 A topic is deleted on the target only when all of this holds:
 

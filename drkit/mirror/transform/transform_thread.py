@@ -1,4 +1,4 @@
-"""Altering of the batch engine: what was read goes through the link's callables on a thread of its own.
+"""The batch engine's thread for links that alter records: it puts what was read through the link's callables.
 
 A callable may be slow, or never return: meanwhile the event loop continues, with acknowledgements, connections and
 the other partitions' requests. Of a partition one answer of the source is altered after the other, some of it at a

@@ -1,4 +1,4 @@
-"""Which partitions run, which wait to be started, which stand still: the book that the threads share.
+"""Which partitions run, wait to be started, or are halted: state that a session's threads share.
 
 topics thread ── ready ──▶ wanted ── resume thread ──▶ started (data thread: engine.start)
                              ▲                             │

@@ -1,4 +1,4 @@
-"""This worker among the workers of its link: may it produce, does it lead, does it mirror everything?
+"""One worker among those of its link: whether it may produce, leads, mirrors everything.
 
 A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `HEARTBEAT_SECONDS`.
 **It may produce** while its note is valid and it hasn't been asleep. What counts is this process's

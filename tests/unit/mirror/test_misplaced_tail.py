@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.resume.misplaced_tail import find_run
+from drkit.mirror.resume.copied_run import find_run
 
 
 def log(text: str, step: int = 1) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Recognising records of the mirror's own that landed below their place, because the log had lost its tail. Pure.
+"""Recognises records of the mirror's own that landed below their place, because the log had lost its tail. Pure.
 
     meant     … 968 969 970 … 999 | 1000 … 1029        970 to 999 were acknowledged, then lost
     landed    … 968 969 | 1000 … 1029                  at target offsets 970 to 999
