@@ -13,12 +13,11 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from drkit.failover.plan.choose_links import links_away, links_into
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.choose_links import links_into
-from drkit.failover.site.failback.links_away import links_away
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback

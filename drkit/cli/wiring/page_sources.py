@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills
+from drkit.failover.plan.choose_links import links_into
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.cluster_context import ClusterContext
@@ -21,7 +22,6 @@ from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import KINDS, load_run
 from drkit.failover.run.run_document import evidence_document
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.choose_links import links_into
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import expected_loss, standing
 from drkit.failover.site.site_planner import make_site_plan

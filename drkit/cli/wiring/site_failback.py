@@ -22,9 +22,9 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
+    from drkit.failover.plan.choose_links import ChosenLinks
     from drkit.failover.plan.failover_plan import Obstacle
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.choose_links import ChosenLinks
     from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
     from drkit.failover.site.site_context import SiteContext
 

@@ -21,11 +21,11 @@ from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from drkit.failover.plan.choose_links import ChosenLinks
     from drkit.failover.plan.failover_plan import AcceptedLoss
     from drkit.failover.plan.planner import PlanRequest
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.interfaces import Ports
-    from drkit.failover.site.choose_links import ChosenLinks
     from drkit.failover.site.site_context import SiteContext
     from drkit.failover.site.site_plan import SitePlan
     from drkit.failover.site.site_result import SiteResult

@@ -9,6 +9,7 @@ from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import is_caught_up, obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
+from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.older_store import older_decision
 from drkit.failover.plan.rights import RightsFound, look_at_rights
@@ -29,14 +30,13 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs.fence import FenceMethod
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link
 from drkit.model.wording import and_more
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
 
 _DECISIONS = 2  # reversed, then active again
-_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 def make_failback_plan(
@@ -95,7 +95,7 @@ def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Itera
     link = snapshot.link
     for configured in estate.config.links:
         other = configured.link()
-        if other.id.source != link.id.target or _direction(estate, other.id) not in _AWAY:
+        if other.id.source != link.id.target or not was_failed_away(estate, other.id):
             continue
         topics = sorted(name for name in snapshot.live_topics if other.covers_topic(name))
         if topics:
@@ -155,23 +155,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
 
 
 def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> Link:
-    links = [configured.link() for configured in estate.config.links]
-    if to is not None and to not in estate.config.clusters:
-        raise ConfigError(
-            f"no cluster {to!r} is configured", remedy=f"Known: {', '.join(sorted(estate.config.clusters))}"
-        )
-    candidates = [link for link in links if to in {None, link.id.source} and wanted in {None, link}]
-    if not candidates:
-        known = ", ".join(str(link.id) for link in links) or "none"
-        raise Refused(f"no link leads away from {to}", meaning="It was never a primary", remedy=f"Links: {known}")
-    away = [link for link in candidates if _direction(estate, link.id) in _AWAY]
-    if not away:
-        named = ", ".join(str(link.id) for link in candidates)
-        raise Refused(
-            f"{named} {'was' if len(candidates) == 1 else 'were'} not failed away from",
-            meaning="There is nothing to go back from: the primary still is the primary",
-            remedy="`drkit status` shows the links",
-        )
+    away = failed_away(estate, leading_away(estate, to, wanted))
     if len(away) > 1:
         raise ConfigError(
             f"several links were failed away from: {', '.join(str(link.id) for link in away)}",
@@ -180,11 +164,6 @@ def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> L
             + "; ".join(f"drkit failback --to {link.id.source} --link '{link.id}'" for link in away),
         )
     return away[0]
-
-
-def _direction(estate: ClusterContext, link: LinkId) -> Direction:
-    control = estate.store.link_control(link)
-    return Direction.ACTIVE if control is None else control.direction
 
 
 # -- deciding --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.failover.fencing.cluster_fence import fence_method
+from drkit.failover.plan.choose_links import leading_to
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
 from drkit.failover.plan.older_store import older_positions, read_older
@@ -155,19 +156,7 @@ def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
         ConfigError: no such cluster, or several links lead there and none is named.
         Refused: no link leads there.
     """
-    if request.to not in estate.config.clusters:
-        raise ConfigError(
-            f"no cluster {request.to!r} is configured", remedy=f"Known: {', '.join(sorted(estate.config.clusters))}"
-        )
-    links = [configured.link() for configured in estate.config.links]
-    leading = [link for link in links if link.id.target == request.to and request.link in {None, link}]
-    if not leading:
-        known = ", ".join(str(link.id) for link in links) or "none"
-        back = [link for link in links if link.id.source == request.to]
-        remedy = f"Links: {known}"
-        if back:
-            remedy += f". To go back to {request.to}: drkit failback --to {request.to}"
-        raise Refused(f"no link leads to {request.to}", meaning="Nothing was mirrored there", remedy=remedy)
+    leading = leading_to(estate, request.to, request.link)
     if len(leading) > 1:
         raise ConfigError(
             f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import (
     FailoverPlan,
     Obstacle,
@@ -23,7 +24,6 @@ from drkit.failover.plan.failover_plan import (
 )
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave, WaveAssignment

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, shown
 from drkit.failover.plan.name_check import UnknownNames
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.positions.selection import Selection
 from drkit.failover.run.service import plan_again, without_loss_obstacles
-from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan

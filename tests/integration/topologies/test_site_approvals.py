@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from drkit.config import load_config
+from drkit.failover.plan.choose_links import links_away, links_into
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.choose_links import links_into
-from drkit.failover.site.failback.links_away import links_away
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext

@@ -12,10 +12,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.choose_links import links_away
 from drkit.failover.run.journal.journal import OUTCOME
 from drkit.failover.run.service import run_failback
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.failback.links_away import links_away
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext

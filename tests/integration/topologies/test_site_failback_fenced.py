@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import pytest
 
+from drkit.failover.plan.choose_links import links_away
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.interfaces import Auditor, AuditVerdict, Ports
 from drkit.failover.run.journal.journal import OUTCOME, StageRecord
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.failback.links_away import links_away
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from drkit.failover.plan.choose_links import links_into
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.positions.selection import Selection
 from drkit.failover.run.journal.journal import INTENT, OUTCOME, PLAN
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.choose_links import links_into
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import load_site, site_to_resume

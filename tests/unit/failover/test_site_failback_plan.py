@@ -10,11 +10,11 @@ from rich.console import Console
 
 from drkit.cli.views.site_view import print_site_failback_plan
 from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic, with_digest
+from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import PATHS, Kind
-from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import (
     SiteFailbackPlan,
     site_failback_plan_json,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import expected_evidence
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
-from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.shared_groups import SharedGroups
 from drkit.failover.site.site_document import site_plan_document

@@ -145,9 +145,9 @@ def bring_back(
     """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
     from drkit.cli.wiring.site_failback import FailbackFlags, bring_site_back, cluster_ids_given
     from drkit.failover.failback.planner import make_failback_plan
+    from drkit.failover.plan.choose_links import links_away
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.service import standing_obstacles
-    from drkit.failover.site.failback.links_away import links_away
 
     kind = Kind.REPROTECT if for_good else Kind.FAILBACK
     user = f"`drkit {kind}`"  # for its audit, whatever it deletes

@@ -162,9 +162,9 @@ def failover(
             if len(sources) == 1:  # several have connections of their own (`SiteContext`)
                 estate.connect_soon(sources)  # while the rest is loaded: a dead one is waited for meanwhile
             from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
+            from drkit.failover.plan.choose_links import links_into
             from drkit.failover.plan.planner import PlanRequest, make_plan
             from drkit.failover.positions.mirrormaker_positions import parse_positions_from
-            from drkit.failover.site.choose_links import links_into
 
             flags = FailoverFlags(
                 yes=yes,

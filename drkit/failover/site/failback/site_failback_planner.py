@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.choose_links import LinkLeftOut
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
 from drkit.model.clock import now

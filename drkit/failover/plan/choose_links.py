@@ -1,0 +1,164 @@
+"""Which links a run takes: those that lead to a cluster or away from it, that are named, or match a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_patterns import matching
+from drkit.model.link_state import Direction
+from drkit.model.topology import Link, LinkId
+
+_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLeftOut:
+    """A link that would have been meant, and why it is left as it is."""
+
+    link: LinkId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLinks:
+    """The links of a run, in the order of the configuration, and those left out."""
+
+    links: tuple[Link, ...]
+    left_out: tuple[LinkLeftOut, ...] = ()
+
+
+def links_into(
+    estate: ClusterContext, to: str, patterns: Sequence[str] = (), *, groups_named: bool = False
+) -> ChosenLinks:
+    """The links that a failover to a cluster moves.
+
+    Args:
+        estate: configuration and store.
+        to: the cluster.
+        patterns: as `--link` gives them; none: every link that leads there, except for those that were failed over.
+        groups_named: groups are named: a link that was failed over may have left them behind.
+
+    Raises:
+        ConfigError: no such cluster, or a pattern matches no link that leads there.
+        Refused: no link leads there.
+        Unreachable: the store doesn't answer.
+    """
+    leading = leading_to(estate, to)
+    if patterns:
+        return ChosenLinks(tuple(matching(leading, patterns)))
+    if groups_named or len(leading) == 1:
+        return ChosenLinks(tuple(leading))
+    left_out = tuple(found for link in leading if (found := _moved_before(estate, link.id)) is not None)
+    if len(left_out) == len(leading):
+        return ChosenLinks(tuple(leading))  # planning them says by which runs
+    before = {each.link for each in left_out}
+    return ChosenLinks(tuple(link for link in leading if link.id not in before), left_out)
+
+
+def links_away(estate: ClusterContext, to: str | None, patterns: Sequence[str] = ()) -> ChosenLinks:
+    """The links that a failback or reprotect brings back. One that was not failed away from is left out.
+
+    Args:
+        estate: configuration and store.
+        to: the old primary; None: any.
+        patterns: as `--link` gives them; none: every link that leads away from `to`.
+
+    Raises:
+        ConfigError: no such cluster, or a pattern matches no link that leads away from it.
+        Refused: no link leads away from it, or none of them was failed away from.
+        Unreachable: the store doesn't answer.
+    """
+    leading = leading_away(estate, to)
+    meant = matching(leading, patterns) if patterns else leading
+    away = failed_away(estate, meant)
+    left_out = tuple(
+        LinkLeftOut(link.id, f"it was not failed away from: {link.id.source} is its primary")
+        for link in meant
+        if link not in away
+    )
+    return ChosenLinks(tuple(away), left_out)
+
+
+def leading_to(estate: ClusterContext, to: str, only: Link | None = None) -> list[Link]:
+    """The configured links that lead to a cluster; `only`: that one, if it does.
+
+    Raises:
+        ConfigError: no such cluster.
+        Refused: none leads there.
+    """
+    _check_cluster(estate, to)
+    links = _configured(estate)
+    leading = [link for link in links if link.id.target == to and only in {None, link}]
+    if not leading:
+        remedy = f"Links: {_names(links) or 'none'}"
+        if any(link.id.source == to for link in links):
+            remedy += f". To go back to {to}: drkit failback --to {to}"
+        raise Refused(f"no link leads to {to}", meaning="Nothing was mirrored there", remedy=remedy)
+    return leading
+
+
+def leading_away(estate: ClusterContext, to: str | None, only: Link | None = None) -> list[Link]:
+    """The configured links that lead away from a cluster (None: any); `only`: that one, if it does.
+
+    Raises:
+        ConfigError: no such cluster, or no link at all.
+        Refused: none leads away from it.
+    """
+    if to is not None:
+        _check_cluster(estate, to)
+    links = _configured(estate)
+    if not links:
+        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
+    leading = [link for link in links if to in {None, link.id.source} and only in {None, link}]
+    if not leading:
+        remedy = f"Links: {_names(links)}"
+        raise Refused(f"no link leads away from {to}", meaning="It was never a primary", remedy=remedy)
+    return leading
+
+
+def failed_away(estate: ClusterContext, links: Sequence[Link]) -> list[Link]:
+    """Those of these links that were failed away from.
+
+    Raises:
+        Refused: none of them was.
+        Unreachable: the store doesn't answer.
+    """
+    away = [link for link in links if was_failed_away(estate, link.id)]
+    if not away:
+        raise Refused(
+            f"{_names(links)} {'was' if len(links) == 1 else 'were'} not failed away from",
+            meaning="There is nothing to go back from: the primary still is the primary",
+            remedy="`drkit status` shows the links",
+        )
+    return away
+
+
+def was_failed_away(estate: ClusterContext, link: LinkId) -> bool:
+    """Whether a link's source was failed away from, and isn't back."""
+    control = estate.store.link_control(link)
+    return control is not None and control.direction in _AWAY
+
+
+def _moved_before(estate: ClusterContext, link: LinkId) -> LinkLeftOut | None:
+    control = estate.store.link_control(link)
+    if control is None or control.direction is not Direction.SEALED:
+        return None
+    by = f" by run {control.run}" if control.run else ""
+    return LinkLeftOut(link, f"it was failed over already{by}")
+
+
+def _check_cluster(estate: ClusterContext, alias: str) -> None:
+    if alias not in estate.config.clusters:
+        known = ", ".join(sorted(estate.config.clusters))
+        raise ConfigError(f"no cluster {alias!r} is configured", remedy=f"Known: {known}")
+
+
+def _configured(estate: ClusterContext) -> list[Link]:
+    return [configured.link() for configured in estate.config.links]
+
+
+def _names(links: Sequence[Link]) -> str:
+    return ", ".join(str(link.id) for link in links)
