@@ -10,6 +10,10 @@ last, from the offset that is due: one that was restarted meanwhile continues el
 read for it before would leave a gap that looks like a hole of the source.
 
 Partitions whose mapping rows are being kept are not read meanwhile; the others continue.
+
+A broker compares leader epochs with each Fetch, and their numbers are the controllers'. A cluster that was set back as
+a whole, to a copy of its disks, gives out the same numbers a second time, for other records. So where a broker was
+away for so long that it may have been started anew, what was read from it is looked at on both sides before more is.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ _SMALL_SHARE = 0.17
 """While answers are small, requests are so far apart that they take this share of a core, but no more than `_PACE`
 seconds. A steady stream would else be asked for record by record, each at the price of a request on both sides; the
 first record after a rest is never held up."""
+_AWAY_SECONDS = 1.0
+"""A broker whose last answer is no older when a new connection to it is made was not started anew in between."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
@@ -90,6 +96,8 @@ class Fetcher:
         self._session = 0
         self._epoch = FIRST_EPOCH
         self._anew = False
+        self._heard_at: float | None = None  # when it answered last, and when the connection was made
+        self._connected_at = 0.0
         self._topic_ids = TopicIds()  # of all topics of the session
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -109,11 +117,14 @@ class Fetcher:
             self._anew = True  # the session still has the topic that had the name before
         if partition.source_topic_id:
             self._topic_ids.put(partition.tp.topic, partition.source_topic_id)
+        self._look_again_where_away([partition])
         self.touch(partition)
 
     def remove(self, tp: TopicPartition) -> None:
         """Read it no longer."""
-        if self._places.pop(tp, None) is not None:
+        partition = self._places.pop(tp, None)
+        if partition is not None:
+            self._note_heard([partition])
             self._changed[tp] = None
             self._wake.set()
 
@@ -137,14 +148,35 @@ class Fetcher:
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
                 continue
+            self._connected_at = time.monotonic()
+            self._look_again_where_away(list(self._places.values()))
             try:
                 await self._read_from(connection)
             except StreamError as error:
                 log.debug("source broker %d: %r", self.node, error)
                 self._back_to_leaders()
+                self._note_heard(self._places.values())
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
             self._forget_session()
+
+    def _note_heard(self, partitions: Iterable[BatchPartition]) -> None:
+        """These are read on by another connection, if at all."""
+        if self._heard_at is None:
+            return
+        for partition in partitions:
+            partition.heard(self._heard_at)
+
+    def _look_again_where_away(self, partitions: Iterable[BatchPartition]) -> None:
+        """Have both sides of these looked at again where the present connection was made long after they were read by
+        another one.
+        """
+        for partition in partitions:
+            heard_at = self._connected_at if partition.heard_at is None else partition.heard_at
+            away = self._connected_at - heard_at
+            if away > _AWAY_SECONDS and not partition.filling:  # of one that is being aligned nothing was read
+                reason = f"the source's broker {self.node} was away for {away:.1f} s"
+                self._flow.halt_partition(partition, IncidentKind.SOURCE_AWAY, reason)
 
     def _read_elsewhere(self, partition: BatchPartition, replica: int | None) -> None:
         """Read a partition from a replica near this worker; None: from its leader."""
@@ -168,7 +200,7 @@ class Fetcher:
                     asked, asked_at = self._ask(connection), time.monotonic()
                 answer = await asked
                 before, worked = worked, time.thread_time()
-                asked = None
+                asked, self._heard_at = None, time.monotonic()
                 self._flow.fetches += 1
                 self._flow.fetched_bytes += answer.size
                 if answer.error in _SESSION_LOST:

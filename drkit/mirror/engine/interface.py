@@ -127,6 +127,7 @@ class IncidentKind(StrEnum):
 
     OUT_OF_RANGE = "out_of_range"  # the source doesn't have the next offset
     DIVERGED = "diverged"  # the source's log isn't the one that was read before: it lost its tail
+    SOURCE_AWAY = "source_away"  # a broker of the source was away: is its log still the one that was read?
     TOPIC_GONE = "topic_gone"  # a side has no such topic (now), or another one of its name
     UNCERTAIN = "uncertain"  # what the target holds isn't known: observe it again
     MISPLACED = "misplaced"  # records landed at other offsets than expected: read what is there

@@ -124,7 +124,8 @@ class BatchPartition:
     fetched. `next_source`, `next_target`: of what is admitted next. `outstanding`: requests in flight that concern it.
     `incident`: why it stands still; told to the runtime once nothing is outstanding.
     `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
-    until it is told. `held`: an operator paused it. `resting`: left alone for a moment after a failed read.
+    until it is told. `heard_at`: when the broker from which it was read before answered last (monotonic seconds).
+    `held`: an operator paused it. `resting`: left alone for a moment after a failed read.
     `filling`: its offsets are being aligned, so what is appended is filler. `keeping`: rows are being made
     durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so no more of it is read.
     `wanted`: it belongs to the engine still.
@@ -153,6 +154,7 @@ class BatchPartition:
         "ending",
         "epoch",
         "filling",
+        "heard_at",
         "held",
         "incident",
         "keeping",
@@ -213,6 +215,7 @@ class BatchPartition:
         self._leaderless_since: float | None = None
         self.source_epochs = SourceEpochs(start.leader_epoch)
         self.damaged = 0
+        self.heard_at: float | None = None
         self.preferred: int | None = None
         self.deviation: str | None = None
         self.ending: Incident | None = None
@@ -247,6 +250,10 @@ class BatchPartition:
     def read_by(self, reader: Reader | None) -> None:
         """It is fetched there from now on; None: nowhere."""
         self.reader = reader
+
+    def heard(self, at: float) -> None:
+        """The broker from which it was read answered last at that time; another connection takes over."""
+        self.heard_at = at
 
     def prefer(self, replica: int | None) -> None:
         """Read it from a replica near this worker; None: from its leader."""

@@ -91,6 +91,8 @@ class PartitionStarter:
         """Settle what was reported, then resume and start what is to run."""
         while not self._incidents.empty():
             self._unsettled.append(self._incidents.get())
+        if self._unsettled:
+            self._keep_progress()  # once for all: a broker that was away is one of thousands of partitions
         while self._unsettled:
             self._settle(self._unsettled[0])
             self._unsettled.pop(0)
@@ -142,10 +144,11 @@ class PartitionStarter:
         if incident.kind in _REFUSED:
             kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
             self._stalls.refused(tp, kind, incident.reason, remedy, self._positions().get(tp))
+        elif incident.kind is IncidentKind.SOURCE_AWAY:
+            log.info("%s %s: looking at both sides again: %s", self._link, tp, incident.reason)
         else:
             log.warning("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
             self._stalls.failed(tp, incident.reason, incident.remedy)
-        self._keep_progress()
         if incident.kind is IncidentKind.MISPLACED:
             self._doubted.add(tp)
         if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:

@@ -7,7 +7,9 @@ position when somebody looks at its end. Here the broker's disk is cut while it 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,6 +198,54 @@ def test_a_source_cut_while_an_operator_holds_the_topic(mirrored: Mirrored) -> N
         assert said(mirrored, topic, 950) == (KEPT, GROWN - KEPT, "conservative", KEPT)
         assert "lost offsets 900 to 999 after they were mirrored" in (state(mirrored)[1] or "")
     assert running.error is None
+
+
+def last_epoch(mirrored: Mirrored, topic: str, offset: int) -> int:
+    """The leader epoch of the source's batch below an offset."""
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        return admin.epochs_below({TopicPartition(topic, 0): offset})[TopicPartition(topic, 0)]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_time(
+    mirrored: Mirrored, tmp_path: Path, running: bool
+) -> None:
+    """All of it, the controller's log too, as from a copy of its disks: no epoch tells, the records do."""
+    topic, copy = mirrored.name("back"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.copytree(disk.data, copy)
+
+    def set_back() -> None:
+        epoch = last_epoch(mirrored, topic, THROUGH)
+        with stopped(mirrored.lab, "primary-1") as disk:
+            shutil.rmtree(disk.data)
+            shutil.copytree(copy, disk.data)
+        write(mirrored, topic, named("other", KEPT, GROWN))
+        assert last_epoch(mirrored, topic, THROUGH) == epoch
+
+    if running:
+        with mirrored.running() as mirror:
+            write(mirrored, topic, named("second", KEPT, THROUGH))
+            mirrored.wait_through(topic)
+            # paused, so that it doesn't read before the source has grown again
+            assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
+            set_back()
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: mirrored.problems("foreign_writer"), what="the problem")
+        assert mirror.error is None
+    else:
+        write(mirrored, topic, named("second", KEPT, THROUGH))
+        assert mirrored.catch_up().caught_up
+        set_back()
+        assert mirrored.catch_up().halted
+    (problem,) = (each for each in mirrored.problems() if each.topic == topic)
+    assert (problem.kind, problem.partition, problem.halted, problem.unsure_from) == ("foreign_writer", 0, True, KEPT)
+    assert f"target offset {KEPT} differs from source offset {KEPT}" in problem.reason
+    assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH)
+    through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+    assert (through, lag, certainty) == (KEPT, GROWN - KEPT, "conservative")
 
 
 @pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])

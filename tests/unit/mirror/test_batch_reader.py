@@ -62,13 +62,18 @@ class Source:
         pass
 
 
-def started(offset: int) -> BatchPartition:
-    return BatchPartition(PartitionStart(TP, "t", 1, offset, offset, 0, 1_000_000))
+def started(offset: int, *, fill_to: int | None = None) -> BatchPartition:
+    return BatchPartition(PartitionStart(TP, "t", 1, offset, offset, 0, 1_000_000, fill_to=fill_to))
 
 
-def play(story: Any, *brokers: Broker, admitted: list[Read] | None = None) -> list[tuple[int, int]]:
-    """Run a story with a fetcher; returns (asked from, next offset) of what was admitted."""
+def play(
+    story: Any, *brokers: Broker, admitted: list[Read] | None = None, told: list[Incident] | None = None
+) -> list[tuple[int, int]]:
+    """Run a story with a fetcher; returns (asked from, next offset) of what was admitted. `told`: takes incidents of
+    partitions that the story puts into `EngineState.partitions`.
+    """
     admitted = [] if admitted is None else admitted
+    incidents: list[Incident] = [] if told is None else told
 
     async def work() -> None:
         source = cast("DataClient", Source(*brokers))
@@ -77,7 +82,7 @@ def play(story: Any, *brokers: Broker, admitted: list[Read] | None = None) -> li
             source,
             buffer_bytes=1_000_000,
             may_produce=lambda: True,
-            tell=print,
+            tell=incidents.append,
             notice=print,
             committed=True,
             throttle=None,
@@ -204,3 +209,76 @@ def test_what_stands_still_leaves_the_session_though_others_are_read_on(at_once:
         assert broker.requests[-1]._forgotten == {"t": [0]}
 
     play(story, broker)
+
+
+class Clock:
+    """A monotonic clock that stands still until it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = 50.0
+        monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: self.at, thread_time=lambda: 0.0))
+
+
+def of_the_engine(fetcher: Fetcher, partition: BatchPartition) -> BatchPartition:
+    fetcher._flow.partitions[partition.tp] = partition
+    fetcher.add(partition)
+    partition.read_by(fetcher)
+    return partition
+
+
+@pytest.mark.parametrize(("seconds", "looked_at"), [(0.9, False), (1.1, True)])
+def test_what_was_read_from_a_broker_that_was_away_is_looked_at_again(
+    seconds: float, looked_at: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be one of a cluster that was set back, whose leader epochs are given out a second time."""
+    first, second, clock, told = Broker(most=1), Broker(), Clock(monkeypatch), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(100))
+        await settle()
+        first.answer(100, 10)  # the next request fails: the connection is gone
+        await settle()
+        clock.at += seconds
+        await asyncio.sleep(0.3)  # the fetcher's own pause
+        assert bool(second.asked) is not looked_at
+
+    assert play(story, first, second, told=told) == [(100, 110)]
+    assert [(each.tp, each.kind) for each in told] == ([(TP, IncidentKind.SOURCE_AWAY)] if looked_at else [])
+
+
+def test_a_partition_that_is_aligned_was_read_from_nobody_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, clock, told = Broker(most=1), Broker(), Clock(monkeypatch), list[Incident]()
+    other = BatchPartition(PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000_000))
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(100, fill_to=100))
+        of_the_engine(fetcher, other)
+        await settle()
+        first.answer(0, 10, partition=1)
+        await settle()
+        clock.at += 5
+        await asyncio.sleep(0.3)
+
+    play(story, first, second, told=told)
+    assert [each.tp for each in told] == [other.tp]
+
+
+@pytest.mark.parametrize(("made", "looked_at"), [(49.0, False), (53.0, True)], ids=["before", "long after"])
+def test_a_partition_that_comes_from_another_broker_was_read_while_this_one_was_connected(
+    made: float, looked_at: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the cluster was not away. Where this connection was made long after, it may have been."""
+    broker, clock, told = Broker(), Clock(monkeypatch), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        clock.at = made
+        await settle()
+        fetcher.add(BatchPartition(PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000_000)))
+        await settle()
+        assert broker.asked, "it is connected"
+        moved = started(100)
+        moved.heard(50.0)
+        of_the_engine(fetcher, moved)
+
+    play(story, broker, told=told)
+    assert [each.tp for each in told] == ([TP] if looked_at else [])
