@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from chaos.adversary import oracle
@@ -111,12 +111,47 @@ class Actions:
                 cluster.cut(world.topic, partition, records, cleanly=cleanly)
             cluster.wait_ready(world.topic, cluster.partitions(world.topic))
             if side == "target":
-                self.touched = True
-                if partition in self.history:  # what was there before may be gone, too
-                    self.history[partition] = min(self.history[partition], self._target_end(partition))
+                self._target_lost([partition])
             if regrow:
                 world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
         self._look(DEAD)
+
+    def set_back(
+        self, side: str, partition: int, between: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool
+    ) -> None:
+        """A cluster is set back as a whole, its controller too, to a copy of its disks; the source grows at once.
+        Leader epochs are given out a second time."""
+        world, cluster = self._world, self._world.side(side)
+        partition = self._place(partition)
+        self._settle()
+        number = cluster.partitions(world.topic)
+        if not number:
+            return
+        copy = world.folder / "disks"
+        cluster.copy_disks(copy)
+        cluster.wait_ready(world.topic, number)
+        world.load.write(partition, between, {"per_batch": 20, "stamp": stamp})
+        if caught_up:
+            self._settle()
+        if mirror == "live":  # it reads on only once the source has grown; any other begins as at a start
+            world.ask("link", "pause", LINK, "--topic", world.topic)
+        with world.mirror(mirror):
+            cluster.set_back(copy)
+            cluster.wait_ready(world.topic, number)
+            if side == "target":
+                self._target_lost(range(number))
+            if regrow:
+                world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
+        if mirror == "live":
+            world.ask("link", "resume", LINK, "--topic", world.topic)
+        self._look(DEAD)
+
+    def _target_lost(self, partitions: Iterable[int]) -> None:
+        """What was there before the present incarnation may be gone, too."""
+        self.touched = True
+        for partition in partitions:
+            if partition in self.history:
+                self.history[partition] = min(self.history[partition], self._target_end(partition))
 
     def purge(self, side: str, partition: int, part: float) -> None:
         """DeleteRecords below a place between the log's start and its end."""

@@ -97,7 +97,9 @@ def make(seed: int) -> Plan:
     audited = chance.random() < 0.15  # noqa: PLR2004 - an audit costs as much as a run
     kinds = {each.kind for each in late}
     waits = committed and "open_transaction" in kinds
-    actions = (*early, *late, *_refused(seed, partitions, waits=waits), *_held(seed, partitions, kinds))
+    refused = _refused(seed, partitions, waits=waits)
+    set_back = [] if alters else _set_back(seed, partitions, kinds)
+    actions = (*early, *late, *refused, *set_back, *_held(seed, partitions, kinds))
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -141,6 +143,9 @@ def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Actio
 _REFUSED_FROM = 10_000
 """Seeds from here on meet records that the target refuses; the plans of those below stay what they were."""
 
+_SET_BACK_FROM = 20_000
+"""Seeds from here on meet clusters that are set back as a whole, too."""
+
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
@@ -159,6 +164,26 @@ def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     records = chance.choice([20, 60, 200])
     regrow = chance.choice([0, 2 * records, 2 * records + 100])
     return [Action("hold", {**_place(chance, partitions), "records": records, "regrow": regrow})]
+
+
+def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
+    """In half of the plans from `_SET_BACK_FROM` on: a cluster that is set back as a whole. Its choices are apart, as
+    above; not where there are transactions, as above. Not on links that alter records: these can't be compared.
+    """
+    chance = random.Random(f"adversary set back {seed}")  # noqa: S311 - as above
+    if seed < _SET_BACK_FROM or kinds & {"transaction", "open_transaction"} or chance.random() >= 0.5:  # noqa: PLR2004
+        return []
+    between = chance.choice([20, 60, 200])
+    options = {
+        "side": chance.choice(["source", "source", "target"]),
+        **_place(chance, partitions),
+        "between": between,
+        "regrow": chance.choice([0, between, 2 * between, 2 * between + 100]),
+        "mirror": chance.choice(MIRROR_STATES),
+        "stamp": chance.choice(["now", "old"]),
+        "caught_up": chance.random() < 0.8,  # noqa: PLR2004 - mostly what was mirrored is lost
+    }
+    return [Action("set_back", options)]
 
 
 def _refused(seed: int, partitions: int, *, waits: bool) -> list[Action]:

@@ -146,6 +146,11 @@ def read_past_what_is_refused() -> None:
     _put("drkit.mirror.engine.sequencer:Sequencer._follows", make)
 
 
+def away_not_looked_at() -> None:
+    """What was read from a broker that was away is read on as if nothing had happened to it."""
+    _put("drkit.mirror.engine.fetcher:Fetcher._look_again_where_away", _answers(None))
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
@@ -160,6 +165,7 @@ PLANTS: dict[str, Callable[[], None]] = {
         purges_not_seen,
         held_not_compared,
         read_past_what_is_refused,
+        away_not_looked_at,
     )
 }
 """By name: what patches the defect into this process."""

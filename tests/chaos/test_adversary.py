@@ -70,6 +70,7 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
         ("purges_not_seen", 51, (0, 3, 4)),
         ("held_not_compared", 6492, (0, 4)),
         ("read_past_what_is_refused", 10034, (3,)),
+        ("away_not_looked_at", 20437, (0, 3)),
     ],
 )
 def test_a_planted_defect_is_found(play: Play, plant: str, seed: int, only: tuple[int, ...]) -> None:
