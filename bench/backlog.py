@@ -20,8 +20,6 @@ from bench.wire import Connection
 from drkit.store import open_store
 
 _QUIET_SECONDS = 120.0
-_MANY_QUIET_SECONDS = 180.0
-_MANY_PARTITIONS = 1000
 _LIMIT_SECONDS = 180.0
 _MIB = 1 << 20
 _PROGRESS_POINTS = 60
@@ -36,37 +34,34 @@ class Backlog:
     screen: Screen
 
     def load(self, case: BacklogCase, records: int) -> None:
-        """Make the case's source topics and fill them; what was there before, on either side, is deleted."""
+        """Make the case's source topic and fill it; what was there before, on either side, is deleted."""
         self.clusters.source.delete_topics()
         self.clusters.target.delete_topics()
         shape = case.shape(records)
-        with self.screen.bar(f"{case.name}: loading", case.topics * shape.loaded_records) as bar:
-            for topic in case.topic_names:
-                self.clusters.source.create_topic(topic, shape.partitions)
-                load(self.clusters.source.address, topic, shape, bar.advance)
+        with self.screen.bar(f"{case.name}: loading", shape.loaded_records) as bar:
+            self.clusters.source.create_topic(case.topic, shape.partitions)
+            load(self.clusters.source.address, case.topic, shape, bar.advance)
 
     def run(self, case: BacklogCase, records: int, peer: Peer, repeat: int) -> BacklogRun:
-        """One mirror over the loaded topics. The target's topics are deleted afterwards.
+        """One mirror over the loaded topic. The target's topics are deleted afterwards.
 
         Raises:
             MirrorFailed: it ended or got stuck; its last lines are in the message.
         """
-        expected = case.topics * case.shape(records).loaded_records
-        many = case.partitions >= _MANY_PARTITIONS
+        expected = case.shape(records).loaded_records
         with TemporaryDirectory(dir=self.work) as folder:
-            topics = f"bench-{case.name}-.*"
-            job = Job(Path(folder), self.clusters.source, self.clusters.target, topics, case.codec)
+            job = Job(Path(folder), self.clusters.source, self.clusters.target, case.topic, case.codec)
             running = peer.launch(job)
             try:
                 with self.screen.bar(f"{case.name}: {peer.title}", expected) as bar:
                     watched = watch(
                         job.target.address,
-                        dict.fromkeys(case.topic_names, case.partitions_a_topic),
+                        {case.topic: case.partitions},
                         expected=expected,
                         launched_at=running.launched_at,
                         process=running.process,
-                        quiet_seconds=_MANY_QUIET_SECONDS if many else _QUIET_SECONDS,
-                        limit_seconds=_LIMIT_SECONDS + (_MANY_QUIET_SECONDS if many else 0),
+                        quiet_seconds=_QUIET_SECONDS,
+                        limit_seconds=_LIMIT_SECONDS,
                         progress=bar.at,
                     )
                 peer.check(job, running)
@@ -83,14 +78,14 @@ class Backlog:
     def _uneven(self, case: BacklogCase) -> int:
         """Partitions whose log ends differ between source and target."""
         with Connection(self.clusters.source.address) as source, Connection(self.clusters.target.address) as target:
-            numbers = range(case.partitions_a_topic)
-            pairs = [(source.ends(topic, numbers), target.ends(topic, numbers)) for topic in case.topic_names]
-        return sum(ours[number] != theirs.get(number) for ours, theirs in pairs for number in ours)
+            numbers = range(case.partitions)
+            ours, theirs = source.ends(case.topic, numbers), target.ends(case.topic, numbers)
+        return sum(ours[number] != theirs.get(number) for number in ours)
 
     def _clean(self, case: BacklogCase) -> None:
         """Delete what a mirror made: on the target everything, on the source its own bookkeeping."""
         self.clusters.target.delete_topics()
-        self.clusters.source.delete_topics(keep=case.topic_names)
+        self.clusters.source.delete_topics(keep=[case.topic])
 
 
 def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: Watched) -> BacklogRun:

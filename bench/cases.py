@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.batches import Codec
 from bench.load import Shape
@@ -15,7 +15,7 @@ class BacklogCase:
     """A topic that lies there in full before the mirror starts.
 
     `records`: in a full run; `quick_records`: in a quick one. `named`: one that a target of the issue is
-    about. `drkit_only`: the other mirror isn't run. `partitions`: of all `topics` together.
+    about.
     """
 
     name: str
@@ -26,13 +26,11 @@ class BacklogCase:
     records: int
     quick_records: int
     named: bool = False
-    drkit_only: bool = False
-    topics: int = 1
 
     @property
-    def topic_names(self) -> list[str]:
-        """Its topics; each has an equal share of the partitions and of the records."""
-        return [f"bench-{self.name}-{number}" for number in range(self.topics)]
+    def topic(self) -> str:
+        """Its topic."""
+        return f"bench-{self.name}"
 
     def records_in(self, extent: Extent, asked: int | None) -> int:
         """How many records it gets in such a run. `asked`: for every case, instead of its own."""
@@ -40,15 +38,9 @@ class BacklogCase:
             return asked
         return self.records if extent is FULL else self.quick_records
 
-    @property
-    def partitions_a_topic(self) -> int:
-        """Partitions of each topic."""
-        return self.partitions // self.topics
-
     def shape(self, records: int) -> Shape:
-        """Each topic, for this many records in all."""
-        share = records // self.topics
-        return Shape(share, self.record_bytes, self.codec, self.records_a_batch, self.partitions_a_topic)
+        """The topic, for this many records."""
+        return Shape(records, self.record_bytes, self.codec, self.records_a_batch, self.partitions)
 
     @property
     def description(self) -> str:
@@ -77,6 +69,26 @@ class LiveCase:
         return f"{self.records_per_second:,} records/s of {self.record_bytes:,} B JSON, {self.codec}, {partitions}"
 
 
+@dataclass(frozen=True, slots=True)
+class SiteCase:
+    """A site of three links whose sources die. `groups`: over all links, of so many `partitions` each;
+    `limit_seconds`: from the command to verified positions; `records`: of each partition; `repeats`: at least, for each
+    way to die.
+    """
+
+    name: str
+    groups: int
+    partitions: int
+    limit_seconds: float
+    repeats: int
+    records: int = 1000
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        return f"{self.groups:,} groups × {self.partitions} partitions"  # noqa: RUF001
+
+
 _K, _M = 1_000, 1_000_000
 
 BACKLOG = (
@@ -96,9 +108,6 @@ BACKLOG = (
 )
 LONGEST = BACKLOG[0]
 """What says whether memory and the mapping stay flat: as long as the longest, in the fewest batches."""
-MANY_PARTITIONS = BacklogCase(
-    "partitions-10000", 10, 100, "lz4", 10_000, 400 * _K, 200 * _K, drkit_only=True, topics=20
-)
 WARM_UP = BacklogCase("warm-up", 150, 100, "lz4", 8, 600 * _K, 100 * _K)
 
 LIVE = (
@@ -106,11 +115,20 @@ LIVE = (
     LiveCase("live-1kb-1p", 1000, "lz4", 1),
 )
 
-TRANSLATE, LOOKUP, MOVE, SITE = "translate", "lookup", "move", "site"
+SITES = (
+    SiteCase("site-30", 3, 10, 3.0, 3),
+    SiteCase("site", 999, 50, 5.0, 3),
+    SiteCase("site-5000", 4998, 100, 30.0, 1, records=100),
+)
+SITE_WAYS = ("killed", "frozen", "silent")
+"""How sources die: connections are refused; taken, and never answered; not even taken (SYN is dropped)."""
+
+TRANSLATE, LOOKUP, MOVE, LARGE_LINK = "translate", "lookup", "move", "partitions-10000"
 STEPS = (
     *(case.name for case in BACKLOG),
     *(case.name for case in LIVE),
-    *(TRANSLATE, MOVE, LOOKUP, MANY_PARTITIONS.name, SITE),
+    *(TRANSLATE, MOVE, LOOKUP, LARGE_LINK),
+    *(case.name for case in SITES),
 )
 """Everything, in the order in which it runs."""
 
@@ -120,8 +138,9 @@ class Extent:
     """How much a run does. Seconds are those of one live measurement and of its warm-up.
 
     `live_repeats`: how often a live case is measured at least, for its slowest hundredth varies much.
-    `move_records`: on each partition of the topic that groups are moved on. `site_groups`: over all links;
-    `site_repeats`: how often a site is failed over at least, for each way in which its sources die.
+    `move_records`: on each partition of the topic that groups are moved on. `site_groups`: of a site at most, over all
+    links. `large_link_topics`: of ten partitions each; its mirror is left alone for
+    `large_link_settle_seconds` before it is metered at rest.
     """
 
     name: str
@@ -135,9 +154,14 @@ class Extent:
     move_groups: int = 1000
     move_partitions: int = 50
     move_records: int = 2000
-    site_groups: int = 1000
-    site_partitions: int = 50
-    site_repeats: int = 3
+    site_groups: int = 5000
+    large_link_topics: int = 1000
+    large_link_settle_seconds: float = 30.0
+    large_link_idle_seconds: float = 60.0
+
+    def site(self, case: SiteCase) -> SiteCase:
+        """A site as this run has it."""
+        return case if case.groups <= self.site_groups else replace(case, groups=self.site_groups, repeats=1)
 
     def live_runs(self, repeat: int) -> int:
         """How often a live case is measured where others are `repeat` times."""
@@ -152,7 +176,8 @@ QUICK = Extent(
     move_partitions=20,
     move_records=400,
     site_groups=60,
-    site_partitions=10,
-    site_repeats=1,
+    large_link_topics=100,
+    large_link_settle_seconds=15.0,
+    large_link_idle_seconds=20.0,
 )
 LOOKUP_BASE_ROWS = 10 * _K

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,6 +40,7 @@ _NEED_MIB = 4600  # two brokers, MirrorMaker 2, and what the page cache must not
 _READY_SECONDS = 120.0
 _GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.1
+_SYN_SECONDS = 0.5
 _SET_PARENT_DEATH_SIGNAL = 1
 _SETTINGS = {
     "num.network.threads": "3",  # Kafka's own defaults, which the lab lowers
@@ -108,6 +110,7 @@ class Clusters:
         self._say = say
         self._heap_mib = heap_mib
         self._children: list[subprocess.Popen[bytes]] = []
+        self._queued: list[socket.socket] = []
         aliases = (*sources, TARGET)
         ports = iter(free_ports(2 * len(aliases)))
         self._nodes = [Node(f"{alias}-1", "kafka", alias, 1, next(ports), next(ports)) for alias in aliases]
@@ -142,8 +145,19 @@ class Clusters:
             if number == signal.SIGKILL:
                 child.wait()
 
+    def silence_sources(self) -> None:
+        """Have every source answer nothing, not even a SYN: it stands still, and its queue of connections is full."""
+        self.strike_sources(signal.SIGSTOP)
+        for node in self._nodes[:-1]:
+            host, _, port = node.address.rpartition(":")
+            with suppress(TimeoutError):
+                while True:
+                    self._queued.append(socket.create_connection((host, int(port)), timeout=_SYN_SECONDS))
+
     def heal_sources(self) -> None:
         """Have every source answer again, with the data that it had."""
+        while self._queued:
+            self._queued.pop().close()
         for index, node in enumerate(self._nodes[:-1]):
             child = self._children[index]
             child.send_signal(signal.SIGCONT)  # nothing is sent to one that has ended
@@ -170,6 +184,8 @@ class Clusters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        while self._queued:
+            self._queued.pop().close()
         for child in self._children:
             child.send_signal(signal.SIGCONT)  # one that stands still can't end in order
         end(self._children, _GRACE_SECONDS)

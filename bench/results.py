@@ -122,8 +122,9 @@ class MoveRun:
 
 @dataclass(frozen=True, slots=True)
 class SiteRun:
-    """One failover of a whole site whose sources died. `seconds`: from the command's launch to its end;
-    `rto_seconds`: from its begin to verified positions; `stages`: seconds of each, of the slowest link.
+    """One failover of a whole site whose sources died. `case`: by name. `seconds`: from the command's launch to its
+    end; `rto_seconds`: from its begin to verified positions; `cpu_seconds`: of the command; `stages`: seconds of each,
+    of the slowest link.
     """
 
     way: str
@@ -134,6 +135,34 @@ class SiteRun:
     seconds: float
     rto_seconds: float
     stages: dict[str, float]
+    cpu_seconds: float | None = None
+    case: str = "site"
+
+
+@dataclass(frozen=True, slots=True)
+class LargeLinkRun:
+    """A link of very many partitions. Seconds, but for `idle_share` (of a core) and `peak_rss_mib`.
+
+    `created`: what a bare client needed until as many topics could be written on a broker that does nothing else: what
+    no mirror of new topics can be faster than. `first`, `moving`: from the mirror's launch until the first record, and
+    until one of every partition, is on the target, whose topics the mirror makes. `again_first`, `again_moving`: the
+    same when it is launched again, with the topics there and new records in each. `commands`: wall-clock seconds of
+    each command from its launch to its end (`page`: until all of it was served); `commands_cpu`: their CPU seconds.
+    """
+
+    topics: int
+    partitions: int
+    repeat: int
+    created: float
+    first: float
+    moving: float
+    moving_cpu: float
+    again_first: float
+    again_moving: float
+    idle_share: float
+    peak_rss_mib: float
+    commands: dict[str, float]
+    commands_cpu: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -148,6 +177,7 @@ class Results:
     lookup: list[LookupRun] = field(default_factory=list)
     moves: list[MoveRun] = field(default_factory=list)
     sites: list[SiteRun] = field(default_factory=list)
+    large_links: list[LargeLinkRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
@@ -170,9 +200,9 @@ class Results:
         """As `typical`, of one tool's moves of groups."""
         return median(getattr(run, measure) for run in self.moves if run.tool == tool)
 
-    def sites_of(self, way: str) -> list[SiteRun]:
-        """The failovers of sites whose sources died in one way."""
-        return [run for run in self.sites if run.way == way]
+    def sites_of(self, case: str, way: str) -> list[SiteRun]:
+        """The failovers of a site whose sources died in one way."""
+        return [run for run in self.sites if run.case == case and run.way == way]
 
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
@@ -197,6 +227,7 @@ def load(path: Path) -> Results:
             lookup=[LookupRun(**run) for run in data["lookup"]],
             moves=[MoveRun(**run) for run in data.get("moves", [])],
             sites=[SiteRun(**run) for run in data.get("sites", [])],
+            large_links=[LargeLinkRun(**run) for run in data.get("large_links", [])],
             failures=list(data["failures"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -15,18 +15,20 @@ from bench import lookup
 from bench.backlog import Backlog
 from bench.cases import (
     BACKLOG,
+    LARGE_LINK,
     LIVE,
     LOOKUP,
-    MANY_PARTITIONS,
     MOVE,
-    SITE,
+    SITES,
     TRANSLATE,
     WARM_UP,
     BacklogCase,
     Extent,
     LiveCase,
+    SiteCase,
 )
 from bench.clusters import Clusters
+from bench.large_link import LargeLink
 from bench.live import DIRECT, Live
 from bench.move import Move
 from bench.peers.bare import BARE, Bare
@@ -46,7 +48,7 @@ from drkit.model.errors import DrkitError, Refused
 RESULTS_FILE = "results.json"
 REPORT_FILE = "RESULTS.md"
 _NEED_FREE_GIB = 8
-_OWN_CLUSTERS = frozenset({LOOKUP, SITE})
+_OWN_CLUSTERS = frozenset({LOOKUP, LARGE_LINK, *(case.name for case in SITES)})
 T = TypeVar("T")
 _FAILURES = (MirrorFailed, WireError, DrkitError, OSError)
 
@@ -89,11 +91,11 @@ class Run:
                 self._attempt(
                     LOOKUP, self.results.lookup.extend, partial(lookup.measure, work, self.screen, self.extent)
                 )
-            if SITE in self.steps and self._missing(SITE) and self._in_time(SITE):
-                (work / SITE).mkdir()
-                site = Site(work / SITE, self.toolchain, self.screen, self.extent)
-                repeats = max(self.repeat, self.extent.site_repeats)
-                self._attempt(SITE, self.results.sites.extend, partial(site.run, repeats))
+            if LARGE_LINK in self.steps and self._missing(LARGE_LINK) and self._in_time(LARGE_LINK):
+                self._large_links(work)
+            for case in SITES:
+                if case.name in self.steps and self._missing(case.name) and self._in_time(case.name):
+                    self._site(work, self.extent.site(case))
 
     def write(self) -> None:
         """Write the report of what there is."""
@@ -120,7 +122,7 @@ class Run:
             elif case := next((case for case in LIVE if case.name == step), None):
                 self._live(live, case, ordered)
             else:
-                self._backlog(backlog, next(case for case in (*BACKLOG, MANY_PARTITIONS) if case.name == step), ordered)
+                self._backlog(backlog, next(case for case in BACKLOG if case.name == step), ordered)
 
     def _warm_up(self, backlog: Backlog, peers: Sequence[Peer]) -> None:
         """Both mirrors once, unmeasured: the brokers' code is compiled and their caches are filled."""
@@ -137,10 +139,24 @@ class Run:
             return
         for repeat in range(1, self.repeat + 1):
             for peer in peers if repeat % 2 else peers[::-1]:
-                wanted = not case.drkit_only or isinstance(peer, Drkit)
-                if wanted and not any(run.repeat == repeat for run in self.results.runs_of(case.name, peer.name)):
+                if not any(run.repeat == repeat for run in self.results.runs_of(case.name, peer.name)):
                     measure = partial(backlog.run, case, records, peer, repeat)
                     self._attempt(case.name, self.results.backlog.append, measure)
+
+    def _site(self, work: Path, case: SiteCase) -> None:
+        folder = work / case.name
+        folder.mkdir()
+        measure = Site(folder, self.toolchain, self.screen, case).run
+        self._attempt(case.name, self.results.sites.extend, partial(measure, max(self.repeat, case.repeats)))
+        shutil.rmtree(folder)
+
+    def _large_links(self, work: Path) -> None:
+        for repeat in range(len(self.results.large_links) + 1, self.repeat + 1):
+            folder = work / f"{LARGE_LINK}-{repeat}"
+            folder.mkdir()
+            measure = LargeLink(folder, self.toolchain, self.screen, self.extent).run
+            self._attempt(LARGE_LINK, self.results.large_links.append, partial(measure, repeat))
+            shutil.rmtree(folder)  # tens of thousands of files
 
     def _live(self, live: Live, case: LiveCase, peers: Sequence[Peer]) -> None:
         for repeat in range(1, self.extent.live_runs(self.repeat) + 1):
@@ -151,19 +167,20 @@ class Run:
 
     def _missing(self, step: str) -> bool:
         """Whether anything of a step is still to be measured."""
-        if step == LOOKUP:
-            return not self.results.lookup
-        if step in {MOVE, SITE}:
-            return not (self.results.moves if step == MOVE else self.results.sites)
-        if step == TRANSLATE:
-            return len({run.peer for run in self.results.translate}) < len((Drkit, MirrorMaker))
-        if step == MANY_PARTITIONS.name:
-            return len(self.results.runs_of(step, Drkit.name)) < self.repeat
+        results = self.results
         peers = (Drkit.name, MirrorMaker.name)
+        if step in _OWN_CLUSTERS or step in {MOVE, TRANSLATE}:
+            due, done = {
+                LOOKUP: (1, len(results.lookup)),
+                MOVE: (1, len(results.moves)),
+                LARGE_LINK: (self.repeat, len(results.large_links)),
+                TRANSLATE: (len(peers), len({run.peer for run in results.translate})),
+            }.get(step, (1, sum(run.case == step for run in results.sites)))
+            return done < due
         if any(case.name == step for case in LIVE):
-            known = (len(self.results.live_of(step, peer)) for peer in (DIRECT, BARE, *peers))
+            known = (len(results.live_of(step, peer)) for peer in (DIRECT, BARE, *peers))
             return any(count < self.extent.live_runs(self.repeat) for count in known)
-        return any(len(self.results.runs_of(step, peer)) < self.repeat for peer in peers)
+        return any(len(results.runs_of(step, peer)) < self.repeat for peer in peers)
 
     def _in_time(self, step: str) -> bool:
         if time.monotonic() < self.deadline:

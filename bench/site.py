@@ -13,35 +13,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.cases import Extent
+from bench.cases import SITE_WAYS, SiteCase
 from bench.clusters import TARGET, Cluster, Clusters, end, spawn
 from bench.load import Shape, load
+from bench.measure import children_cpu
 from bench.peers.drkit import CONFIG, STORE
 from bench.positions import Offsets, check, commit, delete_groups
 from bench.progress import Screen
 from bench.results import SiteRun
-from bench.targets import DRKIT, SITE_WAYS
+from bench.targets import DRKIT
 from bench.watch import MirrorFailed
 from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 
 SOURCES = ("primary", "orders", "payments")
-_SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
-"""How the sources die. A frozen broker's kernel still takes connections, and nothing is ever answered."""
 _PREFIX = "bench-site-"
 _HEAP_MIB = 512
-_RECORDS = 1000
 _LAGGING = 10
 _SEED = 7
-_READY_SECONDS = 180.0
+_READY_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _LIMIT_SECONDS = 300.0
 _GRACE_SECONDS = 20.0
@@ -54,32 +52,30 @@ class Site:
     work: Path
     toolchain: Toolchain
     screen: Screen
-    extent: Extent
+    case: SiteCase
 
-    def run(self, repeats: int) -> list[SiteRun]:
+    def run(self, repeats: int, ways: Sequence[str] = SITE_WAYS) -> list[SiteRun]:
         """Each way to die, by turns, so many times.
 
         Raises:
             MirrorFailed: mirror or failover failed, or a group stands elsewhere than it should.
         """
-        groups, partitions = self.extent.site_groups, self.extent.site_partitions
-        self.screen.say(f"site: {len(SOURCES)} links, {groups:,} groups × {partitions} partitions")  # noqa: RUF001
+        self.screen.say(f"{self.case.name}: {len(SOURCES)} links, {self.case.description}")
         with Clusters(self.work, self.toolchain, self.screen.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
             stands = {source.alias: self._fill(source) for source in clusters.sources}
             turns = range(1, repeats + 1)
-            return [self._once(clusters, stands, way, repeat) for repeat in turns for way in SITE_WAYS]
+            return [self._once(clusters, stands, way, repeat) for repeat in turns for way in ways]
 
     def _fill(self, source: Cluster) -> dict[str, Offsets]:
         """A topic on one source, and where its share of the groups stands."""
-        topic, partitions = f"{_PREFIX}{source.alias}", self.extent.site_partitions
+        topic, partitions, records = f"{_PREFIX}{source.alias}", self.case.partitions, self.case.records
         source.create_topic(topic, partitions, {"retention.ms": "-1"})
-        load(
-            source.address, topic, Shape(_RECORDS * partitions, 100, "lz4", _RECORDS // 10, partitions), lambda _: None
-        )
+        shape = Shape(records * partitions, 100, "lz4", records // 10, partitions)
+        load(source.address, topic, shape, lambda _: None)
         chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
         stands: dict[str, Offsets] = {}
-        for number in range(self.extent.site_groups // len(SOURCES)):
-            offset = chance.randrange(_RECORDS) if number % _LAGGING == 0 else _RECORDS
+        for number in range(self.case.groups // len(SOURCES)):
+            offset = chance.randrange(records) if number % _LAGGING == 0 else records
             stands[f"{_PREFIX}{source.alias}-{number:04}"] = {
                 TopicPartition(topic, partition): (offset, "") for partition in range(partitions)
             }
@@ -92,8 +88,8 @@ class Site:
             (folder / CONFIG).write_text(_render(clusters), encoding="utf-8")
             try:
                 with self._mirroring(folder, stands):
-                    clusters.strike_sources(_SIGNALS[way])
-                    found, seconds = _failover(folder)
+                    _strike(clusters, way)
+                    found, seconds, cpu = _failover(folder)
             finally:
                 clusters.heal_sources()
             wanted = {
@@ -110,17 +106,20 @@ class Site:
             slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
         told = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
         self.screen.say(
-            f"  {way}: {seconds:.1f} s, to verified positions {found['evidence']['rto_seconds']:.1f} ({told})"
+            f"  {way}: {seconds:.1f} s ({cpu:.1f} CPU-s), to verified positions "
+            f"{found['evidence']['rto_seconds']:.1f} ({told})"
         )
         return SiteRun(
             way,
             len(SOURCES),
             sum(map(len, stands.values())),
-            self.extent.site_partitions,
+            self.case.partitions,
             repeat,
             seconds,
             found["evidence"]["rto_seconds"],
             slowest,
+            cpu,
+            self.case.name,
         )
 
     @contextmanager
@@ -149,7 +148,7 @@ class Site:
                 marks = store.watermarks(link).values()
                 through = sum(mark.source_through for mark in marks if mark.topic.startswith(_PREFIX))
                 positions = sum(each.group.startswith(_PREFIX) for each in store.group_positions(link))
-                if through < _RECORDS * self.extent.site_partitions or positions < sum(map(len, groups.values())):
+                if through < self.case.records * self.case.partitions or positions < sum(map(len, groups.values())):
                     return False
             return True
         finally:
@@ -167,10 +166,18 @@ def _render(clusters: Clusters) -> str:
     return "\n".join([*tables, f'[store]\nurl = "sqlite:///{STORE}"', *links]) + "\n"
 
 
-def _failover(folder: Path) -> tuple[dict[str, Any], float]:
-    """The run's document, and the seconds from the command's launch to its end."""
+def _strike(clusters: Clusters, way: str) -> None:
+    """Have the sources die."""
+    if way == "silent":
+        clusters.silence_sources()
+    else:
+        clusters.strike_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+
+
+def _failover(folder: Path) -> tuple[dict[str, Any], float, float]:
+    """The run's document, the seconds from the command's launch to its end, and its CPU seconds."""
     command = [sys.executable, "-m", "drkit", "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced"]
-    began = time.monotonic()
+    began, used = time.monotonic(), children_cpu()
     ended = subprocess.run(
         [*command, "--output", "json", "--config", str(folder / CONFIG)],
         capture_output=True,
@@ -180,8 +187,8 @@ def _failover(folder: Path) -> tuple[dict[str, Any], float]:
         timeout=_LIMIT_SECONDS,
         env={**os.environ, "XDG_STATE_HOME": str(folder)},  # the operator's file of anchors is not to grow by this
     )
-    seconds = time.monotonic() - began
+    seconds, cpu = time.monotonic() - began, children_cpu() - used
     if ended.returncode:
         raise MirrorFailed(f"the failover ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(ended.stdout)
-    return found, seconds
+    return found, seconds, cpu

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from bench.cases import BACKLOG, LIVE, MANY_PARTITIONS, BacklogCase, LiveCase
+from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, BacklogCase, LiveCase
 from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
 from bench.stats import TIMES
-from bench.targets import DRKIT, OTHER, SITE_WAYS, SPEED, cpu_ratio, judge, rate_ratio
+from bench.targets import DRKIT, LOOKS, OTHER, SPEED, cpu_ratio, judge, rate_ratio
 
 TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
 LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
@@ -41,6 +41,7 @@ def grids(results: Results) -> list[Grid]:
         _translate(results),
         _lookup(results),
         _moves(results),
+        _large_links(results),
         _sites(results),
     ]
     return [grid for grid in made if grid.rows]
@@ -145,7 +146,7 @@ def _launch_and_memory(results: Results) -> Grid:
         "2nd half",
     )
     rows = []
-    for case in (*BACKLOG, MANY_PARTITIONS):
+    for case in BACKLOG:
         for peer in (DRKIT, OTHER):
             if results.runs_of(case.name, peer):
                 figures = (
@@ -249,6 +250,37 @@ def _moves(results: Results) -> Grid:
     return Grid("Moving groups to a moment", columns, tuple(rows), frozenset({"tool"}))
 
 
+def _large_links(results: Results) -> Grid:
+    rows = [
+        (
+            f"{run.partitions:,} in {run.topics:,}",
+            number(run.created, 1),
+            number(run.first, 1),
+            number(run.moving, 1),
+            number(run.moving_cpu, 1),
+            number(run.again_first, 1),
+            number(run.again_moving, 1),
+            number(100 * run.idle_share, 1),
+            number(run.peak_rss_mib),
+            *(f"{number(run.commands[name], 1)} ({number(run.commands_cpu[name], 1)})" for name in LOOKS),
+        )
+        for run in results.large_links
+    ]
+    columns = (
+        "partitions and topics",
+        "made by a bare client, s",
+        "first record, s",
+        "all moving, s",
+        "CPU-s until then",
+        "launched again: first, s",
+        "all moving, s",
+        "at rest, % of a core",
+        "peak RSS, MiB",
+        *(f"{name}, s (CPU-s)" for name in LOOKS),
+    )
+    return Grid("A large link", columns, tuple(rows), frozenset({"partitions and topics"}))
+
+
 def _sites(results: Results) -> Grid:
     names = list(dict.fromkeys(stage for run in results.sites for stage in run.stages))
     rows = [
@@ -257,11 +289,13 @@ def _sites(results: Results) -> Grid:
             f"{run.links} links, {run.groups:,} {TIMES} {run.partitions}",
             number(run.seconds, 1),
             number(run.rto_seconds, 1),
+            number(run.cpu_seconds, 1),
             *(number(run.stages.get(name), 2) for name in names),
         )
+        for case in SITES
         for way in SITE_WAYS
-        for run in results.sites_of(way)
+        for run in results.sites_of(case.name, way)
     ]
-    columns = ("sources", "groups and partitions", "launch to end, s", "to verified positions, s", *names)
+    columns = ("sources", "groups and partitions", "launch to end, s", "to verified positions, s", "CPU-s", *names)
     title = "A site's failover, all sources dead, by stage (of the slowest link, s)"
     return Grid(title, columns, tuple(rows), frozenset({"sources"}))

@@ -10,11 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.cases import BACKLOG, FULL, LIVE, LONGEST, LOOKUP_BASE_ROWS, MANY_PARTITIONS, BacklogCase, LiveCase
+from bench.cases import (
+    BACKLOG,
+    FULL,
+    LIVE,
+    LONGEST,
+    LOOKUP_BASE_ROWS,
+    SITE_WAYS,
+    SITES,
+    BacklogCase,
+    LiveCase,
+)
 from bench.live import DIRECT
 from bench.peers.bare import BARE
 from bench.results import Results
-from bench.stats import TIMES, ratio
+from bench.stats import TIMES, median, ratio
 
 Verdict = Literal["met", "not met", "not measured"]
 DRKIT, OTHER = "drkit", "mirrormaker"
@@ -28,14 +38,19 @@ LAUNCH_SECONDS = 1.5
 LIVE_P99_OF_OTHER = 0.5
 LIVE_P99_OF_BARE = 1.6
 LIVE_CPU_OF_OTHER = 0.25
-MEMORY_MIB = {100: 200.0, 10_000: 1024.0}
+MEMORY_MIB = {100: 200.0}
 """By partitions, of mirrors that meet no backlog of small batches: with one, Numba and LLVM are loaded, too."""
 FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against the first half's
 MAPPING_BYTES_PER_MILLION = 1024.0
 LOOKUP_GROWTH = 1.5
 MOVE_SPEED = 4.0
-SITE_SECONDS = 5.0
-SITE_WAYS = ("killed", "frozen")
+FIRST_SECONDS = 5.0
+MOVING_SECONDS = 15.0
+IDLE_SHARE = 0.05
+LARGE_LINK_MIB = 200.0
+LOOK_SECONDS = 3.0
+LOOKS = ("status", "doctor", "plan", "page")
+LARGE_LINK_PARTITIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,7 @@ def judge(results: Results) -> list[Judgement]:
         *_mapping(results),
         *_lookup(results),
         *_move(results),
+        *_large_link(results),
         *_site(results),
     ]
 
@@ -137,8 +153,8 @@ def _live(results: Results) -> Iterator[Judgement]:
 
 def _memory(results: Results) -> Iterator[Judgement]:
     for partitions, limit in MEMORY_MIB.items():
-        cases = [case for case in (*BACKLOG, MANY_PARTITIONS) if case.partitions == partitions]
-        small = [case for case in cases if case in BACKLOG and case.records_a_batch == 1]
+        cases = [case for case in BACKLOG if case.partitions == partitions]
+        small = [case for case in cases if case.records_a_batch == 1]
         known = _peaks(results, [case for case in cases if case not in small])
         compiled = _peaks(results, small)
         note = f"with one record a batch, and Numba loaded for it: {max(compiled):.0f} MiB" if compiled else ""
@@ -217,16 +233,36 @@ def _move(results: Results) -> Iterator[Judgement]:
     yield Judgement("moving all groups: time of Kafka's own tool of drkit's", faster, MOVE_SPEED, TIMES, True, note)
 
 
+def _large_link(results: Results) -> Iterator[Judgement]:
+    runs = results.large_links
+    many = f"{LARGE_LINK_PARTITIONS:,} partitions"
+    few = runs and runs[0].partitions < LARGE_LINK_PARTITIONS
+    note = f"{runs[0].partitions:,} partitions" if few else ""
+    floor = ""
+    if runs:
+        floor = f"a bare client made as many in {median(run.created for run in runs):.1f} s"
+    for target, values, limit, unit, more in (
+        ("launch to the first record", [run.first for run in runs], FIRST_SECONDS, "s", ""),
+        ("launch to all moving", [run.moving for run in runs], MOVING_SECONDS, "s", floor),
+        ("launched again, to the first record", [run.again_first for run in runs], FIRST_SECONDS, "s", ""),
+        ("launched again, to all moving", [run.again_moving for run in runs], MOVING_SECONDS, "s", ""),
+        ("a mirror at rest, of a core", [run.idle_share for run in runs], IDLE_SHARE, "", ""),
+        ("memory", [run.peak_rss_mib for run in runs], LARGE_LINK_MIB, "MiB", ""),
+        *((name, [run.commands[name] for run in runs], LOOK_SECONDS, "s", "") for name in LOOKS),
+    ):
+        yield Judgement(f"{many}: {target}", median(values), limit, unit, note="; ".join(filter(None, (note, more))))
+
+
 def _site(results: Results) -> Iterator[Judgement]:
-    for way in SITE_WAYS:
-        runs = results.sites_of(way)
-        note = f"the slowest of {len(runs)}" if runs else ""
-        if runs and runs[0].groups < FULL.site_groups * 0.99:  # not every number is divisible by that of the links
-            note += (
-                f"; {runs[0].groups:,} groups of {runs[0].partitions} partitions; the target speaks of "
-                f"{FULL.site_groups:,} of {FULL.site_partitions}"
-            )
-        slowest = max((run.seconds for run in runs), default=None)
-        yield Judgement(
-            f"a site whose sources are {way}: launch to end of its failover", slowest, SITE_SECONDS, "s", note=note
-        )
+    for case in SITES:
+        for way in SITE_WAYS:
+            runs = results.sites_of(case.name, way)
+            note = f"the slowest of {len(runs)}" if runs else ""
+            if runs and runs[0].groups < case.groups:
+                note += (
+                    f"; {runs[0].groups:,} groups of {runs[0].partitions} partitions; the target speaks of "
+                    f"{case.groups:,} of {case.partitions}"
+                )
+            slowest = max((run.seconds for run in runs), default=None)
+            target = f"a site of {case.description} whose sources are {way}: launch to end of its failover"
+            yield Judgement(target, slowest, case.limit_seconds, "s", note=note)

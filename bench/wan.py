@@ -138,8 +138,7 @@ def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
 def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
     """A plain consumer over the whole topic: MB/s of values as `_steady` has it, and records."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-wan", "enable.auto.commit": False})
-    (topic,) = case.topic_names
-    parts = [TopicPartition(topic, number) for number in range(case.partitions_a_topic)]
+    parts = [TopicPartition(case.topic, number) for number in range(case.partitions)]
     ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
     consumer.assign([TopicPartition(part.topic, part.partition, OFFSET_BEGINNING) for part in parts])
     read = 0

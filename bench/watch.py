@@ -2,8 +2,7 @@
 
 The one clock is this process's monotonic one. A record counts as being on the target when the partition's
 high watermark there has passed it; on a single broker that is when it was appended. The watcher asks every
-10 ms until the first record is seen, then every 20 ms (with thousands of partitions: four times a second):
-that is the resolution of both ends of the measured span.
+10 ms until the first record is seen, then every 20 ms: that is the resolution of both ends of the measured span.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from bench.wire import Connection
 _FIRST_POLL_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _MEMORY_SECONDS = 0.25
-_MANY_PARTITIONS = 1000
-_POLL_MANY_SECONDS = 0.25
 
 
 class MirrorFailed(Exception):
@@ -76,8 +73,6 @@ def watch(
     """
     tree = ProcessTree(process)
     wanted = [(topic, range(partitions)) for topic, partitions in topics.items()]
-    many = sum(topics.values()) >= _MANY_PARTITIONS  # a look at them costs the broker something
-    pauses = (_POLL_MANY_SECONDS, _POLL_MANY_SECONDS) if many else (_FIRST_POLL_SECONDS, _POLL_SECONDS)
     first: Moment | None = None
     seen = 0
     moments: list[Moment] = []
@@ -101,4 +96,4 @@ def watch(
                 raise MirrorFailed(f"it ended with exit code {process.returncode} after {records:,} records")
             if now - moved_at > quiet_seconds or over:
                 raise MirrorFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
-            time.sleep(pauses[first is not None])
+            time.sleep(_FIRST_POLL_SECONDS if first is None else _POLL_SECONDS)

@@ -130,20 +130,28 @@ class Connection:
         Raises:
             WireError: any other error.
         """
-        parts = [struct.pack(">ib", _CONSUMER, 0), _array_of_one(topic), struct.pack(">i", len(partitions))]
-        parts += [struct.pack(">iq", partition, _LATEST) for partition in partitions]
+        return self.ends_of({topic: partitions}).get(topic, {})
+
+    def ends_of(self, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:
+        """As `ends`, of many topics with one request."""
+        parts = [struct.pack(">ibi", _CONSUMER, 0, len(wanted))]
+        for topic, partitions in wanted.items():
+            name = topic.encode()
+            parts.append(struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)))
+            parts += [struct.pack(">iq", partition, _LATEST) for partition in partitions]
         self._send(_LIST_OFFSETS, parts)
         answer = _Reader(self._receive())
         answer.skip(4)  # throttle time
-        found = {}
+        found: dict[str, dict[int, int]] = {}
         for _ in range(answer.int32()):
-            answer.text()
+            topic = answer.text()
+            ends = found.setdefault(topic, {})
             for _ in range(answer.int32()):
                 partition, error = answer.int32(), answer.int16()
                 answer.skip(8)
                 offset = answer.int64()
                 if not error:
-                    found[partition] = offset
+                    ends[partition] = offset
                 elif error not in _NOT_YET:
                     raise WireError(f"{topic}:{partition} has no end: Kafka's error {error}")
         return found

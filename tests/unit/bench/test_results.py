@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bench.results import LookupRun, MoveRun, SiteRun, TranslateRun, load
+from bench.results import LargeLinkRun, LookupRun, MoveRun, SiteRun, TranslateRun, load
 from drkit.model.errors import ConfigError
 
 
@@ -13,6 +13,9 @@ def test_what_is_kept_is_read_back(tmp_path, results, backlog_run, live_run):
     results.lookup.append(LookupRun(10_000, 1, 100, 1.0, 4.0, 1.0))
     results.moves.append(MoveRun("drkit", 1000, 50, 1, 2.5, 2.0))
     results.sites.append(SiteRun("killed", 3, 999, 50, 1, 4.0, 3.5, {"fence": 0.2, "drain": 1.0}))
+    results.large_links.append(
+        LargeLinkRun(1000, 10_000, 1, 9.0, 2.0, 12.0, 8.0, 2.0, 4.0, 0.04, 150.0, {"status": 1.5}, {"status": 1.2})
+    )
     results.failures.append("single: it ended")
     results.save(tmp_path / "results.json")
     assert load(tmp_path / "results.json") == results

@@ -1,0 +1,232 @@
+"""A link of 10,000 partitions in 1,000 topics: how soon it moves, what it costs at rest, how long commands take.
+
+The source's topics are made by a bare kafka-python loop on a broker that does nothing else: what that takes is the
+least that a mirror, which has to make the same topics on the target, can need. Then `drkit mirror` is launched, left
+alone, and looked at by `status`, `doctor`, `failover --dry-run` and `serve`; then it is launched once more, with new
+records everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from bench.batches import batch_variants
+from bench.cases import Extent
+from bench.clusters import TARGET, Cluster, Clusters, end, spawn
+from bench.measure import ProcessTree, children_cpu
+from bench.peers.base import Job, Running
+from bench.peers.drkit import CONFIG, Drkit
+from bench.progress import Screen
+from bench.results import LargeLinkRun
+from bench.watch import MirrorFailed
+from bench.wire import Connection
+from drkit.lab.ports import free_ports
+from drkit.lab.toolchain import Toolchain
+
+PARTITIONS_A_TOPIC = 10
+_TOPICS_A_REQUEST = 200
+_RECORDS_A_BATCH = 10
+_POLL_SECONDS = 0.1
+_LIMIT_SECONDS = 300.0
+_COMMAND_SECONDS = 60.0
+_GRACE_SECONDS = 20.0
+_MIB = 1 << 20
+_COMMANDS = {
+    "status": ("status",),
+    "doctor": ("doctor",),
+    "plan": ("failover", "--to", TARGET, "--unplanned", "--accept-unfenced", "--dry-run"),
+}
+_NOT_READY = frozenset({0, 3, 6})
+"""Exit codes of commands that looked: a link without groups may be called not ready, for that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeLink:
+    """Measures one link, on two brokers of its own in `work`."""
+
+    work: Path
+    toolchain: Toolchain
+    screen: Screen
+    extent: Extent
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics, each with its number of partitions."""
+        return {f"bench-large-{number:04}": PARTITIONS_A_TOPIC for number in range(self.extent.large_link_topics)}
+
+    def run(self, repeat: int) -> LargeLinkRun:
+        """All of it, once.
+
+        Raises:
+            MirrorFailed: the mirror or a command failed, or not every partition moved in time.
+        """
+        topics = self.topics
+        partitions = sum(topics.values())
+        self.screen.say(f"a link of {partitions:,} partitions in {len(topics):,} topics")
+        with (
+            Clusters(self.work, self.toolchain, self.screen.say) as clusters,
+            TemporaryDirectory(dir=self.work) as name,
+        ):
+            created = _create(clusters.source, topics)
+            self.screen.say(f"  made by a bare client in {created:.1f} s")
+            _fill(clusters.source, topics)
+            job = Job(Path(name), clusters.source, clusters.target, "bench-large-.*", "lz4")
+            running = Drkit().launch(job)
+            try:
+                first, moving, moving_cpu = _await_moving(clusters.target, topics, running, 0)
+                self.screen.say(f"  first record after {first:.1f} s, all moving after {moving:.1f} s")
+                idle, peak = self._at_rest(running)
+                walls, cpus = _look(job.folder)
+                told = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
+                self.screen.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {told}")
+            except MirrorFailed as error:
+                raise MirrorFailed(f"{error}\n{running.last_words()}") from error
+            finally:
+                running.stop()
+            _fill(clusters.source, topics)
+            running = Drkit().launch(job)
+            try:
+                again_first, again_moving, _ = _await_moving(clusters.target, topics, running, _RECORDS_A_BATCH)
+                peak = max(peak, ProcessTree(running.process).peak_rss_bytes() / _MIB)
+                self.screen.say(f"  launched again: {again_first:.1f} s, {again_moving:.1f} s")
+            finally:
+                running.stop()
+        return LargeLinkRun(
+            topics=len(topics),
+            partitions=partitions,
+            repeat=repeat,
+            created=round(created, 2),
+            first=round(first, 2),
+            moving=round(moving, 2),
+            moving_cpu=round(moving_cpu, 2),
+            again_first=round(again_first, 2),
+            again_moving=round(again_moving, 2),
+            idle_share=round(idle, 4),
+            peak_rss_mib=round(peak, 1),
+            commands=walls,
+            commands_cpu=cpus,
+        )
+
+    def _at_rest(self, running: Running) -> tuple[float, float]:
+        """The share of a core that the mirror takes, and its highest memory so far (MiB)."""
+        tree = ProcessTree(running.process)
+        time.sleep(self.extent.large_link_settle_seconds)
+        began, used = time.monotonic(), tree.cpu_seconds()
+        time.sleep(self.extent.large_link_idle_seconds)
+        share = (tree.cpu_seconds() - used) / (time.monotonic() - began)
+        return share, tree.peak_rss_bytes() / _MIB
+
+
+def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
+    """Make the topics, and wait until each partition has a log; the seconds."""
+    names = list(topics)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.address, request_timeout_ms=120_000)
+    try:
+        began = time.monotonic()
+        for start in range(0, len(names), _TOPICS_A_REQUEST):
+            chunk = names[start : start + _TOPICS_A_REQUEST]
+            admin.create_topics([NewTopic(name, topics[name], 1) for name in chunk], timeout_ms=120_000)
+        with Connection(cluster.address) as connection:
+            while _ends(connection, topics, -1) < sum(topics.values()):
+                if time.monotonic() - began > _LIMIT_SECONDS:
+                    raise MirrorFailed(f"the topics weren't made within {_LIMIT_SECONDS:.0f} s")
+                time.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+    finally:
+        admin.close()
+
+
+def _fill(cluster: Cluster, topics: Mapping[str, int]) -> None:
+    """A batch of records on each partition."""
+    batch = batch_variants(record_bytes=100, codec="lz4", records_a_batch=_RECORDS_A_BATCH, variants=1)[0]
+    with Connection(cluster.address) as connection:
+        for topic, partitions in topics.items():
+            connection.send_produce(topic, dict.fromkeys(range(partitions), batch))
+            connection.receive_produce()
+
+
+def _ends(connection: Connection, topics: Mapping[str, int], above: int) -> int:
+    """How many partitions end above an offset."""
+    found = connection.ends_of({topic: range(partitions) for topic, partitions in topics.items()})
+    return sum(offset > above for ends in found.values() for offset in ends.values())
+
+
+def _await_moving(
+    cluster: Cluster, topics: Mapping[str, int], running: Running, above: int
+) -> tuple[float, float, float]:
+    """Seconds from the launch to the first partition, and to all, with a record above an offset on the target; and the
+    mirror's CPU seconds until then.
+    """
+    tree, first = ProcessTree(running.process), None
+    wanted = sum(topics.values())
+    with Connection(cluster.address) as connection:
+        while True:
+            moving = _ends(connection, topics, above)
+            seconds = time.monotonic() - running.launched_at
+            if moving and first is None:
+                first = seconds
+            if first is not None and moving == wanted:
+                return first, seconds, tree.cpu_seconds()
+            if running.process.poll() is not None or seconds > _LIMIT_SECONDS:
+                raise MirrorFailed(f"only {moving:,} of {wanted:,} partitions moved within {seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+
+def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds by command: by the clock, and of CPU."""
+    walls, cpus = {}, {}
+    for name, command in _COMMANDS.items():
+        used, began = children_cpu(), time.monotonic()
+        ended = subprocess.run(
+            [sys.executable, "-m", "drkit", *command, "--output", "json", "--config", str(folder / CONFIG)],
+            capture_output=True,
+            check=False,
+            cwd=folder,
+            timeout=_COMMAND_SECONDS,
+            env={**os.environ, "XDG_STATE_HOME": str(folder)},
+        )
+        walls[name], cpus[name] = round(time.monotonic() - began, 2), round(children_cpu() - used, 2)
+        if ended.returncode not in _NOT_READY:
+            raise MirrorFailed(
+                f"{name} ended with {ended.returncode}: {ended.stdout[-1000:]!r}{ended.stderr[-1000:]!r}"
+            )
+    walls["page"], cpus["page"] = _page(folder)
+    return walls, cpus
+
+
+def _page(folder: Path) -> tuple[float, float]:
+    """From the launch of `drkit serve` until its page has all that it shows first; and CPU seconds until then."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [sys.executable, "-m", "drkit", "serve", "--listen", address, "--config", str(folder / CONFIG)]
+    began = time.monotonic()
+    serving = spawn(command, folder / "serve.log", cwd=folder)
+    try:
+        while not _answers(f"http://{address}/readyz"):
+            if serving.poll() is not None or time.monotonic() - began > _COMMAND_SECONDS:
+                raise MirrorFailed(f"the page wasn't there: {(folder / 'serve.log').read_text()[-1000:]}")
+            time.sleep(_POLL_SECONDS)
+        for part in ("", "api/summary", "api/partitions", "status.json"):
+            if not _answers(f"http://{address}/{part}"):
+                raise MirrorFailed(f"the page has no {part}")
+        return round(time.monotonic() - began, 2), round(ProcessTree(serving).cpu_seconds(), 2)
+    finally:
+        end([serving], _GRACE_SECONDS)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=_COMMAND_SECONDS) as answer:  # noqa: S310 - http, on loopback
+            return bool(answer.read())
+    except (urllib.error.URLError, ConnectionError):
+        return False
