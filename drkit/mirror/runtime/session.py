@@ -48,7 +48,7 @@ from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.runtime.reporting import Reporting, RunView
 from drkit.mirror.topics.change_permission import ChangePermission
-from drkit.mirror.topics.topic_sync import TopicSync
+from drkit.mirror.topics.topic_sync import ReadyTopic, TopicSync
 from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
@@ -400,17 +400,22 @@ class Session:
             about = {"topic": problem.topic, "partition": problem.partition}
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic, extra=about)
             self._assignment.hurry(problem.topic)
-        ready = self._sync.sync() if leads else self._sync.follow()
-        if not self._pipeline.may_run(ready):
+        if not self._run_topics(self._sync.sync(self._run_topics) if leads else self._sync.follow()):
             return
-        gone = self._rebalance.topics(ready)
-        if gone:
-            self._forget_soon(gone)
         if not self._sync.in_step and leads:
             self._topics.wake()
         elif self._options.until_caught_up and self._sync.in_step:
             self._catch_up.begin(self._assignment.partitions())
+
+    def _run_topics(self, ready: dict[str, ReadyTopic]) -> bool:
+        """Have these topics mirrored, and no others; false where the link may not run."""
+        if not self._pipeline.may_run(ready):
+            return False
+        gone = self._rebalance.topics(ready)
+        if gone:
+            self._forget_soon(gone)
         self._resume.wake()
+        return True
 
     def _report(self, incident: Incident) -> None:
         """A partition stands still: it is looked at soon."""

@@ -44,6 +44,8 @@ __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
 log = logging.getLogger(__name__)
 
 _GONE_SECONDS = 2.0
+_FRESH_SECONDS = 10.0
+"""For so long topics are created by one look: partitions are started only where both topics are still those seen."""
 
 TOPIC_KINDS = frozenset(
     {
@@ -112,26 +114,23 @@ class TopicSync:
         self._writer = TopicWriter(link, target, problems)
         self._aligning = AlignedTopics(link, source, target, store)
 
-    def sync(self) -> dict[str, ReadyTopic]:
+    def sync(self, offer: Callable[[dict[str, ReadyTopic]], object] = lambda _ready: None) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
 
-        Of many that are to be created, some are left to the next look (`in_step`), which should come at once.
+        Many that are to be created are made a portion at a time; `offer` gets the topics that may be mirrored before
+        each further portion. What isn't made in time, or while what was seen is fresh, is left to the next look
+        (`in_step`), which should come at once.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer; what was done stays done.
         """
+        began = self._clock()
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
         there = look.target.keys() | look.target_denied
         due = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
         left = [t for t in due if t not in self._tried] or due
-        absent = [info.name for info in first_within((look.source[t] for t in left), self._pace.partitions)]
-        if self._preserves:
-            self._aligning.begin(look, absent)
-        else:
-            self._aligning.give_up()
-        self._writer.aligning = self._aligning.topics
-        in_time = self._create(look, absent)
+        absent, in_time = self._create_some(look, left)
         for topic in look.source:
             self._judge(look, topic)
         self._writer.grow(look)
@@ -140,16 +139,41 @@ class TopicSync:
         self._aligning.give_back(look)
         self._note_source(look)
         self._note_gone(look)
-        if look.changed:
-            self._store.put_topic_states(self._link.id, list(look.changed.values()))
-        self._last = look.ready
+        self._keep(look)
         if self._acls is not None:
             self._acls.sync(list(look.source))
-        self._writer.created.difference_update(look.target)
-        self.in_step = in_time and len(absent) == len(left)
+        tried = len(absent)
+        while in_time and tried < len(left) and self._clock() - began < _FRESH_SECONDS:
+            offer(dict(look.ready))
+            absent, in_time = self._create_some(look, left[tried:])
+            tried += len(absent)
+            for topic in absent:
+                self._judge(look, topic)
+            self._aligning.settle(look.ready)
+            self._note_source(look)
+            self._keep(look)
+        self.in_step = in_time and tried == len(left)
         # one that is refused keeps no other one waiting
-        self._tried = set() if self.in_step else {*self._tried, *absent}
+        self._tried = set() if self.in_step else {*self._tried, *left[:tried]}
         return dict(look.ready)
+
+    def _create_some(self, look: TopicSnapshot, left: Sequence[str]) -> tuple[list[str], bool]:
+        """Create the first of these topics, as many as the pace allows: which, and whether they were there in time."""
+        absent = [info.name for info in first_within((look.source[t] for t in left), self._pace.partitions)]
+        if self._preserves:
+            self._aligning.begin(look, absent)
+        else:
+            self._aligning.give_up()
+        self._writer.aligning = self._aligning.topics
+        return absent, self._create(look, absent)
+
+    def _keep(self, look: TopicSnapshot) -> None:
+        """Keep what was decided, before anything is mirrored by it."""
+        if look.changed:
+            self._store.put_topic_states(self._link.id, list(look.changed.values()))
+            look.changed.clear()
+        self._last = look.ready
+        self._writer.created.difference_update(look.target)
 
     def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> bool:
         """Create topics that the target lacks; false where they were not all there in time. Those that the target said

@@ -10,8 +10,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mapping import Translator
+from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics import creation_pace
-from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
+from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
@@ -107,6 +109,33 @@ def test_many_new_topics_are_created_in_portions_and_a_refused_one_holds_up_no_o
     mirrored.target.delete(refused[0].replace("_", "."))
     mirrored.catch_up()
     mirrored.assert_same(refused[0], 1)
+
+
+def test_the_first_of_many_new_topics_are_mirrored_while_the_others_are_made(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at the topics is enough for all of them, and none waits for the last."""
+    monkeypatch.setattr(creation_pace, "FIRST", 2)
+    monkeypatch.setattr(creation_pace, "MOST", 2)
+    topics = [mirrored.name(f"portion-{number}") for number in range(4)]
+    for topic in topics:
+        mirrored.source.create(topic, 2)
+    offered: list[set[str]] = []
+    kept: list[set[str]] = []
+
+    def offer(ready: dict[str, ReadyTopic]) -> None:
+        offered.append(set(ready))
+        kept.append(set(mirrored.store.topic_states(mirrored.link.id)))
+
+    problems = Problems(mirrored.store, mirrored.link.id, lambda _: None)
+    clusters = mirrored.config.clusters
+    with ClusterAdmin("primary", clusters["primary"]) as source, ClusterAdmin("dr", clusters["dr"]) as target:
+        sync = TopicSync(mirrored.link, source, target, mirrored.store, problems)
+        ready = sync.sync(offer)
+    assert [len(each) for each in offered] == [1, 2, 3]
+    assert kept == offered  # what is not on record is not mirrored
+    assert set(ready) == set(topics)
+    assert sync.in_step
 
 
 def test_topics_that_were_not_there_in_time_are_the_mirrors_own_and_fewer_are_asked_for(
