@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -394,14 +394,21 @@ def commit_groups(
 ) -> dict[str, DrkitError]:
     """Commit positions by group, many groups at once; why, by group, for those that failed.
 
-    `check` is called before each lot, and raises where nothing more may be done.
+    A cluster that answers, only slowly, is given the time that it needs: groups that a call had no time for are
+    committed by the next one, as long as each call commits some. `check` is called before each lot, and raises where
+    nothing more may be done.
     """
     failures: dict[str, DrkitError] = {}
-    names = list(wanted)
-    for start in range(0, len(names), _GROUPS_AT_ONCE):
+    left = deque(wanted)
+    while left:
         check()
-        offsets = {group: _offsets(wanted[group]) for group in names[start : start + _GROUPS_AT_ONCE]}
-        failures.update(coordinator.commit_many(offsets))
+        lot = [left.popleft() for _ in range(min(_GROUPS_AT_ONCE, len(left)))]
+        failed = coordinator.commit_many({group: _offsets(wanted[group]) for group in lot})
+        late = [group for group, error in failed.items() if isinstance(error, Unreachable)]
+        if len(late) < len(lot):
+            left.extend(late)
+            failed = {group: error for group, error in failed.items() if group not in late}
+        failures.update(failed)
     return failures
 
 

@@ -1,12 +1,16 @@
-"""When translating takes the positions that draining kept instead of reading them again."""
+"""What a move reads again and what it doesn't; committing on a cluster that is slow."""
 
 from datetime import timedelta
 
 import pytest
 
+from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.state_machine import Facts, Mode
-from drkit.failover.stages.failover_stages import _just_captured
+from drkit.failover.stages import failover_stages
+from drkit.failover.stages.failover_stages import _just_captured, commit_groups
 from drkit.model.clock import now
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.offsets import Certainty
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,45 @@ from drkit.model.clock import now
 def test_positions_kept_a_moment_ago_are_taken_in_an_unplanned_move_only(mode, seconds_ago, taken):
     at = None if seconds_ago is None else now() - timedelta(seconds=seconds_ago)
     assert _just_captured(Facts(mode=mode, captured_at=at)) is taken
+
+
+class Coordinator:
+    """Commits so many groups in each call, and has no time for the others; some it refuses."""
+
+    def __init__(self, a_call: int, refuses: str = "") -> None:
+        self.a_call = a_call
+        self.refuses = refuses
+        self.committed: list[str] = []
+
+    def commit_many(self, wanted):
+        failures = {}
+        for number, group in enumerate(wanted):
+            if group == self.refuses:
+                failures[group] = Refused(f"{group} is active", remedy="")
+            elif number >= self.a_call:
+                failures[group] = Unreachable("no time", remedy="")
+            else:
+                self.committed.append(group)
+        return failures
+
+
+def positions(count):
+    placed = PlannedPosition(
+        "", "t", 0, "t", 5, 5, Strategy.PRESERVED, Certainty.EXACT, reread=0, skipped=0, lost=0, reason=None, why=""
+    )
+    return {f"g{number}": [placed] for number in range(count)}
+
+
+def test_a_cluster_that_is_slow_has_the_time_that_it_needs(monkeypatch):
+    monkeypatch.setattr(failover_stages, "_GROUPS_AT_ONCE", 4)
+    coordinator, checks = Coordinator(3, refuses="g1"), []
+    failures = commit_groups(coordinator, positions(10), lambda: checks.append(1))
+    assert sorted(coordinator.committed) == [f"g{number}" for number in range(10) if number != 1]
+    assert list(failures) == ["g1"]  # what is refused isn't tried again
+    assert len(checks) > 3  # the right to act is asked for before each lot
+
+
+def test_a_cluster_that_commits_nothing_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setattr(failover_stages, "_GROUPS_AT_ONCE", 4)
+    failures = commit_groups(Coordinator(0), positions(10), lambda: None)
+    assert len(failures) == 10
