@@ -17,7 +17,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
     from drkit.config import Config
+    from drkit.kafka.admin.clusters import Clusters
     from drkit.store.api import Store, WholeStore
 
 ConfigOption = Annotated[
@@ -61,7 +62,7 @@ TimeoutOption = Annotated[
         callback=bounded,
         metavar="SECONDS",
         help="How long to wait for a cluster: connecting, handshakes and each answer (default: 5 s; a cluster that "
-        "can't be connected to is given up after 1.5 s).",
+        "says nothing while it is connected to is given up after 1 s).",
     ),
 ]
 
@@ -139,6 +140,18 @@ class Invocation:
             self._store = open_store("sqlite:///:memory:")
             self._stack.callback(self._store.close)
             return self._store, error
+
+    def connecting(self, aliases: Iterable[str], timeout: float | None = None) -> Clusters:
+        """Connections to clusters that may be gone, begun now: a dead one is waited for while the rest is loaded.
+
+        They are closed when the verb ends, but for those that another object adopts. `timeout`: as `--timeout` has it.
+        """
+        from drkit.kafka.admin.clusters import observing
+
+        begun = observing(self.config.clusters, timeout)
+        self._stack.callback(begun.close)
+        begun.connect_soon(aliases)
+        return begun
 
     def links(self, selected: str | None) -> list[Link]:
         """The configured links, or the one that `--link` names."""

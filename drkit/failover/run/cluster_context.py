@@ -20,7 +20,7 @@ class ClusterContext(Clusters):
         config: clusters and links.
         store: drkit's memory; the caller closes it.
         timeout_seconds: the bound of every call to a cluster.
-        patience_seconds: the bound of waiting for a connection to a cluster that may be gone (`Clusters`).
+        patience_seconds: how long a cluster that may be gone may be silent while it is connected to (`Clusters`).
         known: what other connections of this command have found out; None: nothing is known yet.
     """
 

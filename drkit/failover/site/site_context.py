@@ -26,6 +26,7 @@ class SiteContext:
         self.links = tuple(links)
         self._contexts = {link.id: estate.another() for link in links}
         for link, context in self._contexts.items():
+            context.adopt(estate, [link.source])
             context.connect_soon([link.source])
 
     def __enter__(self) -> Self:

@@ -7,8 +7,8 @@ is the only one that touches it:
 
 - a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
 - connecting is an attempt of its own, on a thread of its own: who waits for it may give up, and it continues;
-- a cluster that can't be connected to at all is given up after `Reachability.seconds`, and asked about later only what
-  the attempt that continues has come to;
+- a cluster that may be gone is given up once it has been silent for `Reachability.seconds`, and asked about later only
+  what the attempt that continues has come to;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
   each time on a fresh client when the connection itself failed, so that moved brokers are found;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from contextlib import suppress
 from functools import partial
@@ -73,25 +74,58 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
 class Reachability:
     """How long to wait for a connection to a cluster that may be gone; shared by all connections to it.
 
-    A cluster is held to be gone where no broker has let us in (connected, let us log in, answered) within so many
-    seconds, or where each of those that are configured has refused connections for `REFUSED_SECONDS`, again and again:
-    nothing listens there. The attempt itself continues, so a cluster that is slow, or comes back, is found by whoever
-    asks later.
+    A cluster is held to be gone where none of its brokers has said a word for so many seconds (that their kernels take
+    connections isn't one), where none has let us in within `most_seconds`, or where each of those that are configured
+    has refused connections for `REFUSED_SECONDS`, again and again: nothing listens there. The attempt itself continues,
+    so a cluster that is slow, or comes back, is found by whoever asks later.
 
     Args:
-        seconds: from the begin of the first attempt.
-        glance_seconds: from the begin of later ones, once one was in vain.
+        seconds: of silence, from the begin of the first attempt.
+        glance_seconds: the same from the begin of later ones, once one was in vain.
+        most_seconds: from the begin of an attempt; None: three times as long as it may be silent.
     """
 
-    def __init__(self, seconds: float, glance_seconds: float = 0.5) -> None:
+    def __init__(self, seconds: float, glance_seconds: float = 0.5, most_seconds: float | None = None) -> None:
         self._seconds = seconds
         self._glance_seconds = min(seconds, glance_seconds)
+        self._most_seconds = 3 * seconds if most_seconds is None else most_seconds
         self.gone = False
+
+    def patience(self) -> _Patience:
+        """For an attempt that begins now."""
+        return _Patience(self.seconds, self._most_seconds)
 
     @property
     def seconds(self) -> float:
         """For an attempt now."""
         return self._glance_seconds if self.gone else self._seconds
+
+
+class _Patience:
+    """How long one connection's attempts are waited for: while its brokers say something, and not for ever.
+
+    `seconds`: how long they may be silent; `most_seconds`: in all.
+    """
+
+    def __init__(self, seconds: float, most_seconds: float) -> None:
+        self._seconds = seconds
+        self._begun = time.monotonic()
+        self._last = self._begun + max(seconds, most_seconds)
+        self._until = self._begun + seconds
+
+    def heard(self) -> None:
+        """A broker has said something, now."""
+        self._until = min(self._last, max(self._until, time.monotonic() + self._seconds))
+
+    @property
+    def until(self) -> Deadline:
+        """When it ends, as far as is known now."""
+        return Deadline(self._until)
+
+    @property
+    def spent(self) -> float:
+        """Seconds from its begin until it ends."""
+        return round(self._until - self._begun, 1)
 
 
 class _Gone(Exception):
@@ -105,13 +139,13 @@ class _Gone(Exception):
 class _Attempt:
     """An attempt to connect, which continues where nobody waits for it any more.
 
-    `patience`: how long it is waited for, where the cluster may be gone. `ended`: there is a client, or an error, or
-    the connection was closed; `told`: that, or each broker that is configured refuses connections.
+    `patience`: how long it is waited for, where the cluster may be gone; it may grow while somebody waits. `ended`:
+    there is a client, or an error, or the connection was closed; `told`: that, or each broker that is configured
+    refuses connections.
     """
 
-    def __init__(self, patience: Deadline | None, patience_seconds: float) -> None:
+    def __init__(self, patience: _Patience | None) -> None:
         self.patience = patience
-        self.patience_seconds = patience_seconds
         self.ended = threading.Event()
         self.told = threading.Event()
         self.client: KafkaAdminClient | None = None
@@ -123,6 +157,23 @@ class _Attempt:
         """What is known of why it takes so long."""
         found = [manager.trouble for manager in self.managers if manager.trouble is not None]
         return str(found[-1]) if found else "no broker has answered yet"
+
+    def heard(self) -> None:
+        """A broker has said something, now."""
+        if self.patience is not None:
+            self.patience.heard()
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait until it has ended, or is to be waited for no more; whether the patience is what has ended."""
+        if self.patience is None:
+            self.ended.wait(deadline.left)
+            return False
+        while not self.told.is_set():
+            until = self.patience.until
+            if min(deadline, until).passed:
+                return until.passed
+            self.told.wait(min(deadline, until).left)
+        return self.patience.until.passed
 
     def end(self, client: KafkaAdminClient | None, error: BaseException | None) -> None:
         """Tell those who wait."""
@@ -177,8 +228,7 @@ class AdminConnection:
         self._lock = threading.Lock()
         self._client: KafkaAdminClient | None = None
         self._attempt: _Attempt | None = None
-        self._patience: Deadline | None = None  # with the attempts since the last connection
-        self._patience_seconds = 0.0
+        self._patience: _Patience | None = None  # with the attempts since the last connection
         self._silent: set[tuple[str, int]] = set()
         self._closed = threading.Event()
         self.permission: Permission | None = None
@@ -373,28 +423,26 @@ class AdminConnection:
             if self._client is not None:
                 return self._client
             attempt = self._attempt or self._begun()
-        until = deadline if attempt.patience is None else min(deadline, attempt.patience)
-        (attempt.ended if attempt.patience is None else attempt.told).wait(until.left)
+        lost_patience = attempt.wait(deadline)
         if attempt.client is not None:
             return attempt.client
-        if attempt.error is not None and not (attempt.patience is not None and until.passed and _transient(attempt)):
+        if attempt.error is not None and not (lost_patience and _transient(attempt)):
             raise attempt.error
         if attempt.patience is None:
             raise kafka_errors.KafkaConnectionError(attempt.trouble)
-        raise self._gone(attempt)
+        raise self._gone(attempt, attempt.patience)
 
-    def _gone(self, attempt: _Attempt) -> _Gone:
+    def _gone(self, attempt: _Attempt, patience: _Patience) -> _Gone:
         if self._reach is not None:
             self._reach.gone = True
         refused = attempt.told.is_set() and not attempt.ended.is_set()
-        return _Gone(attempt.trouble, REFUSED_SECONDS if refused else attempt.patience_seconds)
+        return _Gone(attempt.trouble, REFUSED_SECONDS if refused else patience.spent)
 
     def _begun(self) -> _Attempt:
         """A new attempt; called under the lock. It has what is left of the patience with those before it."""
-        if self._reach is not None and (self._patience is None or self._patience.passed):
-            self._patience_seconds = self._reach.seconds
-            self._patience = Deadline.after(self._patience_seconds)
-        attempt = self._attempt = _Attempt(self._patience, self._patience_seconds)
+        if self._reach is not None and (self._patience is None or self._patience.until.passed):
+            self._patience = self._reach.patience()
+        attempt = self._attempt = _Attempt(self._patience)
         threading.Thread(target=self._connect, args=(attempt,), name=f"drkit-connect-{self.alias}", daemon=True).start()
         return attempt
 
@@ -531,7 +579,12 @@ def _connect(
         loop = NetworkSelector(**options)
         setup_ms = max(_SETUP_MS, timeout_ms // _BROKERS_TO_TRY)
         manager = ConnectionManager(
-            loop, silent=silent, refused=attempt.told.set, socket_connection_setup_timeout_ms=setup_ms, **options
+            loop,
+            silent=silent,
+            refused=attempt.told.set,
+            heard=attempt.heard,
+            socket_connection_setup_timeout_ms=setup_ms,
+            **options,
         )
         client = KafkaNetClient(net=loop, manager=manager, **options)
         built.append((client, manager))

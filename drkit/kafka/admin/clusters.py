@@ -14,28 +14,25 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 
 TIMEOUT_SECONDS = 10.0
 OBSERVE_SECONDS = 5.0
-PATIENCE_SECONDS = 1.5
+PATIENCE_SECONDS = 1.0
+"""Longer than any round trip, and enough for a second SYN (`connection_manager`)."""
 _ANSWER_SECONDS = 5.0
 
 
 def observing(configs: Mapping[str, ClusterConfig], timeout_seconds: float | None) -> Clusters:
     """Connections for a command that only looks: each call ends within so many seconds, connecting included.
 
-    None: 5 s, and a cluster to which nothing can be connected for 1.5 s is held to be gone.
+    None: 5 s, and a cluster that says nothing for 1 s is held to be gone (`Reachability`).
     """
-    timeout, patience = observing_bounds(timeout_seconds)
-    return Clusters(configs, timeout_seconds=timeout, patience_seconds=patience)
-
-
-def observing_bounds(timeout_seconds: float | None) -> tuple[float, float]:
-    """`timeout_seconds` and `patience_seconds` (`Clusters`) of a command that only looks."""
-    return (OBSERVE_SECONDS, PATIENCE_SECONDS) if timeout_seconds is None else (timeout_seconds, timeout_seconds)
+    if timeout_seconds is None:
+        return Clusters(configs, timeout_seconds=OBSERVE_SECONDS)
+    return Clusters(configs, timeout_seconds=timeout_seconds, patience_seconds=timeout_seconds)
 
 
 class Clusters:
     """Connections to configured clusters, by alias.
 
-    A cluster that may be gone (`may_be_gone`) is given up when no broker lets us in within `patience_seconds`, or each
+    A cluster that may be gone (`may_be_gone`) is given up when no broker says anything for `patience_seconds`, or each
     refuses connections (`Reachability`). The attempt to connect continues, and whoever asks later by the same object
     has what it has come to: a command doesn't wait for a dead cluster again and again.
 
@@ -43,7 +40,7 @@ class Clusters:
         configs: the clusters by alias.
         timeout_seconds: the bound of every call: connecting, handshakes and answer; 5 s at most where the cluster may
             be gone.
-        patience_seconds: the bound of waiting for a connection to a cluster that may be gone.
+        patience_seconds: how long a cluster that may be gone may be silent while it is connected to.
         known: what other connections of this command have found out; None: nothing is known yet.
     """
 
@@ -93,6 +90,19 @@ class Clusters:
         """Begin to connect to clusters that may be gone, to all at once: who asks them later has waited already."""
         for alias in aliases:
             self.admin(alias, may_be_gone=True).connect_soon()
+
+    def adopt(self, other: Clusters, aliases: Iterable[str]) -> None:
+        """Take over the connections that another one has begun to these clusters, and what it found out of them."""
+        for alias in aliases:
+            key = (alias, True)
+            with other._lock:
+                begun = other._admins.pop(key, None)
+            with self._lock:
+                self._reaches[alias] = other.reach(alias)
+                if begun is not None and key not in self._admins:
+                    self._admins[key], begun = begun, None
+            if begun is not None:
+                begun.close()
 
     def admin(self, alias: str, *, may_be_gone: bool = False) -> ClusterAdmin:
         """Topics and offsets of a cluster."""

@@ -1,11 +1,13 @@
 """kafka-python's connection manager with bounded connects and the reason of a failure.
 
-`ConnectionManager` is kafka-python's connection manager with four differences:
+`ConnectionManager` is kafka-python's connection manager with these differences:
 
 - a TLS handshake ends by the connection's deadline: the library's waits for ever for a broker that was frozen
   after its kernel had accepted the connection;
 - the first brokers are tried side by side, those that were silent a moment ago last: the library spends all its time
-  on the first that it picks; where each of them refuses connections, that is told;
+  on the first that it picks; where each of them refuses connections, that is told, and so is each answer;
+- a second connection is begun beside one that isn't made soon: the kernel repeats a SYN that was lost only after a
+  second, and the library waits for the first of a host's addresses before it tries the next;
 - what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again;
 - the sockets that it built are known, so that those which the library leaves open can be closed at the end.
 """
@@ -46,7 +48,10 @@ _REMEDIES = {
     ),
 }
 _NEXT_BROKER_SECONDS = 0.25
-"""After so long without an answer the next of the first brokers is tried as well."""
+"""After so long without an answer the next of the first brokers is tried as well, sooner where there are many."""
+_ALL_BROKERS_SECONDS = 0.5
+"""After so long all of them are tried."""
+_SECOND_SYN_SECONDS = 0.3
 _STEP_SECONDS = 0.05
 REFUSED_SECONDS = 0.25
 """A cluster all of whose first brokers refuse connections for so long (four tries) isn't there now."""
@@ -82,19 +87,28 @@ class UnsupportedBroker(PermanentConnectionError):
 
 
 class _BoundedTls(KafkaSSLTransport):  # type: ignore[misc]  # untyped base
-    """TLS on a socket, whose handshake ends by a moment of the monotonic clock (None: never)."""
+    """TLS on a socket, whose handshake ends by a moment of the monotonic clock (None: never). `heard`: called when the
+    other side has said something.
+    """
 
-    def __init__(self, net: Any, sock: Any, *, timeout_at: float | None, **options: Any) -> None:
+    def __init__(
+        self, net: Any, sock: Any, *, timeout_at: float | None, heard: Callable[[], None], **options: Any
+    ) -> None:
         super().__init__(net, sock, **options)
         self._timeout_at = timeout_at
+        self._heard = heard
 
     async def handshake(self) -> None:
         """As the library's, but every wait has the deadline."""
+        came = False
         while True:
             try:
                 self._sock.do_handshake()
             except ssl.SSLWantReadError:
+                if came:
+                    self._heard()
                 await self._net.wait_read(self._sock, timeout_at=self._timeout_at)
+                came = True
             except ssl.SSLWantWriteError:
                 await self._net.wait_write(self._sock, timeout_at=self._timeout_at)
             else:
@@ -107,7 +121,8 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
     `trouble`: why the last connection failed, or None. `silent`: host and port of brokers that couldn't be connected
     to when last tried; whoever makes a new client hands it on, so that these are asked last. `too_old`: a broker
     that was reached and can't be worked with. `refused`: called when each of the first brokers has refused connections
-    for `REFUSED_SECONDS`, again and again.
+    for `REFUSED_SECONDS`, again and again. `heard`: called whenever a broker has said something; that its kernel took
+    the connection doesn't count.
     """
 
     def __init__(
@@ -116,10 +131,12 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         *,
         silent: MutableSet[tuple[str, int]] | None = None,
         refused: Callable[[], None] | None = None,
+        heard: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
         super().__init__(net, **options)
         self._tell_refused = refused
+        self._heard = heard
         self._refusing: dict[tuple[str, int], float] = {}  # since when
         self.trouble: Exception | None = None
         self.too_old: UnsupportedBroker | None = None
@@ -220,6 +237,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         brokers = list(self.cluster.bootstrap_brokers())
         random.shuffle(brokers)
         brokers.sort(key=lambda broker: (broker.host, broker.port) in self.silent)
+        pause = min(_NEXT_BROKER_SECONDS, _ALL_BROKERS_SECONDS / max(1, len(brokers) - 1))
         answered: Any = Future()
         trying: dict[Any, tuple[str, int]] = {}
 
@@ -248,7 +266,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             trying[broker.node_id] = (broker.host, broker.port)
             connection.init_future.add_callback(lambda _done, node_id=broker.node_id: took(node_id))
             connection.init_future.add_errback(lambda error, node_id=broker.node_id: lost(error, node_id))
-            await self._pause(connection.init_future, until.within(_NEXT_BROKER_SECONDS))
+            await self._pause(connection.init_future, until.within(pause))
         while trying and not answered.is_done and not until.passed and not self.closed:
             await self._pause(answered, until.within(_STEP_SECONDS))
         if answered.is_done:
@@ -328,18 +346,13 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         """As the library does, but the handshake has the deadline, and what a broker sends just before it hangs up is
         read: the library drops it, and with it the reason why a log-in failed.
         """
-        sock = await create_connection(
-            self._net,
-            node.host,
-            node.port,
-            self.config["socket_options"],
-            proxy_url=self.config["proxy_url"],
-            timeout_at=timeout_at,
-        )
+        sock = await self._connected_socket(node, timeout_at)
         try:
             if self.ssl_enabled:
                 options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-                transport = _BoundedTls(self._net, sock, host=node.host, timeout_at=timeout_at, **options)
+                transport = _BoundedTls(
+                    self._net, sock, host=node.host, timeout_at=timeout_at, heard=self._heard, **options
+                )
             else:
                 transport = KafkaTCPTransport(self._net, sock, host=node.host)
         except BaseException:
@@ -362,10 +375,51 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
 
         def data_first() -> tuple[bytes, Exception | None]:
             data, error = receive()
+            if data:
+                self._heard()
             return data, None if data else error  # the end is met again at the next read
 
         transport._sock_recv = data_first  # noqa: SLF001 - as above
         return transport
+
+    async def _connected_socket(self, node: Any, timeout_at: float | None) -> Any:
+        """A socket that is connected: where the first attempt takes long, a second is begun, and the first to be made
+        is taken.
+        """
+        made: Any = Future()
+        failures: list[Exception] = []
+        begun = 0
+
+        async def attempt() -> None:
+            options = {"proxy_url": self.config["proxy_url"], "timeout_at": timeout_at}
+            try:
+                sock = await create_connection(
+                    self._net, node.host, node.port, self.config["socket_options"], **options
+                )
+            except Exception as error:  # noqa: BLE001 - raised below, once no attempt is left
+                failures.append(error)
+                if len(failures) == begun and not made.is_done:
+                    made.failure(error)
+                return
+            if made.is_done:
+                sock.close()
+            else:
+                made.success(sock)
+
+        try:
+            for _ in range(2):
+                begun += 1
+                self.call_soon(attempt)
+                await self._pause(made, Deadline.after(_SECOND_SYN_SECONDS))
+                if made.is_done:
+                    break
+            return await made
+        except BaseException as error:  # nobody takes the socket any more
+            if not made.is_done:
+                made.failure(error)
+            elif made.succeeded():
+                made.value.close()
+            raise
 
 
 def _refusal(broker: str, error: Exception, mechanism: str | None) -> Exception | None:

@@ -7,11 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
+from kafka.future import Future
 
 from drkit.config import ClusterConfig
+from drkit.kafka.admin import connection_manager
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
@@ -196,6 +199,55 @@ def test_an_address_that_answers_nothing_is_given_up_in_time() -> None:
             assert "within 0.4 s" in refusal(admin).what
 
 
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_cluster_that_says_something_is_waited_for_longer_and_not_for_ever(ca: str, protocol: str) -> None:
+    """Each byte shows that somebody is there; that the connection was taken doesn't."""
+    client = {"security.protocol": protocol} | ({"ssl.ca.location": ca} if protocol == "SSL" else {})
+    begins = b"\x16\x03\x03\x40\x00" if protocol == "SSL" else b"\x00\x00\x40\x00"
+    given_up = threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+
+        def talk() -> None:
+            with server.accept()[0] as broker:
+                for byte in begins + bytes(1000):
+                    broker.send(bytes([byte]))
+                    if given_up.wait(0.1):
+                        return
+
+        talking = threading.Thread(target=talk, daemon=True)
+        talking.start()
+        reach = Reachability(0.5, most_seconds=1.5)
+        cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", client=client)
+        try:
+            with ClusterAdmin("old", cluster, timeout_seconds=600, reach=reach) as admin:
+                assert "within 1.5 s" in refusal(admin).what
+        finally:
+            given_up.set()
+            talking.join(PATIENCE)
+
+
+def test_a_syn_that_is_lost_does_not_make_a_cluster_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel sends it again only after a second: by then a second connection was begun, and is taken."""
+    real, begun = connection_manager.create_connection, []
+
+    async def first_is_lost(*given: Any, **options: Any) -> Any:
+        begun.append(given)
+        if len(begun) == 1:
+            await Future()
+        return await real(*given, **options)
+
+    monkeypatch.setattr(connection_manager, "create_connection", first_is_lost)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        server.settimeout(PATIENCE)
+        cluster = ClusterConfig(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+        with ClusterAdmin("old", cluster, timeout_seconds=600) as admin:
+            admin.connect_soon()
+            with server.accept()[0] as broker:
+                broker.settimeout(PATIENCE)
+                assert broker.recv(1)
+    assert len(begun) == 2
+
+
 def test_who_asks_after_the_time_is_over_does_not_wait_again(frozen: str) -> None:
     """Begun early, for several clusters at once, the patience is spent while other work is done."""
     clusters = {"old": ClusterConfig(bootstrap_servers=frozen), "older": ClusterConfig(bootstrap_servers=frozen)}
@@ -206,6 +258,20 @@ def test_who_asks_after_the_time_is_over_does_not_wait_again(frozen: str) -> Non
         with Clusters(clusters, timeout_seconds=600, patience_seconds=600, known=known) as others:
             assert others.reach("old") is known.reach("old")
             assert "within 0.3 s" in refusal(others.admin("old", may_be_gone=True)).what
+
+
+def test_connections_that_were_begun_early_are_taken_over_with_what_they_found_out(frozen: str) -> None:
+    clusters = {"old": ClusterConfig(bootstrap_servers=frozen), "dr": ClusterConfig(bootstrap_servers=frozen)}
+    early = Clusters(clusters, timeout_seconds=600, patience_seconds=0.3)
+    early.connect_soon(["old"])
+    begun = early.admin("old", may_be_gone=True)
+    with Clusters(clusters, timeout_seconds=600, patience_seconds=600) as later:
+        later.adopt(early, ["old"])
+        early.close()
+        assert later.admin("old", may_be_gone=True) is begun
+        assert "within 0.3 s" in refusal(begun).what
+        assert later.reach("old").gone
+        assert not later.reach("dr").gone
 
 
 def test_nested_waits_share_a_deadline() -> None:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from drkit.cli.options.values import aliases
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.views.checks_view import check_mark, counted_marks, print_checks
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -55,17 +54,17 @@ def doctor(
     Exits 0 where nothing fails (warnings name their cost), 3 where a failover would be refused,
     8 where a check could not be made.
     """
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.kafka.admin.clusters import observing_bounds
-
     with command(config, output, verbose) as run:
-        store = run.store()
         links = _links_to(run, to, run.links(link))
-        timeout_seconds, patience = observing_bounds(timeout)
+        asked = {alias for each in links for alias in (each.id.source, each.id.target)}
+        # a dead cluster is waited for from here on: what is read and loaded now costs no time
+        begun = run.connecting(asked, timeout)
+        from drkit.failover.run.cluster_context import ClusterContext
+
+        store = run.store()
         # one set of connections for all questions: what is gone is waited for once
-        with ClusterContext(run.config, store, timeout_seconds=timeout_seconds, patience_seconds=patience) as estate:
-            estate.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
-            # a dead cluster is waited for from here on: what is read and loaded now costs no time
+        with ClusterContext(run.config, store, timeout_seconds=begun.timeout_seconds, known=begun) as estate:
+            estate.adopt(begun, asked)
             from drkit.failover.recovery.component_conditions import unfinished_runs
             from drkit.observe.drill_surroundings import known_drills
             from drkit.observe.readiness.readiness import drills_check, readiness
@@ -173,6 +172,8 @@ def _document(found: list[Readiness]) -> dict[str, Any]:
 
 
 def _print(console: Console, found: list[Readiness]) -> None:
+    from drkit.cli.views.checks_view import check_mark, counted_marks, print_checks
+
     for each in found:
         head = (str(each.link.id), "bold"), "  ", check_mark(each.outcome), "  ", counted_marks(each.checks)
         console.print(Text.assemble(*head))

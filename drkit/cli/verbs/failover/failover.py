@@ -16,9 +16,7 @@ from drkit.cli.options.selection import one_edge, select
 from drkit.cli.options.times import AtOption, CommittedAtOption, TimezoneOption, either_moment
 from drkit.cli.options.values import aliases
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.views.failover_view import StagePrinter, print_plan
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.run_outcome import cancel, collect_rarely, confirm, finish, rehearse_plan, show_dry_run
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.selection import Edge, Selection
@@ -134,12 +132,11 @@ def failover(
     verbose: VerboseOption = False,
 ) -> None:
     """Move consumer groups to another cluster: plan, show, act, prove. All links that lead there move in one run."""
-    from drkit.failover.run.cluster_context import ClusterContext
-
     with command(config, output, verbose) as run:
         started_at = now()
-        collect_rarely()
         if take_back is not None:
+            from drkit.cli.wiring.run_outcome import cancel
+
             _only_cancel(to, out, plan, dry_run=dry_run)
             cancel(run, take_back, yes=yes)
             return
@@ -156,11 +153,16 @@ def failover(
             timezone=timezone,
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
+        # before all else is loaded: a dead source is waited for meanwhile
+        sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
+        begun = run.connecting(sources)
+        from drkit.cli.wiring.run_outcome import collect_rarely
+        from drkit.failover.run.cluster_context import ClusterContext
+
+        collect_rarely()
         with ClusterContext(run.config, run.store()) as estate:
+            estate.adopt(begun, sources)
             give_approval(run, estate, approval, emergency)
-            sources = [each.link().id.source for each in run.config.links if each.link().id.target == to]
-            if len(sources) == 1:  # several have connections of their own (`SiteContext`)
-                estate.connect_soon(sources)  # while the rest is loaded: a dead one is waited for meanwhile
             from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
             from drkit.failover.plan.choose_links import links_into
             from drkit.failover.plan.planner import PlanRequest, make_plan
@@ -241,6 +243,7 @@ def _apply(run: Invocation, estate: ClusterContext, path: Path, given: Given, fl
 
 def _show_or_act(run: Invocation, estate: ClusterContext, chosen: FailoverPlan, flags: FailoverFlags) -> None:
     """One link's plan: rehearsed, written, shown or carried out."""
+    from drkit.cli.wiring.run_outcome import rehearse_plan, show_dry_run
     from drkit.failover.plan.failover_plan import write_plan
     from drkit.failover.run.service import standing_obstacles
 
@@ -264,6 +267,8 @@ def _act(
     accept_unfenced: bool,
     started_at: datetime,
 ) -> None:
+    from drkit.cli.views.failover_view import StagePrinter, print_plan
+    from drkit.cli.wiring.run_outcome import confirm, finish
     from drkit.failover.run.service import run_failover, standing_obstacles, without_loss_obstacles
 
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))

@@ -9,15 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.options.values import bounded
-from drkit.cli.output.printable import Printable
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.views.status_view import render_drills, render_statuses
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -32,6 +27,8 @@ from drkit.model.errors import ConfigError, Unreachable, error_body
 from drkit.model.wording import and_more
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from drkit.model.audit.audit_result import TopicChoice
     from drkit.observe.status import LinkStatus
 
@@ -71,6 +68,7 @@ def status(
             _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
             return
         statuses = chosen.of(_look(run, link, timeout))
+        from drkit.cli.views.status_view import render_drills, render_statuses
         from drkit.observe.drill_surroundings import known_drills
         from drkit.observe.status_document import status_document
 
@@ -151,6 +149,8 @@ def _look(run: Invocation, link: str | None, timeout: float | None) -> list[Link
     with observing(run.config.clusters, timeout) as clusters:
         # while the store is opened and the rest is loaded: a dead one is waited for meanwhile
         clusters.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
+        from drkit.cli.views import status_view  # noqa: F401 - loaded while the clusters are waited for
+        from drkit.observe import drill_surroundings, status_document  # noqa: F401 - as above
         from drkit.observe.status import link_statuses
 
         return link_statuses(run.config, run.store(), links, clusters=clusters)
@@ -160,6 +160,12 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
     """Show it again and again, also while the store doesn't answer: a live picture at a terminal, else one after the
     other; one JSON object a line for programs.
     """
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from drkit.cli.output.printable import Printable
+    from drkit.cli.views.status_view import render_drills, render_statuses
     from drkit.observe.drill_surroundings import known_drills
     from drkit.observe.status_document import status_document
 
