@@ -273,7 +273,7 @@ class Tracker:
         self._write(tp, producer_id, first, change, ends=False)
 
     def looked_back(self, by_transactions: Mapping[str, bool]) -> None:
-        """By group, whether a transaction has put it where it stood, in a part of the coordinators' log, before that
+        """By group, whether a transaction has put it where it was, in a part of the coordinators' log, before that
         part was followed."""
         self.transactional.update(group for group, transactional in by_transactions.items() if transactional)
         self.plain.update(by_transactions)

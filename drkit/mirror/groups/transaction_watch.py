@@ -274,7 +274,7 @@ class _Following:
         """Read what these parts of the coordinators' log held before they were followed, a little at each call.
 
         Raises:
-            Unreachable, Refused: as `LogReader.read`; it begins anew with the next call.
+            Unreachable, Refused: as `LogReader.read`; it begins again with the next call.
         """
         if self._scan is None:
             taken = self.tail.positions()
