@@ -23,7 +23,7 @@ from drkit.store.api import Store
 class CatchUp:
     """What is to be reached: all that each source partition of the link held at the first look. Shared by threads.
 
-    Of other workers' partitions a watermark counts only where a living worker has kept it again since then, of the topic
+    Of other workers' partitions a watermark counts only where a living worker has kept it since then, of the topic
     as it is now, and where the target's log still reaches that far: one of before may be of a topic that was accepted
     as a new one, or of logs that have lost something since.
 
