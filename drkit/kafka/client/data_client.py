@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
 
 from aiokafka import errors
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
@@ -52,8 +53,8 @@ class DataClient:
         self._refreshed = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self.trouble: str | None = None
-        self.news = 0
-        """Counts what was heard of leaders: a new number, maybe new leaders."""
+        self._heard_of: Mapping[str, object] = {}
+        self._changed: set[str] = set()
 
     async def connect(self) -> None:
         """Learn of the brokers, waiting for as long as none answers."""
@@ -89,8 +90,16 @@ class DataClient:
             client, self._client = self._client, None
             await client.close()
 
-    def _heard(self, _: object) -> None:
-        self.news += 1
+    def _heard(self, cluster: Any) -> None:
+        """Metadata were read: note the topics of which they say something else than before."""
+        before, now = self._heard_of, cluster._partitions  # noqa: SLF001 - no public name has all of a topic
+        self._changed |= {topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic)}
+        self._heard_of = now
+
+    def take_changed(self) -> set[str]:
+        """The topics of which something else was heard since this was asked last: they may have other leaders."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def track(self, topics: Iterable[str]) -> Awaitable[object] | None:
         """Know the leaders of these topics' partitions from now on; what can be awaited, where some are new."""

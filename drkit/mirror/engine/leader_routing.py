@@ -1,7 +1,7 @@
 """Which broker each partition is read from and written to: a fetcher per source broker, a sender per target broker.
 
-Leaders come from the clusters' metadata; partitions are looked at again when something new was heard
-of leaders, and those that have no reader or writer yet at every tick.
+Leaders come from the clusters' metadata; partitions of a topic are looked at again when something else was heard of it,
+and those that have no reader or writer yet at every tick.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class LeaderRouting:
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[int, Sender] = {}
         self._unplaced: dict[BatchPartition, None] = {}
-        self._news = (0, 0)
 
     def add(self, partition: BatchPartition) -> None:
         """Have a partition read and written, as soon as its leaders are known."""
@@ -51,10 +50,11 @@ class LeaderRouting:
 
     def tick(self) -> None:
         """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
-        news = (self._flow.source.news, self._flow.target.news)
-        if news != self._news:
-            self._news = news
-            self._unplaced.update(dict.fromkeys(self._flow.partitions.values()))
+        ours, theirs = self._flow.source.take_changed(), self._flow.target.take_changed()
+        if ours or theirs:
+            for partition in self._flow.partitions.values():
+                if partition.tp.topic in ours or partition.target_topic in theirs:
+                    self._unplaced[partition] = None
         self._unplaced.update(dict.fromkeys(self._flow.moving))
         self._flow.moving.clear()
         for partition in list(self._unplaced):
