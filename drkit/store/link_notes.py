@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.model.alignment import Alignment, note_name, read_alignment
+from drkit.model.errors import Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -48,10 +49,25 @@ def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartiti
     store.forget_notes(link, ALIGNMENTS, [note_name(tp) for tp in tps])
 
 
-def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
-    """Note that the mirror reads from this cluster."""
-    if known_source_cluster(store, link) != cluster_id:
-        store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
+def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_id: str) -> None:
+    """Note that the mirror reads from this cluster.
+
+    Raises:
+        Refused: it read from what is its target now: the two changed places, and it would write to its source.
+    """
+    known = known_source_cluster(store, link)
+    if known == cluster_id:
+        return
+    if known == target_id:
+        raise Refused(
+            f"{link.source} and {link.target} changed places: {link.target} is cluster {target_id} now, from which "
+            f"link {link} read as {link.source}",
+            meaning=f"A mirror would write to the cluster that it is to read from, and create topics of {link.target} "
+            "there. Nothing was changed",
+            remedy=f"Correct bootstrap_servers of {link.source} and {link.target}. Where cluster {target_id} is to be "
+            "the standby for good, configure a link under other aliases",
+        )
+    store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
 
 
 def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:

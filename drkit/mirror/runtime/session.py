@@ -389,7 +389,8 @@ class Session:
             try:
                 self._check_may_begin()
                 self._check_one_store()
-                keep_source_cluster(self._store, self._link.id, self._source.cluster_id())
+                ids = self._source.cluster_id(), self._target.cluster_id()
+                keep_source_cluster(self._store, self._link.id, *ids)
             except Refused as error:
                 self._forgotten = error
                 return

@@ -1,4 +1,4 @@
-"""`--until-caught-up` beside another worker: what that one has recorded counts only where it still is so."""
+"""What `--until-caught-up` may call caught up: beside another worker, and where the clusters changed places."""
 
 from __future__ import annotations
 
@@ -58,3 +58,19 @@ def test_what_a_dead_worker_recorded_of_the_topic_before_it_was_accepted_as_a_ne
     assert mirrored.catch_up().caught_up
     ours = [record.value for record in mirrored.source.read(topic)]
     assert [record.value for record in mirrored.target.read(topic)] == ours + ours
+
+
+def test_clusters_that_changed_places_are_refused_before_anything_is_written(mirrored: Mirrored) -> None:
+    topic, foreign = mirrored_topic(mirrored, "both"), mirrored.name("only-on-dr")
+    mirrored.target.create(foreign)
+    text = mirrored.config_path.read_text()
+    primary, dr = mirrored.source.bootstrap, mirrored.target.bootstrap
+    mirrored.config_path.write_text(text.replace(primary, "there").replace(dr, primary).replace("there", dr))
+    told = mirrored.drkit("mirror", "--until-caught-up")
+    assert told.returncode == 3, told.stderr
+    assert "primary and dr changed places" in " ".join(told.stderr.split())
+    assert mirrored.source.partitions(foreign) == 0, "nothing of dr's is created on the primary"
+    mirrored.config_path.write_text(text)
+    write(mirrored, topic, ALL, ALL + 10)
+    assert mirrored.catch_up().caught_up
+    mirrored.assert_same(topic)
