@@ -91,7 +91,15 @@ def silence_not_ended() -> None:
     patch("drkit.kafka.client.connection:ResponseReader._look", lambda _: lambda _: None)
 
 
-_VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect"}
+def interruption_taken_for_done() -> None:
+    """A commit that was begun when the run was killed is taken to have come to its end."""
+    patch(
+        "drkit.failover.stages.failover_stages:Commit._done_before",
+        lambda _: lambda _self, _context, wanted: dict.fromkeys(wanted, "committed"),
+    )
+
+
+_VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect", "interruption_taken_for_done": "resume"}
 """The command that has the defect, where it isn't the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
     each.__name__: each
@@ -103,6 +111,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         checksums_not_compared,
         caught_up_believed,
         silence_not_ended,
+        interruption_taken_for_done,
     )
 }
 
