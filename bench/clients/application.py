@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from bench.clients.kinds import Event, Kind, Told
 from bench.clusters import ROOT, end, spawn
 
 TOPIC = "clients"
-_STOP_SECONDS = 3.0
+STOP_SECONDS = 3.0
 """What a supervisor gives a process to end by itself."""
 
 
@@ -24,6 +25,7 @@ class Process:
     told: Told
     values: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
+    _MOST_STARTS: ClassVar[int] = 100
     _child: subprocess.Popen[bytes] | None = None
     _starts: int = 0
     _log: Path = Path()
@@ -37,13 +39,27 @@ class Process:
         role = "read" if self.told.reads else "write"
         self._log = self.told.folder / f"{self.told.name}-{role}-{self._starts}.log"
         self._read_bytes = 0
-        told = Told(**{**{name: getattr(self.told, name) for name in Told.__slots__}, "bootstrap": bootstrap})
+        told = replace(self.told, bootstrap=bootstrap)
+        if not told.reads:  # a value is written once, or nobody could tell what a group has read
+            told = replace(
+                told, name=f"{told.name}.{self._starts}", number=self._MOST_STARTS * told.number + self._starts
+            )
         self._child = spawn(self.kind.command(told), self._log, cwd=ROOT)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._child is None or self._child.poll() is not None
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL."""
         if self._child is not None:
-            end([self._child], _STOP_SECONDS)
+            end([self._child], STOP_SECONDS)
 
     def look(self) -> None:
         """Take what it has said since the last look."""
@@ -71,7 +87,10 @@ class Process:
 
 @dataclass
 class Client:
-    """Reader and writer of one kind with one set of settings. `finds_by`: as in `results.Waited`."""
+    """Reader and writer of one kind with one set of settings. `finds_by`: as in `results.Waited`.
+
+    `restart_on`: the servers on which both are started again once they have ended, or when it is `kill_at`.
+    """
 
     kind: Kind
     settings: str
@@ -79,6 +98,8 @@ class Client:
     restarted: bool
     reader: Process
     writer: Process
+    restart_on: str | None = None
+    kill_at: float = 0.0
 
     @property
     def both(self) -> tuple[Process, Process]:

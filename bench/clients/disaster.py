@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.clients import network
-from bench.clients.application import TOPIC, Client, client
+from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
 from bench.clients.kinds import RECOMMENDED, Kind
 from bench.clients.results import Disaster, Waited
 from bench.clusters import SOURCE, TARGET, Clusters, end, spawn
@@ -83,7 +83,7 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
         clients, not_run = _clients(plan, kinds, folder, missing)
         stack.callback(lambda: [process.stop() for each in clients for process in each.both])
         clients, silent = _started(scene, plan, clients)
-        _await(lambda: _captured(config, clients), "positions of every group", _START_SECONDS)
+        _await(lambda: _captured(config, clients), "the mirror to have every group's position", _START_SECONDS)
         return _struck(scene, plan, clients, [*not_run, *silent])
 
 
@@ -196,7 +196,11 @@ def _captured(config: Path, clients: Sequence[Client]) -> bool:
     asked = subprocess.run(_drkit(config, "status", "--output", "json"), capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         return False
-    groups = [group for link in json.loads(asked.stdout)["links"] for group in link["groups"]]
+    (link,) = json.loads(asked.stdout)["links"]
+    groups = link["groups"]
+    mirrored = [each["mirrored_through"] for each in link["partitions"]]
+    if link["state"] != "mirroring" or len(mirrored) != PARTITIONS or None in mirrored:
+        return False
     known = Counter(group["group"] for group in groups if group["captured_at"] is not None)
     return all(known[each.reader.told.name] == PARTITIONS for each in clients)
 
@@ -243,23 +247,37 @@ def _wait_for_clients(
     watched = 0.0
     while time.time() - struck_at < plan.limit_seconds:
         write()
-        if to_restart and time.monotonic() - watched >= _WATCH_SECONDS:
+        if time.monotonic() - watched >= _WATCH_SECONDS:
             watched = time.monotonic()
-            to_restart = [each for each in to_restart if not _restarted(scene, each)]
-        for each in clients:
-            for process in each.both:
-                process.look()
+            for each in to_restart:
+                _ask_directory(scene, each)
+        to_restart = [each for each in to_restart if not _restarted(each)]
+        for process in (process for each in clients for process in each.both):
+            process.look()
         if all(None not in _moments(each, struck_at) for each in clients):
             return
         time.sleep(_LOOK_SECONDS)
 
 
-def _restarted(scene: _Scene, each: Client) -> bool:
+def _ask_directory(scene: _Scene, each: Client) -> None:
+    """What a supervisor does: once its directory names dr it asks its processes to end."""
+    if each.restart_on is not None:
+        return
     entry = scene.directories[each.finds_by].read()
-    if entry is None or entry.active != TARGET:
+    if entry is not None and entry.active == TARGET:
+        each.restart_on, each.kill_at = entry.bootstrap_servers, time.monotonic() + STOP_SECONDS
+        for process in each.both:
+            process.ask_to_stop()
+
+
+def _restarted(each: Client) -> bool:
+    """Whether both were started again: when they have ended, or were given their time."""
+    if each.restart_on is None:
+        return False
+    if time.monotonic() < each.kill_at and not all(process.ended for process in each.both):
         return False
     for process in each.both:
-        process.start(entry.bootstrap_servers)
+        process.start(each.restart_on)
     return True
 
 

@@ -30,7 +30,10 @@ Settings = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an application is started with. `number`: its own; `folder`: where it may write; `jvm`: of a JVM."""
+    """What an application is started with.
+
+    `name`: its group, or what the values that it writes begin with (Java: `number`); `folder`: where it may write.
+    """
 
     reads: bool
     bootstrap: str
