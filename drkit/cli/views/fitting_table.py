@@ -42,13 +42,24 @@ class FittingTable:
         """Add a row."""
         self.rows.append(cells)
 
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        """Rich's protocol."""
-        widths = [
+    @property
+    def least_width(self) -> int:
+        """How many cells it takes with all of its columns, names as short as they may be."""
+        widths = self._widths()
+        least = [
+            min(width, each.least) if each.name else width for each, width in zip(self.columns, widths, strict=True)
+        ]
+        return sum(least) + _GAP * (len(least) - 1)
+
+    def _widths(self) -> list[int]:
+        return [
             max(map(cell_len, (column.title, *(_plain(row[place]) for row in self.rows))))
             for place, column in enumerate(self.columns)
         ]
-        shown, widths = _fit(self.columns, widths, options.max_width)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's protocol."""
+        shown, widths = _fit(self.columns, self._widths(), options.max_width)
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
         for place in shown:
             column = self.columns[place]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.views.audit.bytes_text import shown_bytes
 from drkit.cli.views.audit.digest_view import digest_lines
+from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.cli.wiring.audit_journal import Failure, foreign_key_line
 from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, Verdict
 
@@ -19,8 +19,6 @@ _KINDS = tuple(kind.value for kind in FindingKind)
 _STYLES = {Verdict.CLEAN: "bold green", Verdict.INCOMPLETE: "bold yellow", Verdict.DEVIATED: "bold red"}
 _SHOWN = 12
 _KEY_CHARACTERS = 40
-_WIDTH_OF_KINDS = 102
-"""About what the table takes beside its topics' names."""
 
 
 def print_audits(
@@ -65,7 +63,8 @@ def _print(console: Console, result: AuditResult) -> None:
     line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
     line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
     console.print(line)
-    console.print(_table(result, console.width))
+    for each in _counts(result, console.width):
+        console.print(each)
     for reason in result.incomplete:
         console.print(Text(f"! not compared: {reason}", "yellow"))
     if result.overdue:
@@ -83,21 +82,31 @@ def _print(console: Console, result: AuditResult) -> None:
         console.print(Text(f"findings: {result.findings_path}", "dim"), soft_wrap=True)
 
 
-def _table(result: AuditResult, width: int) -> Table:
-    """Counts by topic; where the terminal is narrow, without the kinds of which there is none."""
+def _counts(result: AuditResult, width: int) -> Iterator[FittingTable | Text]:
+    """Counts by topic; where the terminal is narrow, without the kinds of which there is none, or in words."""
     by_topic: dict[str, list[Counts]] = {}
     for each in result.partitions:
         by_topic.setdefault(each.topic, []).append(each.counts)
-    narrow = max(map(len, by_topic), default=0) + _WIDTH_OF_KINDS > width
-    kinds = [kind for kind in _KINDS if not narrow or getattr(result.counts, kind)]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("topic", overflow="fold")
-    for name in ("source", "matched", *kinds):
-        table.add_column(name, justify="right", no_wrap=True)
-    for topic, parts in sorted(by_topic.items()):
-        counts = Counts.total(parts)
+    topics = [(topic, Counts.total(parts)) for topic, parts in sorted(by_topic.items())]
+    found = [kind for kind in _KINDS if getattr(result.counts, kind)]
+    for kinds in (_KINDS, found):
+        table = _table(topics, kinds)
+        if table.least_width <= width:
+            yield table
+            return
+    yield _table(topics, ())
+    for topic, counts in topics:
+        words = [f"{count:,} {kind}" for kind in found if (count := getattr(counts, kind))]
+        if words:
+            yield Text(f"  {topic}: {', '.join(words)}", "yellow" if counts.clean else "bold red")
+
+
+def _table(topics: Sequence[tuple[str, Counts]], kinds: Sequence[str]) -> FittingTable:
+    numbers = [Column(name, right=True) for name in ("source", "matched", *kinds)]
+    table = FittingTable([Column("topic", name=True), *numbers])
+    for topic, counts in topics:
         cells = [Text("0", "dim") if not getattr(counts, kind) else _bad(kind, getattr(counts, kind)) for kind in kinds]
-        table.add_row(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
+        table.add(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
     return table
 
 
