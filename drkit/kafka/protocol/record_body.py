@@ -28,7 +28,7 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
         body: of one record (`drkit.kafka.protocol.records.RawRecord.body`).
 
     Raises:
-        IndexError: the body ends too early.
+        IndexError: the body ends too early, or holds more than it says.
     """
     byte = body[0]  # lengths of one byte are read in place: a call for each is most of what a short record costs
     size, at = ((byte >> 1) ^ -(byte & 1), 1) if byte < _ONE_BYTE else read_varint(body, 0)
@@ -45,6 +45,8 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
         value = body[at : at + size]
         at += size
     if not body[at]:
+        if at + 1 != len(body):  # a slice that reaches beyond the end is short without a word
+            raise _misfit(body, at + 1)
         return key, value, []
     count, at = read_varint(body, at)
     headers: list[Header] = []
@@ -58,7 +60,13 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
         else:
             headers.append((name, body[at : at + size]))
             at += size
+    if at != len(body):
+        raise _misfit(body, at)
     return key, value, headers
+
+
+def _misfit(body: bytes, at: int) -> IndexError:
+    return IndexError(f"the body takes {at} bytes, and there are {len(body)}")
 
 
 def encode(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:

@@ -46,10 +46,13 @@ class RecordColumns:
             raise Damaged(f"the batch at offset {batch.base_offset} fails its checksum")
         before = len(self.offsets)
         try:
-            self._add_compiled(batch, first, until)
-        except UnicodeDecodeError:
-            self._cut(before)
-            self._add_plain(list(read(batch)), first, until)
+            try:
+                self._add_compiled(batch, first, until)
+            except UnicodeDecodeError:
+                self._cut(before)
+                self._add_plain(list(read(batch)), first, until)
+        except Damaged:
+            raise
         except Exception as error:
             raise Damaged(f"the records of the batch at offset {batch.base_offset} can't be read: {error}") from error
         self._fill_append_times(stamped=bool(batch.attributes & LOG_APPEND_TIME))

@@ -72,10 +72,10 @@ def transaction_entries(batch: Batch) -> Iterator[tuple[int, TransactionEntry]]:
         Damaged: the batch can't be read.
     """
     for record in read(batch):
-        key, value, _ = decode(bytes(record.body))
-        if key is None or value is None:  # the transactional id expired
-            continue
         try:
+            key, value, _ = decode(bytes(record.body))
+            if key is None or value is None:  # the transactional id expired
+                continue
             yield record.offset, _entry(memoryview(key), memoryview(value))
         except (struct.error, IndexError, ValueError) as error:
             raise Damaged(f"the record at offset {record.offset} of {TRANSACTIONS_TOPIC}: {error}") from error
@@ -88,10 +88,10 @@ def commit_records(batch: Batch) -> Iterator[CommitRecord]:
         Damaged: the batch can't be read.
     """
     for record in read(batch):
-        key, value, _ = decode(bytes(record.body))
-        if key is None:
-            continue
         try:
+            key, value, _ = decode(bytes(record.body))
+            if key is None:
+                continue
             found = _commit(memoryview(key), None if value is None else memoryview(value))
         except (struct.error, IndexError, ValueError) as error:
             raise Damaged(f"the record at offset {record.offset} of __consumer_offsets: {error}") from error

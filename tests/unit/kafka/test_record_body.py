@@ -99,3 +99,12 @@ def test_a_body_that_ends_too_early_says_so(headers):
         decode(encode(b"k", b"v", headers)[:4])
     with pytest.raises(IndexError):
         with_headers(b"\x02k\x02v", 1, b"")
+
+
+@pytest.mark.parametrize("headers", [[], [("h", b"x")]])
+def test_a_body_whose_lengths_reach_beyond_it_or_end_before_it_says_so(headers):
+    body = encode(b"k", b"value", headers)
+    with pytest.raises(IndexError):
+        decode(body[:3] + b"\x7e" + body[4:])  # the value's length
+    with pytest.raises(IndexError):
+        decode(body + b"x")
