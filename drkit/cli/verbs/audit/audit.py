@@ -39,12 +39,13 @@ from drkit.cli.views.audit.digest_view import digest_document, refuse_with_diges
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
-from drkit.model.clock import now
+from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
     from drkit.config import Config
+    from drkit.failover.plan.point_in_time import Moment
     from drkit.store.api import Store
 
 _WITNESSES = 25
@@ -128,6 +129,7 @@ def audit(
             refuse_with_digest({"--full": full, "--from": since, "--until": until})
         start = moment(since, timezone, option="--from")
         end = moment(until, timezone, option="--until")
+        _refuse_empty(start, end)
         store, missing = run.store_if_any()
         if missing is not None:
             run.writer.log.print(Text(str(missing)))
@@ -176,6 +178,16 @@ def audit(
             lambda console: print_audits(console, results, failures, kept.run, report),
         )
         run.exit(_CODES[overall(results, failures)])
+
+
+def _refuse_empty(start: Moment | None, end: Moment | None) -> None:
+    """Raise `ConfigError` for a time window that no record can be in: all of none would be clean."""
+    if start is not None and end is not None and start.instant >= end.instant:
+        raise ConfigError(
+            f"--from {iso(start.instant)} is not before --until {iso(end.instant)}",
+            meaning="No record is stamped in such a window, so nothing would be compared",
+            remedy="Give an earlier --from or a later --until",
+        )
 
 
 @contextmanager
