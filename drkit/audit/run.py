@@ -23,6 +23,7 @@ from drkit.audit.findings.findings import (
     unseen_before,
 )
 from drkit.audit.findings.findings_path import discard_findings, findings_path
+from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
@@ -125,6 +126,7 @@ def _audit(
         counts = outcome_counts(scope, found.judgement)
         partitions = count(scope, found.judgement, counts)
         total, first = hand_over(found.reader, found.judgement, counts, path, request.run)
+        hindered = (*unreadable_target(scope, found.judgement).values(), *hidden_target(scope, counts).values())
         overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
         related = []
         for each in foreign_keys:
@@ -147,6 +149,7 @@ def _audit(
         coverage=found.judgement.comparison.coverage,
         incomplete=scope.incomplete
         + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
+        + tuple(each.words for each in hindered)
         + _hidden_by_compaction(scope, counts)
         + _unproven(scope, counts),
         overdue=overdue,

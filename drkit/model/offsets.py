@@ -137,3 +137,12 @@ def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, until))
     return found
+
+
+def without_ranges(ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges less what these holes take of them, in order."""
+    left = merged_ranges(ranges)
+    for first, until in merged_ranges(holes):
+        cut = ((low, min(high, first)) for low, high in left)
+        left = merged_ranges([*cut, *((max(low, until), high) for low, high in left)])
+    return left

@@ -56,6 +56,7 @@ def retouched(data: bytes, **fields: int) -> bytes:
     places = {
         "attributes": (21, ">h"),
         "last_delta": (23, ">i"),
+        "base_timestamp": (27, ">q"),
         "max_timestamp": (35, ">q"),
         "producer_id": (43, ">q"),
         "count": (57, ">i"),

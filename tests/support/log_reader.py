@@ -56,6 +56,25 @@ def read_partition(client: Client, topic: str, partition: int = 0, *, committed:
         consumer.close()
 
 
+def read_until_refused(client: Client, topic: str, partition: int = 0) -> tuple[list[Record], bool]:
+    """As `read_partition`, by a consumer that checks CRCs: what it reads until it can't read on, and whether it got to
+    the end. What lies below the offset that it has got to is passed over, as by Java's consumer; librdkafka's hands out
+    what is not below its last request."""
+    found: list[Record] = []
+    consumer = _consumer(client, committed=True, more={"check.crcs": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(_SECONDS)
+            assert message is not None, f"nothing came for {_SECONDS:.0f} s of {topic}:{partition}"
+            if message.error() is not None:
+                return found, message.error().code() == _END
+            if not found or message.offset() > found[-1].offset:
+                found.append(_record(message))
+    finally:
+        consumer.close()
+
+
 def read_topics(
     client: Client, wanted: Callable[[str], bool], *, committed: bool = True
 ) -> dict[str, dict[int, list[Record]]]:
@@ -86,7 +105,7 @@ def read_log(client: Client, topic: str, *, committed: bool) -> list[Seen]:
     ]
 
 
-def _consumer(client: Client, *, committed: bool) -> Consumer:
+def _consumer(client: Client, *, committed: bool, more: Mapping[str, Any] | None = None) -> Consumer:
     given = {"bootstrap.servers": client} if isinstance(client, str) else dict(client)
     return Consumer(
         {
@@ -98,6 +117,7 @@ def _consumer(client: Client, *, committed: bool) -> Consumer:
             "auto.offset.reset": "earliest",  # where the log's start moves meanwhile
             "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
             "isolation.level": "read_committed" if committed else "read_uncommitted",
+            **(more or {}),
         }
     )
 

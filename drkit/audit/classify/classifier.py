@@ -16,6 +16,7 @@ Source residuals:
 
     (paired), corrupted   as above
     unreadable            its place is in a batch of the target that can't be read
+    target_hidden         its place is behind an open transaction of the target
     target_retired        the target's retention or compaction removed it
     target_unproven       the target's compaction may have removed it: nothing shows that the tombstone of it was there
     unseen                at or above the highest mirrored position
@@ -74,6 +75,8 @@ SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
 TARGET_UNPROVEN = "target_unproven"
 """Of the source: whether the target's cleaner took it, or it is lost, isn't known."""
+TARGET_HIDDEN = "target_hidden"
+"""Of the source: what stands at its place isn't known, for readers of committed records don't get it yet."""
 TARGET_APPENDED = "target_appended"
 UNCOMPARED = "uncompared"
 """On the target, where nothing says what should stand there."""
@@ -88,10 +91,11 @@ class PartitionLimits:
     what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
-    were counted already. `purged`: source offsets [from, until) that no retention removed there. `partial`: equal
-    records may be anywhere in the source's log. `aborted`: the link mirrors records of aborted transactions, which the
-    source's cleaner takes whatever their key; `altered`: callables of the user's decide what is on the target, and
-    can't be asked about what it took. `shift`: of chunks.
+    were counted already. `purged`: source offsets [from, until) that no retention removed there. `hidden`: target
+    offsets [first, until) behind an open transaction. `partial`: equal records may be anywhere in the source's log.
+    `aborted`: the link mirrors records of aborted transactions, which the source's cleaner takes whatever their key;
+    `altered`: callables of the user's decide what is on the target, and can't be asked about what it took.
+    `shift`: of chunks.
     """
 
     number: int
@@ -114,6 +118,7 @@ class PartitionLimits:
     uncompared: tuple[tuple[int, int], ...] = ()
     partial: bool = False
     purged: tuple[int, int] = (0, 0)
+    hidden: tuple[int, int] = (0, 0)
     aborted: bool = False
     altered: bool = False
 
@@ -238,6 +243,12 @@ class _Classifier:
             )
         if unreadable:
             source = [row for row in source if not (row.placed and holds(limits.unreadable, row.e))]
+        if limits.recorded and limits.hidden[0] < limits.hidden[1]:
+            through = self._through or 0
+            hidden = [row for row in source if row.placed and row.s < through and holds([limits.hidden], row.e)]
+            self._add(TARGET_HIDDEN, sources=hidden)
+            behind = {row.s for row in hidden}
+            source = [row for row in source if row.s not in behind]
         self._add(UNCOMPARED, targets=[row for row in target if holds(limits.uncompared, row.t)])
         if limits.uncompared:
             target = [row for row in target if not holds(limits.uncompared, row.t)]

@@ -29,6 +29,7 @@ from drkit.audit.classify.classification_tasks import (
 from drkit.audit.classify.classifier import (
     SOURCE_RETIRED,
     TARGET_APPENDED,
+    TARGET_HIDDEN,
     TARGET_RETIRED,
     TARGET_UNPROVEN,
     UNCOMPARED,
@@ -55,10 +56,12 @@ from drkit.model.offsets import merged_ranges
 __all__ = [
     "SOURCE_RETIRED",
     "TARGET_APPENDED",
+    "TARGET_HIDDEN",
     "TARGET_RETIRED",
     "TARGET_UNPROVEN",
     "UNCOMPARED",
     "Judgement",
+    "images",
     "judge",
 ]
 
@@ -306,6 +309,7 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         source_end=each.source_end,
         target_start=each.target_start,
         purged=each.purged,
+        hidden=each.hidden,
         target_end=each.target_end,
         start_place=each.start_place,
         first_place=each.first_place,
@@ -316,14 +320,14 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         source_compacted=each.source_compacted,
         target_compacted=each.target_compacted,
         unreadable=comparison.target_unreadable.get(number, ()),
-        uncompared=tuple(merged_ranges([*_images(each, comparison.source_unreadable.get(number, ())), *each.told])),
+        uncompared=tuple(merged_ranges([*images(each, comparison.source_unreadable.get(number, ())), *each.told])),
         partial=each.partial,
         aborted=not scope.link.committed,
         altered=scope.asks_callables,
     )
 
 
-def _images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The target offsets that stand for ranges of source offsets."""
     return tuple(merged_ranges((place(each.zones, first), place(each.zones, until - 1) + 1) for first, until in ranges))
 

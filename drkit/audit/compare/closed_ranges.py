@@ -18,7 +18,8 @@ from drkit.audit.classify.run_classification import TARGET_RETIRED, Judgement, j
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
 from drkit.audit.compare.transformed_links import unreadable_source
-from drkit.audit.findings.findings import count, outcome_counts
+from drkit.audit.findings.findings import OutcomeCounts, count, outcome_counts
+from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.spark_progress import describe
@@ -221,9 +222,10 @@ def after_place(scope: PartitionScope, offset: int) -> int:
 def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) -> list[Reconciled]:
     describe(spark, f"continuous audit of {scope.link.id}: comparing {len(ranges)} ranges")
     judgement = judge(ScopeReader(spark, scope))
-    audits = count(scope, judgement, outcome_counts(scope, judgement))
+    counts = outcome_counts(scope, judgement)
+    audits = count(scope, judgement, counts)
     first = _first(judgement)
-    unknown = _unknown(scope, judgement)
+    unknown = _unknown(scope, judgement, counts)
     found = [
         Reconciled(
             closed,
@@ -244,9 +246,11 @@ def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) 
     ]
 
 
-def _unknown(scope: Scope, judgement: Judgement) -> dict[int, str]:
-    """Why partitions could not be compared as a whole: the source can't be read there, or a callable has no answer."""
-    return dict(reversed(unreadable_source(scope, judgement.comparison.source_unreadable)))
+def _unknown(scope: Scope, judgement: Judgement, counts: OutcomeCounts) -> dict[int, str]:
+    """Why partitions could not be compared as a whole: one side can't be read there, or a callable has no answer."""
+    hindered = unreadable_target(scope, judgement) | hidden_target(scope, counts)
+    of_target = {number: each.words for number, each in hindered.items()}
+    return of_target | dict(reversed(unreadable_source(scope, judgement.comparison.source_unreadable)))
 
 
 def _first(judgement: Judgement) -> dict[int, list[Sample]]:

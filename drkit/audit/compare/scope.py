@@ -36,6 +36,7 @@ _MARGIN = 1_000
 """Offsets read before a time window's first, so that a record moved a little is still met."""
 
 NOT_PURGED = OffsetRange(0, 0)
+NOTHING_HIDDEN = OffsetRange(0, 0)
 
 
 class LogStart(NamedTuple):
@@ -55,7 +56,8 @@ class PartitionScope:
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
     kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
     was mirrored and may hold other records; None: nothing tells that it did. `purged`: source offsets that the target
-    had, that were removed there, and that no retention explains. `source_id`, `target_id`: Kafka's ids of both topics;
+    had, that were removed there, and that no retention explains. `hidden`: target offsets [first, until) behind an open
+    transaction, which readers of committed records don't get. `source_id`, `target_id`: Kafka's ids of both topics;
     None where there is none.
     """
 
@@ -83,6 +85,7 @@ class PartitionScope:
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
     purged: OffsetRange = NOT_PURGED
+    hidden: OffsetRange = NOTHING_HIDDEN
     source_id: str | None = None
     target_id: str | None = None
 
@@ -170,7 +173,9 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     ):
         on_source = source_admin.topics()
         chosen = _chosen_topics(link, request.topics, on_source, states)
-        target = _Side.of(target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True)
+        target = _Side.of(
+            target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True, all_ends=True
+        )
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
         ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
@@ -191,8 +196,15 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         observed_at=now(),
         notes=tuple(builder.notes),
         by_digest=request.from_digests,
-        incomplete=tuple(builder.incomplete),
+        incomplete=tuple(builder.incomplete) if chosen else (_nothing_covered(link),),
         alteration=None if ids is None else packed_alteration(link, configured_at(config, link), *ids),
+    )
+
+
+def _nothing_covered(link: Link) -> str:
+    return (
+        f"the topics of {link.id} match none on {link.id.source}, and none that was mirrored is recorded: nothing was "
+        "compared"
     )
 
 
@@ -285,23 +297,39 @@ class _Side:
     ends: Mapping[TopicPartition, int]
     since: Mapping[TopicPartition, int | None]
     compacted: frozenset[str]
+    watermarks: Mapping[TopicPartition, int]
 
     @classmethod
-    def of(cls, admin: ClusterAdmin, names: Iterable[str], request: AuditRequest, *, committed: bool) -> _Side:
+    def of(
+        cls,
+        admin: ClusterAdmin,
+        names: Iterable[str],
+        request: AuditRequest,
+        *,
+        committed: bool,
+        all_ends: bool = False,
+    ) -> _Side:
+        """Look at a cluster; `all_ends`: at high watermarks, too."""
         topics = admin.topics(sorted(names))
         tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+        watermarks = admin.end_offsets(tps, committed=False) if all_ends else {}  # first: they only rise
         ends = admin.end_offsets(tps, committed=committed)
         starts = admin.start_offsets(tps)
         since = {} if request.since is None else admin.offsets_for_times(dict.fromkeys(tps, to_millis(request.since)))
         configs = admin.topic_configs(topics, keys=["cleanup.policy"])
         compacted = frozenset(name for name, values in configs.items() if "compact" in values.get("cleanup.policy", ""))
-        return cls(topics, starts, ends, since, compacted)
+        return cls(topics, starts, ends, since, compacted, watermarks)
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         """Log start and end; nothing where the partition isn't there."""
         if tp not in self.ends or tp not in self.starts:
             return 0, 0
         return self.starts[tp], max(self.starts[tp], self.ends[tp])
+
+    def hidden(self, tp: TopicPartition) -> OffsetRange:
+        """What stands behind an open transaction."""
+        end, watermark = self.ends.get(tp, 0), self.watermarks.get(tp, 0)
+        return OffsetRange(end, watermark) if end < watermark else NOTHING_HIDDEN
 
     def topic_id(self, name: str) -> str | None:
         """Kafka's id of a topic; None where there is none."""
@@ -451,6 +479,7 @@ class _Builder:
             digests=() if watermark is None else self._digests.get(tp, ()),
             source_kept=self._kept.get(tp),
             target_anew=anew,
+            hidden=self._target.hidden(target_tp),
             source_id=self._source.topic_id(topic),
             target_id=self._target.topic_id(name),
         )

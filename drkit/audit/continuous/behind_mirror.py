@@ -16,6 +16,7 @@ from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.compare.offset_zones import place, source_of
 from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
+from drkit.audit.findings.unreadable_target import unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
@@ -79,6 +80,8 @@ class Behind:
         with in_words("the continuous audit"):
             judgement = judge(ScopeReader(session(), scope))
             found = [_behind(each, judgement) for each in parts]
+            hindered = unreadable_target(scope, judgement)
+            found += [_unreadable(parts[number], each.words) for number, each in hindered.items()]
         if log_starts(scope, self._config) != scope.starts():
             raise LogMoved("retention moved a log meanwhile", remedy="It is tried again")
         self._ends |= {f"{each.topic}:{each.partition}": each.target_end for each in parts}
@@ -94,6 +97,13 @@ class Behold(NamedTuple):
 
     outcome: Reconciled
     offsets: tuple[tuple[int, int], ...]
+
+
+def _unreadable(each: PartitionScope, problem: str) -> Behold:
+    """What can't be read there: whatever it is, a consumer stops at it. It is told of once."""
+    at, there = each.source_from, (each.target_from, each.target_end)
+    closed = ClosedRange(each.topic, each.partition, 0, at, at, to_millis(now()))
+    return Behold(Reconciled(closed, each.target_topic, problem=problem, behind=there), (there,))
 
 
 def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:

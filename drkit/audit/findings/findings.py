@@ -17,6 +17,7 @@ from drkit.audit.classify.classifier import Classification
 from drkit.audit.classify.run_classification import (
     SOURCE_RETIRED,
     TARGET_APPENDED,
+    TARGET_HIDDEN,
     TARGET_RETIRED,
     TARGET_UNPROVEN,
     UNCOMPARED,
@@ -227,7 +228,7 @@ def _partition(
     unreadable = kinds["unreadable"]
     extra = kinds["duplicated"] + kinds["corrupted"] + kinds["foreign"]
     aside = outcomes[SOURCE_RETIRED] + outcomes[TARGET_APPENDED] + outcomes[UNCOMPARED]
-    gone = outcomes[TARGET_RETIRED] + outcomes[TARGET_UNPROVEN]
+    gone = outcomes[TARGET_RETIRED] + outcomes[TARGET_UNPROVEN] + outcomes[TARGET_HIDDEN]
     # A corrupted record is in the window by its source's stamp, so with a window the target's records
     # can't be told by their own stamps alone; without one they are counted independently.
     target_records = unreadable + (matched + extra if window else tally.matched + tally.target_left - aside)

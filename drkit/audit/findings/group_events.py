@@ -15,7 +15,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from drkit.audit.classify.run_classification import SOURCE_RETIRED, TARGET_RETIRED, TARGET_UNPROVEN, Judgement
+from drkit.audit.classify.run_classification import (
+    SOURCE_RETIRED,
+    TARGET_HIDDEN,
+    TARGET_RETIRED,
+    TARGET_UNPROVEN,
+    Judgement,
+)
 from drkit.audit.compare.offset_zones import place
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.model.audit.audit_result import FindingKind
@@ -23,6 +29,7 @@ from drkit.model.audit.group_audit import Reason
 
 _PAIR = "pair"
 _COPY = "copy"
+_HIDDEN = "hidden"
 _SHOWN = 3
 _APART = 1_000
 _TYPES = {"p": pa.int32(), "source": pa.int64(), "target": pa.int64(), "border": pa.int64()}
@@ -43,7 +50,8 @@ class Events:
 
     `counts` by reason. `rescued`: records that were passed over, but of which a further copy is read. `first`:
     reason, source and target offset of the first of each reason. `aside`: how many target records between the
-    group's position and its border don't stand at their place; `apart`: the first of them.
+    group's position and its border don't stand at their place; `apart`: the first of them. `hidden`: records that it
+    had not read and that stand behind an open transaction.
     """
 
     counts: dict[Reason, int] = field(default_factory=dict)
@@ -51,6 +59,7 @@ class Events:
     first: list[tuple[Reason, int | None, int | None]] = field(default_factory=list)
     aside: int = 0
     apart: frozenset[int] = frozenset()
+    hidden: int = 0
 
 
 def find_events(reader: ScopeReader, judgement: Judgement, borders: Sequence[GroupBorder]) -> dict[int, Events]:
@@ -62,10 +71,13 @@ def find_events(reader: ScopeReader, judgement: Judgement, borders: Sequence[Gro
     _set_apart(judgement, limits, found)
     events = keep(_told(judgement, limits))
     for row in events.groupBy("p", "reason").count().collect():
-        if row["reason"] != _COPY:
+        if row["reason"] == _HIDDEN:
+            found[row["p"]].hidden = row["count"]
+        elif row["reason"] != _COPY:
             found[row["p"]].counts[Reason(row["reason"])] = row["count"]
     nth = F.row_number().over(Window.partitionBy("p", "reason").orderBy("s", "t"))
-    first = events.withColumn("nth", nth).where(F.col("nth") <= _SHOWN).orderBy("p", "reason", "nth")
+    shown = (F.col("nth") <= _SHOWN) & (F.col("reason") != _HIDDEN)
+    first = events.withColumn("nth", nth).where(shown).orderBy("p", "reason", "nth")
     for row in first.collect():
         reason = Reason.DUPLICATED if row["reason"] == _COPY else Reason(row["reason"])
         found[row["p"]].first.append((reason, row["s"], row["t"]))
@@ -120,8 +132,10 @@ def _reasons() -> list[tuple[Column, str]]:
         (retired & ahead & (t < F.col("border")), Reason.REREAD),
         (retired & behind & (t >= F.col("border")), Reason.POSITION),
         ((outcome == str(FindingKind.LOST)) & unread, Reason.LOST),
+        ((outcome == str(FindingKind.UNREADABLE)) & unread, Reason.UNREADABLE),
         ((outcome == str(FindingKind.UNSEEN)) & unread, Reason.UNMIRRORED),
         (outcome.isin(TARGET_RETIRED, TARGET_UNPROVEN) & unread, Reason.RETIRED),  # either leaves it unknown
+        ((outcome == TARGET_HIDDEN) & unread, _HIDDEN),
     ]
 
 

@@ -17,10 +17,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from drkit.audit.classify.classifier import holds
 from drkit.audit.compare.offset_zones import Zone, first_place, source_of, zones
+from drkit.audit.compare.transformed_links import unreadable_source
+from drkit.audit.findings.findings import outcome_counts
 from drkit.audit.findings.group_events import Events, GroupBorder, find_events
+from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.findings.witnesses import read_content
-from drkit.audit.run import judged, refuse_altered
+from drkit.audit.run import Judged, judged, refuse_altered
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, watching
@@ -51,18 +55,24 @@ MOST_WITNESSES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What is known of a partition's log on the target: [start, end) of what the mirror wrote there, and places."""
+    """What is known of a partition's log on the target: [start, end) of what the mirror wrote there, and places.
+    `unreadable`: target offsets [first, until) that can't be read, as far as that is known already. `uncompared`:
+    offsets that concern the group and can't be compared; `why`: the reasons."""
 
     place: GroupPositions
     zones: tuple[Zone, ...]
     start: int
     end: int
     watermark: Watermark | None = None
+    unreadable: tuple[tuple[int, int], ...] = ()
+    uncompared: int = 0
+    why: tuple[str, ...] = ()
 
     @property
     def border(self) -> int | None:
-        """The first place at or above the group's source position."""
-        return None if self.place.source_offset is None else first_place(self.zones, self.place.source_offset)
+        """The first place at or above the group's source position; None where places aren't known."""
+        at = self.place.source_offset
+        return None if at is None or not self.zones else first_place(self.zones, at)
 
     def between(self) -> tuple[Reason, int, int] | None:
         """The target offsets between the group's position and its border, and what they are to it; None: not known."""
@@ -115,10 +125,8 @@ def audit_group(
         found = judged(request, store, config, spark(), f"the view of {move.group}", progress, tasks)
         scope = found.reader.scope
         places = {(place.topic, place.partition): place for place in move.places}
-        logs = [
-            _Log(places[each.topic, each.partition], each.zones, each.target_start, each.target_end)
-            for each in scope.partitions
-        ]
+        with in_words(f"the view of {move.group}"):
+            logs = _by_records(found, places)
         progress(f"placing {move.group} among what differs")
         with in_words(f"the view of {move.group}"), watching(found.reader.spark, tasks):
             events = find_events(
@@ -141,6 +149,40 @@ def audit_group(
         seconds=time.monotonic() - began,
         notes=tuple(notes),
     )
+
+
+def _by_records(found: Judged, places: Mapping[tuple[str, int], GroupPositions]) -> list[_Log]:
+    """The target's logs, and what can't be compared of what the group had not read."""
+    scope, judgement = found.reader.scope, found.judgement
+    counts = outcome_counts(scope, judgement)
+    of_source = judgement.comparison.source_unreadable
+    words: defaultdict[int, list[str]] = defaultdict(list)
+    for number, reason in unreadable_source(scope, of_source):
+        words[number].append(reason)
+    of_target, hidden = unreadable_target(scope, judgement), hidden_target(scope, counts)
+    logs = []
+    for each in scope.partitions:
+        place = places[each.topic, each.partition]
+        unread, unseen = place.source_offset or 0, place.target_offset or 0
+        uncompared = sum(max(0, until - max(first, unread)) for first, until in of_source.get(each.number, ()))
+        why = tuple(words[each.number]) if uncompared else ()
+        if (behind := hidden.get(each.number)) is not None:
+            why += (behind.words,)
+        if (hindrance := of_target.get(each.number)) is not None and hindrance.until > unseen:
+            uncompared += hindrance.offsets
+            why += (hindrance.words,)
+        logs.append(
+            _Log(
+                place,
+                () if each.by_content_only else each.zones,
+                each.target_start,
+                each.target_end,
+                unreadable=judgement.comparison.target_unreadable.get(each.number, ()),
+                uncompared=uncompared,
+                why=why,
+            )
+        )
+    return logs
 
 
 def _choices(move: GroupMove) -> tuple[TopicChoice, ...]:
@@ -177,7 +219,7 @@ def _border(number: int, log: _Log) -> GroupBorder:
 def _counted(
     log: _Log, events: Events | None, target: LogReader, *, compared: bool
 ) -> tuple[GroupPartition, list[GroupWitness]]:
-    place, notes = log.place, list(log.place.why)
+    place, notes = log.place, [*log.place.why, *log.why]
     between = log.between() if log.zones else None
     if not log.zones:
         notes.append("the mirror recorded nothing of this partition: what stands for which record is not known")
@@ -186,13 +228,18 @@ def _counted(
     if between is not None:
         reason, low, high = between
         aside, apart = (0, frozenset[int]()) if events is None else (events.aside, events.apart)
-        count, first = _read(target, place, low, high, apart)
+        count, first, unreadable = _read(target, log, low, high, apart)
         known = {Reason.REREAD: 0, Reason.POSITION: 0, reason: count - aside}
+        if unreadable and not compared:  # whether records stand there only the source could tell
+            del known[reason]
+            notes.append(f"{unreadable} offsets of the target from {low} to {high - 1} can't be read")
         witnesses += [_witness(reason, place, source_of(log.zones, offset), offset) for offset in first]
         if place.target_offset is not None and place.target_offset < log.start:
             gone = log.start - place.target_offset
             notes.append(f"the target's log begins at {log.start}: {gone} offsets from its position on are gone there")
-    counts = GroupCounts(position=known.get(Reason.POSITION), reread=known.get(Reason.REREAD))
+    counts = GroupCounts(
+        position=known.get(Reason.POSITION), reread=known.get(Reason.REREAD), uncompared=log.uncompared
+    )
     if compared and events is not None and place.source_offset is not None:
         counts = _with_events(counts, events, placed=place.target_offset is not None, notes=notes)
         witnesses += [_witness(reason, place, s, t) for reason, s, t in events.first]
@@ -209,6 +256,7 @@ def _counted(
 
 def _with_events(counts: GroupCounts, events: Events, *, placed: bool, notes: list[str]) -> GroupCounts:
     found = events.counts
+    counts = replace(counts, uncompared=counts.uncompared + events.hidden)
     retired = found.get(Reason.RETIRED, 0)
     if retired:
         notes.append(
@@ -217,11 +265,17 @@ def _with_events(counts: GroupCounts, events: Events, *, placed: bool, notes: li
         )
     if not placed:
         return replace(
-            counts, lost=found.get(Reason.LOST, 0), unmirrored=found.get(Reason.UNMIRRORED, 0), retired=retired
+            counts,
+            lost=found.get(Reason.LOST, 0),
+            unreadable=found.get(Reason.UNREADABLE, 0),
+            unmirrored=found.get(Reason.UNMIRRORED, 0),
+            retired=retired,
         )
-    return GroupCounts(
+    return replace(
+        counts,
         position=_plus(counts.position, found.get(Reason.POSITION, 0) - events.rescued),
         lost=found.get(Reason.LOST, 0),
+        unreadable=found.get(Reason.UNREADABLE, 0),
         unmirrored=found.get(Reason.UNMIRRORED, 0),
         corrupted=found.get(Reason.CORRUPTED, 0),
         reread=_plus(counts.reread, found.get(Reason.REREAD, 0)),
@@ -234,23 +288,27 @@ def _plus(count: int | None, more: int) -> int | None:
     return None if count is None else count + more
 
 
-def _read(
-    target: LogReader, place: GroupPositions, low: int, high: int, apart: frozenset[int]
-) -> tuple[int, list[int]]:
-    """How many records stand in [low, high) of the target, and the offsets of the first that aren't set `apart`."""
-    count = 0
+def _read(target: LogReader, log: _Log, low: int, high: int, apart: frozenset[int]) -> tuple[int, list[int], int]:
+    """How many records stand in [low, high) of the target, the offsets of the first that aren't set `apart`, and how
+    many offsets can't be read."""
+    count = unreadable = 0
     first: list[int] = []
-    for batches in target.read(place.target_topic, place.partition, low, high):
+    at = low
+    for batches in target.read(log.place.target_topic, log.place.partition, low, high):
         for batch in batches:
-            whole = batch.magic >= MAGIC and low <= batch.base_offset and batch.last_offset < high
-            if whole and len(first) >= MOST_WITNESSES:
+            begin, at = at, max(at, min(batch.last_offset + 1, high))
+            known = batch.readable and not holds(log.unreadable, max(batch.base_offset, begin))
+            whole = batch.magic >= MAGIC and begin <= batch.base_offset and batch.last_offset < high
+            if known and whole and len(first) >= MOST_WITNESSES:
                 count += batch.records_count
                 continue
             columns = RecordColumns()
-            columns.add(batch, low, high)
-            count += len(columns)
-            first += [offset for offset in columns.offsets if offset not in apart][: MOST_WITNESSES - len(first)]
-    return count, first
+            if known and columns.add_readable(batch, begin, high):
+                count += len(columns)
+                first += [offset for offset in columns.offsets if offset not in apart][: MOST_WITNESSES - len(first)]
+            else:
+                unreadable += at - max(batch.base_offset, begin)
+    return count, first, unreadable
 
 
 def _witness(reason: Reason, place: GroupPositions, source: int | None, target: int | None) -> GroupWitness:

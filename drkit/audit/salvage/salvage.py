@@ -34,7 +34,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from drkit import __version__
-from drkit.audit.classify.classifier import TARGET_RETIRED, TARGET_UNPROVEN
+from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGET_UNPROVEN
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import Judged, judged, refuse_altered
 from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
@@ -57,7 +57,9 @@ _KINDS = {
         for kind in (FindingKind.UNSEEN, FindingKind.LOST, FindingKind.CORRUPTED, FindingKind.UNREADABLE)
     },
     TARGET_RETIRED: SalvageKind.RETIRED.value,
-    TARGET_UNPROVEN: SalvageKind.LOST.value,  # whether it is isn't known; it is kept in any case
+    # whether these are isn't known; they are kept in any case
+    TARGET_UNPROVEN: SalvageKind.LOST.value,
+    TARGET_HIDDEN: SalvageKind.LOST.value,
 }
 """What an audit calls the source's records that the target doesn't hold, which is all that it doesn't call matched, and
 what a salvage calls them."""

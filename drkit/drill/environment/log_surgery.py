@@ -181,13 +181,33 @@ def recode(folder: Path, offset: int, codec: int) -> Batch:
     Returns:
         the batch as it was.
     """
+
+    def told(data: bytes) -> bytes:
+        whole = bytearray(data)
+        whole[_CODEC_AT] = whole[_CODEC_AT] & ~CODEC_MASK | codec
+        whole[CRC_FROM - _CRC_BYTES : CRC_FROM] = crc32c(whole[CRC_FROM:]).to_bytes(_CRC_BYTES, "big")
+        return bytes(whole)
+
+    return rewrite(folder, offset, told)
+
+
+def rewrite(folder: Path, offset: int, alter: Callable[[bytes], bytes]) -> Batch:
+    """Put other bytes in the place of the stored batch that holds an offset.
+
+    Args:
+        folder: as for `flip`.
+        offset: as for `flip`.
+        alter: makes them, as many as there were.
+
+    Returns:
+        the batch as it was.
+    """
     segment, begin, batch = _stored(folder, offset)
-    whole = bytearray(batch.whole)
-    whole[_CODEC_AT] = whole[_CODEC_AT] & ~CODEC_MASK | codec
-    whole[CRC_FROM - _CRC_BYTES : CRC_FROM] = crc32c(whole[CRC_FROM:]).to_bytes(_CRC_BYTES, "big")
+    data = alter(bytes(batch.whole))
+    assert len(data) == len(batch.whole)  # noqa: S101 - else all behind it would be torn
     with segment.open("r+b") as file:
         file.seek(begin)
-        file.write(whole)
+        file.write(data)
     return batch
 
 

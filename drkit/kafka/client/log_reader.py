@@ -17,6 +17,7 @@ from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
+from drkit.kafka.protocol.records import Damaged
 from drkit.model.errors import DrkitError, Refused, Unreachable
 
 _FETCH_BYTES = 4 << 20
@@ -87,8 +88,9 @@ class LogReader:
         """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
 
         The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
-        the bytes received. Whoever doesn't read to the end closes it. Offsets whose batches fail their checksum, or
-        where the log holds no batch, are handed over as `drkit.kafka.protocol.record_batch.unreadable`.
+        the bytes received. Whoever doesn't read to the end closes it. Offsets whose batches fail their checksum, or say
+        that they stand elsewhere, or where the log holds no batch, are handed over as
+        `drkit.kafka.protocol.record_batch.unreadable`.
 
         Raises:
             OffsetsGone: the log begins above `first` by now, or what was read next has gone.
@@ -141,7 +143,7 @@ class LogReader:
         held, after = await self._with_ends(batches, topic, partition, position, until)
         following = await self._ask(topic, partition, after, until) if after < until else None
         committed = CommittedFilter(answer.aborted if self._committed else ())
-        found = [each for each in held if _reaches(each, position, until) and _holds(committed, each)]
+        found = [seen for each in held if _reaches(each, position, until) and (seen := _committed(committed, each))]
         return found, following, after
 
     async def _step_over(
@@ -156,12 +158,15 @@ class LogReader:
     async def _with_ends(
         self, batches: list[Batch], topic: str, partition: int, position: int, until: int
     ) -> tuple[list[Batch], int]:
-        """Batches of an answer, and the offset behind them. An unreadable one's own header can't say how far it
-        reaches: the batch behind it does."""
+        """Batches of an answer, and the offset behind them. The header of one that is unreadable or misplaced can't say
+        how far it reaches: the batch behind it does."""
         held: list[Batch] = []
         at = position
         for number, batch in enumerate(batches):
-            if batch.readable:
+            following = batches[number + 1] if number + 1 < len(batches) else None
+            if batch.readable and not _misplaced(batch, at, following, first=not number):
+                if number and following is None and batch.magic >= MAGIC and batch.base_offset > at:
+                    return held, at  # a gap, or it is misplaced: what is behind it tells
                 held.append(batch)
                 at = max(at, _last(batch) + 1)
                 continue
@@ -308,8 +313,29 @@ def _reaches(batch: Batch, position: int, until: int) -> bool:
     return _last(batch) >= position and (batch.magic < MAGIC or batch.base_offset < until)
 
 
-def _holds(committed: CommittedFilter, batch: Batch) -> bool:
-    return batch.magic < MAGIC or committed.holds(batch)
+def _misplaced(batch: Batch, at: int, behind: Batch | None, *, first: bool) -> bool:
+    """Whether a batch says that it stands elsewhere than it does: no checksum covers its first offset, but consumers
+    pass over what it makes seem read already.
+
+    Args:
+        batch: of an answer.
+        at: up to where was read.
+        behind: the batch behind it there.
+        first: it is the answer's first, which may begin below.
+    """
+    if batch.magic < MAGIC or batch.base_offset == at:
+        return False
+    if batch.base_offset < at:
+        return not first
+    return behind is not None and behind.readable and behind.base_offset <= batch.last_offset
+
+
+def _committed(committed: CommittedFilter, batch: Batch) -> Batch | None:
+    """The batch, if it has committed records. Of a marker that can't be decoded nobody knows what it ends."""
+    try:
+        return batch if batch.magic < MAGIC or committed.holds(batch) else None
+    except Damaged:
+        return unreadable(batch.base_offset, batch.last_offset + 1)
 
 
 async def _release(asked: Awaitable[Any]) -> None:

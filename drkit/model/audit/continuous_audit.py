@@ -192,13 +192,14 @@ class AuditProgress:
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:
         """The sum with what was behind the last mirrored records added: outcomes, and the target offsets told of."""
-        topics, told, alerts = dict(self.topics), dict(self.told), self.alerts
+        topics, told, alerts, unknown = dict(self.topics), dict(self.told), self.alerts, self.unknown
         for outcome, offsets in found:
             topic, name = outcome.closed.topic, f"{outcome.closed.topic}:{outcome.closed.partition}"
             topics[topic] = Counts.total([topics.get(topic, Counts()), outcome.counts])
             told[name] = merged_ranges([*told.get(name, ()), *offsets])
-            alerts += 1
-        return replace(self, topics=topics, told=told, alerts=alerts, looks=self.looks + 1)
+            alerts += outcome.deviates
+            unknown += outcome.problem is not None
+        return replace(self, topics=topics, told=told, alerts=alerts, unknown=unknown, looks=self.looks + 1)
 
     def to_json(self) -> str:
         """As it is kept."""

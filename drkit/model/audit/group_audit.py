@@ -43,6 +43,7 @@ class Reason(StrEnum):
 
     POSITION = "position"  # missed: on the target, below the group's position there
     LOST = "lost"  # missed: below the highest mirrored position, not on the target
+    UNREADABLE = "unreadable"  # missed: its place on the target is in a batch that can't be read
     UNMIRRORED = "unmirrored"  # missed: the mirror had not got there
     CORRUPTED = "corrupted"  # read, but altered
     REREAD = "reread"  # twice: read on the source, and at or above the group's position on the target
@@ -92,7 +93,8 @@ class GroupMove:
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
     """Records by reason; None: not known. `unmirrored_at_least`: source offsets beyond the mirrored position, as the
-    mirror saw them last, where `unmirrored` isn't known."""
+    mirror saw them last, where `unmirrored` isn't known. `uncompared`: offsets of which it isn't known whether the
+    group misses what stands there, as one side can't be read."""
 
     position: int | None = None
     lost: int | None = None
@@ -101,12 +103,14 @@ class GroupCounts:
     reread: int | None = None
     duplicated: int | None = None
     retired: int | None = None
+    unreadable: int | None = None
     unmirrored_at_least: int | None = None
+    uncompared: int = 0
 
     @property
     def missed(self) -> int | None:
         """Neither read before nor to be read after."""
-        return total((self.position, self.lost, self.unmirrored))
+        return None if self.uncompared else total((self.position, self.lost, self.unreadable, self.unmirrored))
 
     @property
     def twice(self) -> int | None:
@@ -116,19 +120,24 @@ class GroupCounts:
     @property
     def verdict(self) -> GroupVerdict:
         """What is read again by the position alone is no deviation: consumers count on at least once."""
-        found = (self.position, self.lost, self.unmirrored, self.corrupted, self.duplicated)
+        found = (self.position, self.lost, self.unreadable, self.unmirrored, self.corrupted, self.duplicated)
         if any(found) or self.unmirrored_at_least:
             return GroupVerdict.DEVIATED
-        return GroupVerdict.UNKNOWN if None in {*found, self.reread} or self.retired else GroupVerdict.CLEAN
+        unsure = None in {*found, self.reread} or self.retired or self.uncompared
+        return GroupVerdict.UNKNOWN if unsure else GroupVerdict.CLEAN
 
     @classmethod
     def sum(cls, parts: Iterable[GroupCounts]) -> GroupCounts:
         """All parts together: not known where one isn't."""
         found = list(parts)
-        names = ("position", "lost", "unmirrored", "corrupted", "reread", "duplicated", "retired")
+        names = ("position", "lost", "unreadable", "unmirrored", "corrupted", "reread", "duplicated", "retired")
         sums = {name: total([getattr(part, name) for part in found]) for name in names}
         least = [each for each in (_least(part) for part in found) if each]
-        return cls(**sums, unmirrored_at_least=sum(least) if sums["unmirrored"] is None and least else None)
+        return cls(
+            **sums,
+            unmirrored_at_least=sum(least) if sums["unmirrored"] is None and least else None,
+            uncompared=sum(part.uncompared for part in found),
+        )
 
 
 def total(counts: Iterable[int | None]) -> int | None:
@@ -187,7 +196,9 @@ class GroupAudit:
     def missed_at_least(self) -> int:
         """What is known to be missed, whatever else isn't known."""
         parts = [each.counts for each in self.partitions]
-        return sum((part.position or 0) + (part.lost or 0) + (_least(part) or 0) for part in parts)
+        return sum(
+            (part.position or 0) + (part.lost or 0) + (part.unreadable or 0) + (_least(part) or 0) for part in parts
+        )
 
     @property
     def twice_at_least(self) -> int:

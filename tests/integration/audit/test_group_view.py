@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from drkit.audit import run
 from drkit.audit.findings import group_view
 from drkit.cli.application import application
+from drkit.drill.environment.log_surgery import flip
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import parse_moment
 from drkit.failover.positions.positions import Selection
@@ -200,7 +201,7 @@ def test_with_the_source_gone_the_mapping_tells_what_can_be_told(own: OwnLink, v
     (each,) = found["partitions"]
     assert (found["verdict"], found["means"], each["before"]) == ("unknown", "mapping", "journal")
     assert each["seen_twice_by"] == {"reread": 30 - at, "duplicated": None}
-    assert each["missed_by"] == {"position": 0, "lost": None, "unmirrored": None}
+    assert each["missed_by"] == {"position": 0, "lost": None, "unreadable": None, "unmirrored": None}
     assert each["unmirrored_at_least"] == 0
     assert any("did not answer" in note for note in found["notes"])
 
@@ -216,3 +217,30 @@ def test_what_is_refused_says_why(own: OwnLink, words, code, said):
     done = CliRunner().invoke(APP, ["audit", "group", *words, "--config", str(own.config_path), "-o", "json"])
     assert done.exit_code == code, done.output
     assert said in json.loads(done.stdout)["error"]["what"]
+
+
+def test_what_can_t_be_read_is_missed_or_not_known(own: OwnLink, lab, view):
+    """A batch of the target fails its checksum (50 to 59), one of the source another (80 to 89)."""
+    own.create("primary", "empty", partitions=1)
+    mirror(own)
+    bench, topic = Bench(lab, own.store), own.topic("t")
+    bench.create(topic)
+    bench.produce("primary", topic, 0, records(100, rng=seeded(1)), batched=10)
+    source = bench.read("primary", topic, 0)
+    bench.forward(topic, 0, source, [each.record for each in source])  # a mirror would merge such small batches
+    bench.remember(topic, {0: dense(source)})
+    groups = {at: own.commit("primary", f"at-{at}", topic, {0: at}) for at in (20, 60, 90)}
+    away(own)
+    for alias, offset in (("dr", 50), ("primary", 80)):
+        flip(lab.dir / "nodes" / f"{alias}-1" / "data" / f"{topic}-0", offset, -1, mask=0x01)
+
+    codes = {20: ExitCode.DEVIATION, 60: ExitCode.UNKNOWN, 90: ExitCode.OK}
+    found = {at: view(group, code=codes[at]) for at, group in groups.items()}
+
+    missed = {20: (10, 10), 60: (0, 10), 90: (0, 0)}
+    for at, document in found.items():
+        (each,) = document["partitions"]
+        assert (each["missed_by"]["unreadable"], each["uncompared"]) == missed[at]
+        assert (each["missed"], document["missed_at_least"]) == (None if missed[at][1] else 0, missed[at][0])
+        assert any("primary can't be read" in note for note in each["notes"]) == (at < 90)
+        assert each["seen_twice"] == at - each["target_offset"]

@@ -23,7 +23,7 @@ from drkit.model.audit.group_audit import (
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 
-NOTHING = GroupCounts(position=0, lost=0, unmirrored=0, corrupted=0, reread=0, duplicated=0, retired=0)
+NOTHING = GroupCounts(position=0, lost=0, unreadable=0, unmirrored=0, corrupted=0, reread=0, duplicated=0, retired=0)
 BY_MAPPING = GroupCounts(position=0, reread=3, unmirrored_at_least=0)
 
 

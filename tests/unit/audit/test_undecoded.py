@@ -16,7 +16,7 @@ from drkit.audit.compare.undecoded_batches import digest, holds_any
 from drkit.audit.read.log_tasks import settle
 from drkit.audit.read.offset_ranges import Span, share_out
 from drkit.kafka.protocol.record_batch import parse
-from drkit.model.offsets import merged_ranges
+from drkit.model.offsets import merged_ranges, without_ranges
 from tests.support.batches import batch_bytes, retouched
 
 HEADERS: list[tuple[str, bytes | None]] = []
@@ -93,6 +93,17 @@ def test_merged_ranges_cover_the_same_offsets_once(sizes):
     covered = [offset for first, until in found for offset in range(first, until)]
     assert covered == sorted({offset for first, until in ranges for offset in range(first, until)})
     assert all(after[0] > before[1] for before, after in pairwise(found))
+
+
+@settings(deadline=None)
+@given(*[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=9)] * 2)
+def test_ranges_without_others_cover_what_these_leave(sizes, taken):
+    ranges, holes = ([(first, first + size) for first, size in each] for each in (sizes, taken))
+
+    found = without_ranges(ranges, holes)
+
+    offsets, gone = ({at for first, until in each for at in range(first, until)} for each in (ranges, holes))
+    assert [at for first, until in found for at in range(first, until)] == sorted(offsets - gone)
 
 
 def test_a_worker_keeps_what_it_imported_and_the_directories_of_archives():

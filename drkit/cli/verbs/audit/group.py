@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.options.spark import (
@@ -29,6 +27,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.process.interrupts import held
 from drkit.cli.views.audit.bytes_text import shown_bytes
 from drkit.cli.views.audit.group_report import render_group_report, summed_up
+from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import TopicChoice
@@ -49,8 +48,6 @@ ReportOption = Annotated[
     typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
 ]
 _SHOWN = 12
-_WIDTH_OF_COUNTS = 100
-"""About what the table takes beside its partitions' names."""
 _CODES = {
     GroupVerdict.CLEAN: ExitCode.OK,
     GroupVerdict.DEVIATED: ExitCode.DEVIATION,
@@ -231,12 +228,18 @@ def _partition(each: GroupPartition) -> dict[str, Any]:
 def _counts(counts: GroupCounts) -> dict[str, Any]:
     return {
         "missed": counts.missed,
-        "missed_by": {"position": counts.position, "lost": counts.lost, "unmirrored": counts.unmirrored},
+        "missed_by": {
+            "position": counts.position,
+            "lost": counts.lost,
+            "unreadable": counts.unreadable,
+            "unmirrored": counts.unmirrored,
+        },
         "unmirrored_at_least": counts.unmirrored_at_least,
         "seen_twice": counts.twice,
         "seen_twice_by": {"reread": counts.reread, "duplicated": counts.duplicated},
         "corrupted": counts.corrupted,
         "retired": counts.retired,
+        "uncompared": counts.uncompared,
     }
 
 
@@ -284,31 +287,30 @@ def _print(console: Console, result: GroupAudit) -> None:
         console.print(Text(f"  … {len(result.witnesses) - _SHOWN} more witnesses with --output json", "dim"))
 
 
-def _table(result: GroupAudit, width: int) -> Table:
+def _table(result: GroupAudit, width: int) -> FittingTable:
     """Positions and counts by partition; where the terminal is narrow, without the counts that are 0 throughout."""
     names = [f"{each.place.topic}:{each.place.partition}" for each in result.partitions]
     columns = {
+        "before": [Text(_position(each.place.source_offset, each.place.before)) for each in result.partitions],
+        "after": [Text(_position(each.place.target_offset, each.place.after)) for each in result.partitions],
         "skipped": [_cell(each.counts.position) for each in result.partitions],
         "lost": [_cell(each.counts.lost) for each in result.partitions],
+        "unreadable": [_cell(each.counts.unreadable) for each in result.partitions],
         "unmirrored": [_unmirrored(each.counts) for each in result.partitions],
         "corrupted": [_cell(each.counts.corrupted) for each in result.partitions],
         "read again": [_cell(each.counts.reread, bad="yellow") for each in result.partitions],
         "duplicated": [_cell(each.counts.duplicated) for each in result.partitions],
     }
-    if max(map(len, names), default=0) + _WIDTH_OF_COUNTS > width:
+    if _placed(names, columns).least_width > width:
         columns = {name: cells for name, cells in columns.items() if any(cell.plain != "0" for cell in cells)}
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("partition", overflow="fold")
-    for name in ("before", "after", *columns):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, (name, each) in enumerate(zip(names, result.partitions, strict=True)):
-        place = each.place
-        table.add_row(
-            escape(name),
-            _position(place.source_offset, place.before),
-            _position(place.target_offset, place.after),
-            *(cells[number] for cells in columns.values()),
-        )
+    return _placed(names, columns)
+
+
+def _placed(names: Sequence[str], columns: Mapping[str, Sequence[Text]]) -> FittingTable:
+    """A row for each partition."""
+    table = FittingTable([Column("partition", name=True), *(Column(name, right=True) for name in columns)])
+    for name, *cells in zip(names, *columns.values(), strict=True):
+        table.add(name, *cells)
     return table
 
 

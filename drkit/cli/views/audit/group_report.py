@@ -14,7 +14,7 @@ _COLOURS = {
     GroupVerdict.DEVIATED: "deviated",
     GroupVerdict.UNKNOWN: "incomplete",
 }
-_KINDS = ("skipped", "lost", "unmirrored", "corrupted", "read again", "duplicated")
+_KINDS = ("skipped", "lost", "unreadable", "unmirrored", "corrupted", "read again", "duplicated")
 
 
 def render_group_report(result: GroupAudit) -> str:
@@ -63,6 +63,7 @@ def _row(each: GroupPartition) -> str:
         _position(place.target_offset, place.after),
         _number(counts.position),
         _number(counts.lost),
+        _number(counts.unreadable),
         unmirrored,
         _number(counts.corrupted),
         _number(counts.reread),
