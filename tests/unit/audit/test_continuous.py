@@ -228,7 +228,7 @@ class Logs:
         for name, value in {
             "observe_scope": lambda request, store, config: self.scope(),  # noqa: ARG005 - as it is called
             "log_starts": lambda scope, config: scope.starts(),  # noqa: ARG005 - as it is called
-            "Reader": lambda spark, scope: scope,  # noqa: ARG005 - as it is called
+            "ScopeReader": lambda spark, scope: scope,  # noqa: ARG005 - as it is called
             "describe": lambda *_: None,
             "_unknown": lambda *_: {},
             "judge": lambda scope: scope,
