@@ -171,7 +171,9 @@ ROWS = [
     stored("a directory for several drills", "drill run primary-lost --repeat 2 --dir x", "--dir"),
     Bad("digests and everything", "audit --from-digests --full", ("--full",)),
     Bad("digests and a time", "audit --from-digests --from -1h", ("--from",)),
-    Bad("a window that is none", "audit --from -1h --until -2h", ("--from", "--until")),
+    Bad(
+        "a window that is none", "audit --from 2026-01-02T00:00:00Z --until 2026-01-01T00:00:00Z", ("--from", "--until")
+    ),
     flag("a flag before the subcommand", "audit --full group g", "--full", remedy=""),
     Bad("unseen for ages", "audit --fail-on unseen:99999999999d", ("--fail-on",), remedy="unseen:5m"),
     Bad("unseen for thousands of digits", f"audit --fail-on unseen:{LONG}s", ("--fail-on",)),

@@ -105,6 +105,6 @@ def test_a_body_that_ends_too_early_says_so(headers):
 def test_a_body_whose_lengths_reach_beyond_it_or_end_before_it_says_so(headers):
     body = encode(b"k", b"value", headers)
     with pytest.raises(IndexError):
-        decode(body[:3] + b"\x7e" + body[4:])  # the value's length
+        decode(body[:2] + b"\x7e" + body[3:])  # the value's length
     with pytest.raises(IndexError):
         decode(body + b"x")
