@@ -379,9 +379,7 @@ class _Builder:
         on_source, on_target = self._source.topics.get(topic), self._target.topics.get(name)
         known = max((info.partitions for info in (on_source, on_target) if info is not None), default=0)
         if numbers is not None and max(numbers) >= known:
-            raise ConfigError(
-                f"--topic {topic}: there is no partition {max(numbers)}", remedy=f"It has partitions 0 to {known - 1}"
-            )
+            raise ConfigError(f"--topic {topic}: there is no partition {max(numbers)}", remedy=_partitions(known))
         state = self._states.get(topic)
         recreated = self._notes_of(topic, name, state, on_source, on_target)
         anew = state is not None and on_target is not None and on_target.topic_id != state.target_topic_id
@@ -496,6 +494,13 @@ class _Builder:
         if watermark is not None:
             return watermark.target_end
         return min((row.target_offset for row in rows), default=target_start)
+
+
+def _partitions(count: int) -> str:
+    """Which partitions a topic has, in words."""
+    if not count:
+        return "Neither cluster has this topic any more"
+    return "It has partition 0 only" if count == 1 else f"It has partitions 0 to {count - 1}"
 
 
 def _widened(cut: tuple[Zone, ...], source_from: int, target_from: int) -> tuple[int, int]:

@@ -186,3 +186,26 @@ def test_an_audit_is_a_run():
     assert verify_chain(store.entries(kept.run or "")) is None
     assert "findings.parquet" in store.entries(kept.run or "")[0].payload
     store.close()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_counts_fit_the_terminal_and_none_that_is_found_is_left_out(width):
+    names = ("orders", "payments.settled-by-region.and-by-currency.v2")
+    kinds = dict.fromkeys(("lost", "unreadable", "corrupted", "duplicated", "foreign", "reordered"), 7)
+    counts = {name: Counts(source_records=1_234_567, matched=1_234_000, **kinds) for name in names}
+    parts = tuple(
+        PartitionAudit(name, name, 0, PlacementBasis.MAPPING, each, 0, 9, 0, 9, 9, None)
+        for name, each in counts.items()
+    )
+    out = StringIO()
+    found = result(partitions=parts, counts=Counts.total(counts.values()), findings=(), findings_total=0)
+    gone = Unreachable("cluster x does not answer", remedy="Start it")
+
+    print_audits(Console(file=out, width=width), [found], [Failure(LinkId("x", "y"), gone)], None, None)
+
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.lstrip().startswith("orders") and "1,234,000" in line for line in lines)
+    assert all(kind in out.getvalue() for kind in kinds)
+    assert ("unseen" in out.getvalue()) == (width == 160)
+    assert "do: Start it" in out.getvalue()

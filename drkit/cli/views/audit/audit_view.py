@@ -41,6 +41,8 @@ def print_audits(
         _print(console, result)
     for link, error in failures:
         console.print(Text.assemble((f"{link}  ", "bold"), ("failed", "bold red"), f"  {error.what}"))
+        if error.remedy:
+            console.print(Text(f"  do: {error.remedy}", "dim"))
     if run is not None:
         console.print(Text(f"run: {run}", "dim"), soft_wrap=True)
     if report is not None:
