@@ -124,10 +124,11 @@ SITE_WAYS = ("killed", "frozen", "silent")
 """How sources die: connections are refused; taken, and never answered; not even taken (SYN is dropped)."""
 
 TRANSLATE, LOOKUP, MOVE, LARGE_LINK = "translate", "lookup", "move", "partitions-10000"
+OUTAGE = "outage"
 STEPS = (
     *(case.name for case in BACKLOG),
     *(case.name for case in LIVE),
-    *(TRANSLATE, MOVE, LOOKUP, LARGE_LINK),
+    *(TRANSLATE, MOVE, LOOKUP, OUTAGE, LARGE_LINK),
     *(case.name for case in SITES),
 )
 """Everything, in the order in which it runs."""
@@ -140,7 +141,8 @@ class Extent:
     `live_repeats`: how often a live case is measured at least, for its slowest hundredth varies much.
     `move_records`: on each partition of the topic that groups are moved on. `site_groups`: of a site at most, over all
     links. `large_link_topics`: of ten partitions each; its mirror is left alone for
-    `large_link_settle_seconds` before it is metered at rest.
+    `large_link_settle_seconds` before it is metered at rest. `outage_seconds`: for how long the target's producer is
+    measured undisturbed.
     """
 
     name: str
@@ -158,6 +160,9 @@ class Extent:
     large_link_topics: int = 1000
     large_link_settle_seconds: float = 30.0
     large_link_idle_seconds: float = 60.0
+    outage_partitions: int = 5000
+    outage_records: int = 20 * _M
+    outage_seconds: int = 20
 
     def site(self, case: SiteCase) -> SiteCase:
         """A site as this run has it."""
@@ -179,5 +184,8 @@ QUICK = Extent(
     large_link_topics=100,
     large_link_settle_seconds=15.0,
     large_link_idle_seconds=20.0,
+    outage_partitions=500,
+    outage_records=2 * _M,
+    outage_seconds=5,
 )
 LOOKUP_BASE_ROWS = 10 * _K

@@ -165,6 +165,28 @@ class LargeLinkRun:
     commands_cpu: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class OutageRun:
+    """One backlog of many partitions, copied while somebody produces on the target. `policy`: the link's `catch_up`.
+
+    `alone_…`: what the producer's records took without the mirror, in milliseconds; the others: beside it.
+    `seconds`: from the mirror's launch to its end.
+    """
+
+    policy: str
+    repeat: int
+    partitions: int
+    records: int
+    alone_p50_ms: float
+    alone_p99_ms: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    seconds: float
+    records_per_second: float
+    mb_per_second: float
+
+
 @dataclass(slots=True)
 class Results:
     """All measurements of a run."""
@@ -178,6 +200,7 @@ class Results:
     moves: list[MoveRun] = field(default_factory=list)
     sites: list[SiteRun] = field(default_factory=list)
     large_links: list[LargeLinkRun] = field(default_factory=list)
+    outages: list[OutageRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
@@ -204,6 +227,10 @@ class Results:
         """The failovers of a site whose sources died in one way."""
         return [run for run in self.sites if run.case == case and run.way == way]
 
+    def outages_of(self, policy: str) -> list[OutageRun]:
+        """The backlogs that were copied under one policy."""
+        return [run for run in self.outages if run.policy == policy]
+
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
         write_atomically(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
@@ -228,6 +255,7 @@ def load(path: Path) -> Results:
             moves=[MoveRun(**run) for run in data.get("moves", [])],
             sites=[SiteRun(**run) for run in data.get("sites", [])],
             large_links=[LargeLinkRun(**run) for run in data.get("large_links", [])],
+            outages=[OutageRun(**run) for run in data.get("outages", [])],
             failures=list(data["failures"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

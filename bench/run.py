@@ -19,6 +19,7 @@ from bench.cases import (
     LIVE,
     LOOKUP,
     MOVE,
+    OUTAGE,
     SITES,
     TRANSLATE,
     WARM_UP,
@@ -31,6 +32,7 @@ from bench.clusters import Clusters
 from bench.large_link import LargeLink
 from bench.live import DIRECT, Live
 from bench.move import Move
+from bench.outage import Outage
 from bench.peers.bare import BARE, Bare
 from bench.peers.base import Peer
 from bench.peers.drkit import Drkit
@@ -106,7 +108,7 @@ class Run:
         backlog = Backlog(clusters, work, self.screen)
         live = Live(clusters, work, self.screen, self.extent)
         translate = Translate(clusters, work, self.screen, self.extent)
-        if set(self.steps) - _OWN_CLUSTERS - {MOVE}:  # that case warms the brokers up itself
+        if set(self.steps) - _OWN_CLUSTERS - {MOVE, OUTAGE}:  # that case warms the brokers up itself
             self._warm_up(backlog, peers)
         for turn, step in enumerate(self.steps):
             if step in _OWN_CLUSTERS or not self._missing(step) or not self._in_time(step):
@@ -119,6 +121,9 @@ class Run:
             elif step == MOVE:
                 move = Move(clusters, work, self.screen, self.extent, self.toolchain)
                 self._attempt(step, self.results.moves.extend, partial(move.run, self.repeat))
+            elif step == OUTAGE:
+                outage = Outage(clusters, work, self.screen, self.extent)
+                self._attempt(step, self.results.outages.extend, partial(outage.run, self.repeat))
             elif case := next((case for case in LIVE if case.name == step), None):
                 self._live(live, case, ordered)
             else:
@@ -169,10 +174,11 @@ class Run:
         """Whether anything of a step is still to be measured."""
         results = self.results
         peers = (Drkit.name, MirrorMaker.name)
-        if step in _OWN_CLUSTERS or step in {MOVE, TRANSLATE}:
+        if step in _OWN_CLUSTERS or step in {MOVE, OUTAGE, TRANSLATE}:
             due, done = {
                 LOOKUP: (1, len(results.lookup)),
                 MOVE: (1, len(results.moves)),
+                OUTAGE: (1, len(results.outages)),
                 LARGE_LINK: (self.repeat, len(results.large_links)),
                 TRANSLATE: (len(peers), len({run.peer for run in results.translate})),
             }.get(step, (1, sum(run.case == step for run in results.sites)))

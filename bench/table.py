@@ -43,6 +43,7 @@ def grids(results: Results) -> list[Grid]:
         _moves(results),
         _large_links(results),
         _sites(results),
+        _outages(results),
     ]
     return [grid for grid in made if grid.rows]
 
@@ -299,3 +300,33 @@ def _sites(results: Results) -> Grid:
     columns = ("sources", "groups and partitions", "launch to end, s", "to verified positions, s", "CPU-s", *names)
     title = "A site's failover, all sources dead, by stage (of the slowest link, s)"
     return Grid(title, columns, tuple(rows), frozenset({"sources"}))
+
+
+def _outages(results: Results) -> Grid:
+    rows = [
+        (
+            run.policy,
+            f"{run.records:,} on {run.partitions:,}",
+            number(run.alone_p50_ms, 1),
+            number(run.alone_p99_ms, 1),
+            number(run.p50_ms, 1),
+            number(run.p99_ms, 1),
+            number(run.max_ms, 1),
+            number(run.seconds, 1),
+            f"{run.records_per_second:,.0f}",
+        )
+        for run in results.outages
+    ]
+    columns = (
+        "catch_up",
+        "records, partitions",
+        "p50 alone, ms",
+        "p99 alone, ms",
+        "p50",
+        "p99",
+        "max",
+        "took, s",
+        "records/s",
+    )
+    title = "A producer on the target, alone and while a backlog is copied there"
+    return Grid(title, columns, tuple(rows), frozenset({"catch_up"}))

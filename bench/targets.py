@@ -44,6 +44,8 @@ FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against
 MAPPING_BYTES_PER_MILLION = 1024.0
 LOOKUP_GROWTH = 1.5
 MOVE_SPEED = 4.0
+OUTAGE_P99_MS = 10.0
+OUTAGE_P99_OF_ALONE = 2.0
 FIRST_SECONDS = 5.0
 MOVING_SECONDS = 15.0
 IDLE_SHARE = 0.05
@@ -86,6 +88,7 @@ def judge(results: Results) -> list[Judgement]:
         *_move(results),
         *_large_link(results),
         *_site(results),
+        *_outage(results),
     ]
 
 
@@ -149,6 +152,20 @@ def _live(results: Results) -> Iterator[Judgement]:
     yield Judgement(f"{rate}: p99 of MirrorMaker 2's", ratio(ours, others), LIVE_P99_OF_OTHER, TIMES, note=note)
     yield Judgement(f"{rate}: p99 of a bare forwarder's", ratio(ours, bare), LIVE_P99_OF_BARE, TIMES)
     yield Judgement(f"{rate}: CPU of MirrorMaker 2's", share, LIVE_CPU_OF_OTHER, TIMES)
+    yield from _live_alone(results)
+
+
+def _live_alone(results: Results) -> Iterator[Judgement]:
+    """The stream of one partition: every record waits for the one before it."""
+    case = next(each for each in LIVE if each.partitions == 1)
+
+    def parts(other: str, measure: str) -> float | None:
+        return ratio(*(results.typical_live(case.name, peer, measure) for peer in (DRKIT, other)))
+
+    what = f"live on 1 partition, {case.records_per_second:,}/s"
+    yield Judgement(f"{what}: p50 of MirrorMaker 2's", parts(OTHER, "p50_ms"), 1.0, TIMES)
+    yield Judgement(f"{what}: p99 of a bare forwarder's", parts(BARE, "p99_ms"), LIVE_P99_OF_BARE, TIMES)
+    yield Judgement(f"{what}: CPU of MirrorMaker 2's", parts(OTHER, "cpu_share"), LIVE_CPU_OF_OTHER, TIMES)
 
 
 def _memory(results: Results) -> Iterator[Judgement]:
@@ -266,3 +283,15 @@ def _site(results: Results) -> Iterator[Judgement]:
             slowest = max((run.seconds for run in runs), default=None)
             target = f"a site of {case.description} whose sources are {way}: launch to end of its failover"
             yield Judgement(target, slowest, case.limit_seconds, "s", note=note)
+
+
+def _outage(results: Results) -> Iterator[Judgement]:
+    runs = results.outages_of("adaptive")
+    note = f"the worst of {len(runs)}" if runs else ""
+    if runs and runs[0].partitions < FULL.outage_partitions:
+        note += f"; {runs[0].partitions:,} partitions; the target speaks of {FULL.outage_partitions:,}"
+    slowest = max((run.p99_ms for run in runs), default=None)
+    worse = max((run.p99_ms / run.alone_p99_ms for run in runs), default=None)
+    what = "a producer on the target while a backlog is copied: p99"
+    yield Judgement(what, slowest, OUTAGE_P99_MS, "ms", note=note)
+    yield Judgement(f"{what} of its undisturbed", worse, OUTAGE_P99_OF_ALONE, TIMES, note=note)

@@ -26,6 +26,7 @@ LINK_RELOADED = frozenset(
         "canary",
         "range_digests",
         "max_bytes_per_second",
+        "catch_up",
         "buffer_bytes",
     }
 )

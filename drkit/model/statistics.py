@@ -29,6 +29,11 @@ class EngineStatistics:
         in_flight_records, in_flight_bytes: handed over and not yet acknowledged.
         fetch_requests, fetch_bytes: asked of, and received from the source.
         produce_requests: sent to the target.
+        partitions_behind: partitions of which the source held more when they were last read.
+        catch_up_bytes_per_second: the limit at which a backlog is copied now; None: there is none.
+        target_latency_seconds: the 99th percentile of what the target took to answer lately; None: it isn't measured,
+            since there is no backlog or nobody else uses the target.
+        throttled_seconds: how long brokers had this client wait by their quotas.
     """
 
     records: int = 0
@@ -43,6 +48,10 @@ class EngineStatistics:
     fetch_requests: int | None = None
     fetch_bytes: int | None = None
     produce_requests: int | None = None
+    partitions_behind: int | None = None
+    catch_up_bytes_per_second: float | None = None
+    target_latency_seconds: float | None = None
+    throttled_seconds: float | None = None
 
     def document(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -59,6 +68,10 @@ class EngineStatistics:
             "fetch_requests": self.fetch_requests,
             "fetch_bytes": self.fetch_bytes,
             "produce_requests": self.produce_requests,
+            "partitions_behind": self.partitions_behind,
+            "catch_up_bytes_per_second": _whole(self.catch_up_bytes_per_second),
+            "target_latency_seconds": _rounded(self.target_latency_seconds),
+            "throttled_seconds": _rounded(self.throttled_seconds),
         }
 
 
@@ -133,6 +146,10 @@ def quantile(ascending: Sequence[float], share: float) -> float | None:
     if not ascending:
         return None
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+
+
+def _whole(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -112,6 +112,23 @@ class TimelinePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class CatchUpPolicy:
+    """How a link copies a backlog.
+
+    Args:
+        adaptive: where others use the target, no faster than they don't feel it.
+        max_bytes_per_second: the bound for all workers together; None: there is none.
+        max_latency_seconds, latency_factor: how slow the target's answers may become by it, in all and in parts of what
+            they take without it.
+    """
+
+    adaptive: bool = True
+    max_bytes_per_second: int | None = None
+    max_latency_seconds: float = 0.01
+    latency_factor: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """One direction of mirroring between two clusters.
 
@@ -123,7 +140,8 @@ class Link:
     policy only). `aliases`: all clusters of the configuration, whose names may stand as prefixes
     before a topic's name. `shares_target`: the target's topics have other writers too, since links
     of a cycle carry the same topics both ways (active-active under one name, told apart by
-    provenance). `max_bytes_per_second` (None: unlimited) and `buffer_bytes` are of one worker.
+    provenance). `max_bytes_per_second` (None: unlimited) is of all workers together, `buffer_bytes` of each.
+    `catch_up`: how a backlog is copied.
 
     `timeline`: how much of its groups' past is kept. `canary`: whether drkit sends itself a record a
     second through the link, to measure how long it takes. `range_digests`: whether digests of what was forwarded are
@@ -152,6 +170,7 @@ class Link:
     aliases: tuple[str, ...] = ()
     shares_target: bool = False
     max_bytes_per_second: int | None = None
+    catch_up: CatchUpPolicy = field(default_factory=CatchUpPolicy)
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     timeline: TimelinePolicy = field(default_factory=TimelinePolicy)
     canary: bool = False

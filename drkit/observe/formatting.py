@@ -45,6 +45,19 @@ def in_flight(statistics: EngineStatistics) -> str:
     return f"{records} records · {held}"
 
 
+def catching_up(statistics: EngineStatistics) -> str | None:
+    """`12 partitions behind, copied at 30.2 MB/s at most, the target answers within 3 ms`; None: nothing is behind."""
+    behind = statistics.partitions_behind
+    if not behind:
+        return None
+    parts = [f"{counted(behind, 'partition')} behind"]
+    if statistics.catch_up_bytes_per_second is not None:
+        parts.append(f"copied at {size(statistics.catch_up_bytes_per_second)}/s at most")
+    if statistics.target_latency_seconds is not None:
+        parts.append(f"the target answers within {_ms(statistics.target_latency_seconds)}")
+    return ", ".join(parts)
+
+
 def treatment(statistics: EngineStatistics) -> str:
     """What happened to batches: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
     parts = [f"{statistics.batches_forwarded:,} forwarded"] if statistics.batches_forwarded else []

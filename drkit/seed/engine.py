@@ -175,6 +175,9 @@ class SparkEngine:
 
     # -- moving ------------------------------------------------------------------------------------
 
+    def share_target(self, workers: int, *, in_use: bool) -> None:
+        """See `Engine.share_target`: a seed's limit is shared out over its tasks."""
+
     def poll(self, wait_seconds: float) -> list[Incident]:
         """See `Engine.poll`: the work is done by tasks."""
         found = gathered(self._ledger.incidents, wait_seconds)

@@ -182,6 +182,8 @@ def _headline(status: LinkStatus) -> Text:
             f"{formatting.in_flight(worker.statistics)} in flight, {formatting.treatment(worker.statistics)}",
             "dim",
         )
+        if (catching_up := formatting.catching_up(worker.statistics)) is not None:
+            line.append(f"\n  catching up: {catching_up}", "dim")
         if worker.latency is not None:
             line.append(f"\n  end to end: {formatting.latency(worker.latency)}", "dim")
     return line

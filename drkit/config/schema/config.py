@@ -23,6 +23,7 @@ from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.topology import (
     DEFAULT_BUFFER_BYTES,
+    CatchUpPolicy,
     Isolation,
     Link,
     LinkId,
@@ -206,6 +207,24 @@ class TimelineConfig(_Strict):
         return TimelinePolicy(self.recent_minutes * 60, self.hours * 3600, self.max_rows)
 
 
+class CatchUpConfig(_Strict):
+    """`[links.catch_up]`: how a backlog is copied.
+
+    `adaptive`: where others use the target, no faster than they don't feel it; false: as fast as can be.
+    `max_bytes_per_second`: the bound for all workers of the link together. `max_latency_ms`, `latency_factor`: how slow
+    the target's answers may become by it, in all and in parts of what they take without it.
+    """
+
+    adaptive: bool = True
+    max_bytes_per_second: int | None = Field(default=None, ge=1, le=10**15)
+    max_latency_ms: float = Field(default=10, gt=0, le=60_000)
+    latency_factor: float = Field(default=2, gt=1, le=1000)
+
+    def rules(self) -> CatchUpPolicy:
+        """As the rest of drkit knows it."""
+        return CatchUpPolicy(self.adaptive, self.max_bytes_per_second, self.max_latency_ms / 1000, self.latency_factor)
+
+
 class LinkConfig(_Strict):
     """One direction of mirroring."""
 
@@ -227,6 +246,7 @@ class LinkConfig(_Strict):
     provenance: bool = False
     rename: dict[TopicName, TopicName] = Field(default_factory=dict)
     max_bytes_per_second: int | None = Field(default=None, ge=1, le=10**15)
+    catch_up: CatchUpConfig = CatchUpConfig()
     buffer_bytes: int = Field(default=DEFAULT_BUFFER_BYTES, ge=1024 * 1024, le=10**15)
     timeline: TimelineConfig = TimelineConfig()
     canary: bool = False
@@ -283,6 +303,7 @@ class LinkConfig(_Strict):
             aliases=self._aliases,
             shares_target=self._shares_target,
             max_bytes_per_second=self.max_bytes_per_second,
+            catch_up=self.catch_up.rules(),
             buffer_bytes=self.buffer_bytes,
         )
 

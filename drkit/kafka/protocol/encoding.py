@@ -10,6 +10,10 @@ from typing import ClassVar, Protocol, Self
 
 I16, I32, I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 
+_SEVEN_BITS, _FOURTEEN_BITS = 0x7F, 0x3FFF
+_ONE_BYTE = [bytes([value]) for value in range(_SEVEN_BITS + 1)]
+_TWO_BYTES = struct.Struct("BB").pack
+
 
 class Decoded(Protocol):
     """A response that decodes itself."""
@@ -54,8 +58,12 @@ def string(view: memoryview, at: int) -> tuple[str, int]:
 
 def unsigned(value: int) -> bytes:
     """An unsigned varint."""
+    if value <= _SEVEN_BITS:
+        return _ONE_BYTE[value]
+    if value <= _FOURTEEN_BITS:
+        return _TWO_BYTES(value & 0x7F | 0x80, value >> 7)
     out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+    while value > _SEVEN_BITS:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
@@ -87,6 +95,9 @@ def read_unsigned(view: memoryview, at: int) -> tuple[int, int]:
 
 def compact_count(view: memoryview, at: int) -> tuple[int, int]:
     """The length of a compact array or of compact bytes (KIP-482); -1 for null."""
+    byte = view[at]
+    if byte <= _SEVEN_BITS:  # nearly always
+        return byte - 1, at + 1
     value, at = read_unsigned(view, at)
     return value - 1, at
 
@@ -100,6 +111,8 @@ def compact_string(view: memoryview, at: int) -> tuple[str, int]:
 
 def tags(view: memoryview, at: int) -> int:
     """The place after a section of tagged fields, whatever they are."""
+    if not view[at]:  # nearly always
+        return at + 1
     count, at = read_unsigned(view, at)
     for _ in range(count):
         _, at = read_unsigned(view, at)
@@ -110,6 +123,8 @@ def tags(view: memoryview, at: int) -> int:
 
 def tagged(view: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
     """A section of tagged fields: what is in each, by its tag."""
+    if not view[at]:  # nearly always
+        return {}, at + 1
     count, at = read_unsigned(view, at)
     found = {}
     for _ in range(count):

@@ -133,9 +133,13 @@ class _DecodedById:
 
 
 class FetchReply:
-    """A decoded Fetch response: a top-level error, the session, and the outcome of each partition."""
+    """A decoded Fetch response: a top-level error, the session, and the outcome of each partition.
 
-    def __init__(self, error: int, session: int, partitions: list[Fetched], size: int) -> None:
+    `throttle_ms`: how long the broker, by a quota of this client's, takes nothing more on the connection (KIP-219).
+    """
+
+    def __init__(self, error: int, session: int, partitions: list[Fetched], size: int, throttle_ms: int = 0) -> None:
+        self.throttle_ms = throttle_ms
         self.error = error
         self.session = session
         self.partitions = partitions
@@ -144,7 +148,7 @@ class FetchReply:
     @classmethod
     def decode(cls, view: memoryview, at: int, named: _Named = form.compact_string) -> Self:
         """Views into the bytes received; nothing is copied. `named` reads a topic, "": one that wasn't asked for."""
-        _throttle, error, session = _FETCHED_HEAD.unpack_from(view, at)
+        throttle_ms, error, session = _FETCHED_HEAD.unpack_from(view, at)
         at += _FETCHED_HEAD.size
         partitions: list[Fetched] = []
         topics, at = form.compact_count(view, at)
@@ -156,7 +160,7 @@ class FetchReply:
                 if topic:
                     partitions.append(found)
             at = form.tags(view, at)
-        return cls(error, session, partitions, len(view))
+        return cls(error, session, partitions, len(view), throttle_ms)
 
 
 def _fetched(topic: str, view: memoryview, at: int) -> tuple[Fetched, int]:
@@ -258,9 +262,10 @@ class Fetch(Request[_Fetch12 | _Fetch13]):  # type: ignore[misc]  # untyped base
 
 
 class ProduceReply:
-    """A decoded Produce response."""
+    """A decoded Produce response. `throttle_ms`: as `FetchReply`'s."""
 
-    def __init__(self, partitions: list[Produced]) -> None:
+    def __init__(self, partitions: list[Produced], throttle_ms: int = 0) -> None:
+        self.throttle_ms = throttle_ms
         self.partitions = partitions
 
     @classmethod
@@ -278,7 +283,7 @@ class ProduceReply:
                 at += _PRODUCED.size
                 message, at = cls._refusals(view, at)
                 partitions.append(Produced(topic, number, error, base, start, message))
-        return cls(partitions)
+        return cls(partitions, form.I32.unpack_from(view, at)[0])
 
     @staticmethod
     def _refusals(view: memoryview, at: int) -> tuple[str, int]:
@@ -317,7 +322,7 @@ class _AnswerById(ProduceReply):
                 partitions.append(Produced(topic, number, error, base, start, message))
                 at = form.tags(view, at)
             at = form.tags(view, at)
-        return cls(partitions)
+        return cls(partitions, form.I32.unpack_from(view, at)[0])
 
     @classmethod
     def _said(cls, view: memoryview, at: int) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.kafka.transform.record_transform import Alteration
+from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.engine_state import ByteLimit, EngineState
 from drkit.mirror.engine.interface import (
     Incident,
@@ -38,6 +39,7 @@ from drkit.mirror.engine.interface import (
     PartitionStart,
     gathered,
 )
+from drkit.mirror.engine.latency_probe import LatencyProbe
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
@@ -45,7 +47,7 @@ from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligne
 from drkit.model.digests import RangeDigest
 from drkit.model.log_context import keeping_context
 from drkit.model.statistics import EngineStatistics
-from drkit.model.topology import DEFAULT_BUFFER_BYTES, TopicPartition
+from drkit.model.topology import DEFAULT_BUFFER_BYTES, CatchUpPolicy, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class BatchEngine:
         committed: leave out aborted records (read_committed).
         buffer_bytes: how much may be read and not yet acknowledged.
         throttle: the link's bandwidth limit.
+        catch_up: how a backlog is copied; None: as fast as can be.
         rack: of this worker, for reading from a replica near it.
         range_digests: keep digests of what is forwarded.
         alteration: what is done to each record; None: nothing, batches are forwarded as they are.
@@ -84,6 +87,7 @@ class BatchEngine:
         committed: bool = True,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         throttle: ByteLimit | None = None,
+        catch_up: CatchUpPolicy | None = None,
         rack: str = "",
         range_digests: bool = False,
         alteration: Alteration | None = None,
@@ -92,6 +96,7 @@ class BatchEngine:
         self._keep_rows = keep_rows
         self._trim = trim
         self._rack = rack
+        self._policy = catch_up or CatchUpPolicy(adaptive=False)
         self._keeps_digests = range_digests
         self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
@@ -127,6 +132,10 @@ class BatchEngine:
         gone = list(tps)
         if gone:
             self._call(self._forget, gone)
+
+    def share_target(self, workers: int, *, in_use: bool) -> None:
+        """See `Engine.share_target`."""
+        self._call(self._share_target, workers, in_use)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -262,9 +271,11 @@ class BatchEngine:
             notice=self._notices.put,
             committed=committed,
             throttle=throttle,
+            catch_up=CatchUpRate(self._policy),
         )
         self._admission = Sequencer(flow, self._keep_rows, self._job, self._alteration)
         self._placement = LeaderRouting(flow, self._admission.admit, rack=self._rack)
+        probe = LatencyProbe(flow, self._placement.backlog_nodes)
         self._ready.set()
         connecting = asyncio.gather(flow.source.connect(), flow.target.connect())
         ended = asyncio.ensure_future(self._ended.wait())
@@ -278,11 +289,14 @@ class BatchEngine:
                 self._job(self._placement.learn())
             while not self._ended.is_set():
                 self._placement.tick()
+                if probe.failure is not None:
+                    raise probe.failure
                 self._reap()
                 await asyncio.wait([ended], timeout=_TICK_SECONDS)
         finally:
             connecting.cancel()
             ended.cancel()
+            probe.close()
             await self._let_go(flow, connecting)
 
     async def _let_go(self, flow: EngineState, connecting: asyncio.Future[tuple[None, None]]) -> None:
@@ -328,6 +342,13 @@ class BatchEngine:
             self._admission.forget(partition)
             self._placement.remove(partition)
         self._stir()
+
+    def _share_target(self, workers: int, in_use: bool) -> None:
+        flow, most = self._mirrored(), self._policy.max_bytes_per_second
+        if flow.throttle is not None:
+            flow.throttle.share(workers)
+        flow.catch_up.bound(None if most is None else most / workers)
+        flow.catch_up.use(in_use)
 
     def _stir(self) -> None:
         if self._admission.alterer is not None:

@@ -12,11 +12,12 @@ from typing import Protocol
 
 from drkit.kafka.client.data_client import DataClient
 from drkit.mirror.engine.buffer_accounting import BufferAccounting
+from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.interface import Incident, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import CatchUpPolicy, TopicPartition
 
 
 class ByteLimit(Protocol):
@@ -24,6 +25,9 @@ class ByteLimit(Protocol):
 
     def take(self, size: int) -> float:
         """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
+
+    def share(self, workers: int) -> None:
+        """So many workers share it."""
 
 
 class BatchLimits:
@@ -59,6 +63,7 @@ class EngineState:
         notice: called with what an operator should know of a partition that continues.
         committed: read_committed.
         throttle: the link's bandwidth limit, None where it has none.
+        catch_up: how fast a backlog is copied; as fast as can be where it isn't said.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class EngineState:
         notice: Callable[[Notice], None],
         committed: bool,
         throttle: ByteLimit | None,
+        catch_up: CatchUpRate | None = None,
     ) -> None:
         self.source = source
         self.target = target
@@ -79,6 +85,7 @@ class EngineState:
         self.may_produce = may_produce
         self.committed = committed
         self.throttle = throttle
+        self.catch_up = catch_up or CatchUpRate(CatchUpPolicy(adaptive=False))
         self.partitions: dict[TopicPartition, BatchPartition] = {}
         self.memory = BufferAccounting()
         self.aside = 0
@@ -86,6 +93,7 @@ class EngineState:
         self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
         self.fetches = self.fetched_bytes = self.produces = 0
         self.in_flight_records = 0
+        self.busy_seconds = self.throttled_seconds = 0.0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False
         self.limits = BatchLimits()
@@ -164,4 +172,8 @@ class EngineState:
             fetch_requests=self.fetches,
             fetch_bytes=self.fetched_bytes,
             produce_requests=self.produces,
+            partitions_behind=sum(partition.behind for partition in list(self.partitions.values())),
+            catch_up_bytes_per_second=self.catch_up.rate,
+            target_latency_seconds=self.catch_up.latency,
+            throttled_seconds=self.throttled_seconds,
         )

@@ -11,6 +11,9 @@ read for it before would leave a gap that looks like a hole of the source.
 
 Partitions whose mapping rows are being kept are not read meanwhile; the others continue.
 
+Where a backlog is copied slower than it could be (`drkit.mirror.engine.catch_up_rate`), a fetcher of its own reads the
+partitions that are behind, so the others don't wait for their turn among them.
+
 A broker compares leader epochs with each Fetch, and their numbers are the controllers'. A cluster that was set back as
 a whole, to a copy of its disks, gives out the same numbers a second time, for other records. So where a broker was
 away for so long that it may have been started anew, what was read from it is looked at on both sides before more is.
@@ -48,7 +51,8 @@ _PACE = 0.0065
 _SMALL_SHARE = 0.17
 """While answers are small, requests are so far apart that they take this share of a core, but no more than `_PACE`
 seconds. A steady stream would else be asked for record by record, each at the price of a request on both sides; the
-first record after a rest is never held up."""
+first record after a rest is never held up. Where an answer went out in several requests (batches of one partition that
+can't be joined), waiting for it saved none of them: it is asked for so many times as often."""
 _AWAY_SECONDS = 1.0
 """A broker whose last answer is no older when a new connection to it is made was not started anew in between."""
 _DAMAGED_READS = 3
@@ -83,10 +87,12 @@ class Fetcher:
         node: the broker.
         admit: takes what was read.
         rack: of this reader.
+        backlog: it reads partitions that are behind, no faster than `flow.catch_up` lets it.
     """
 
-    def __init__(self, flow: EngineState, node: int, admit: Admit, *, rack: str = "") -> None:
+    def __init__(self, flow: EngineState, node: int, admit: Admit, *, rack: str = "", backlog: bool = False) -> None:
         self.node = node
+        self.backlog = backlog
         self._flow = flow
         self._admit = admit
         self._rack = rack
@@ -99,6 +105,8 @@ class Fetcher:
         self._heard_at: float | None = None  # when it answered last, and when the connection was made
         self._connected_at = 0.0
         self._topic_ids = TopicIds()  # of all topics of the session
+        self._worked = 0.0
+        self._produced = 0
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -108,6 +116,11 @@ class Fetcher:
         if self._task.done() and not self._task.cancelled():
             return self._task.exception()
         return None
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is a partition that it is to read now."""
+        return any(partition.fetchable for partition in self._places.values())
 
     def add(self, partition: BatchPartition) -> None:
         """Read a partition that this broker leads."""
@@ -142,7 +155,7 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             await self._something_to_read()  # a broker that leads nothing (any more) isn't asked
-            connection = await self._flow.source.connection(self.node, "fetch")
+            connection = await self._flow.source.connection(self.node, "backlog" if self.backlog else "fetch")
             if connection is None:
                 self._back_to_leaders()
                 self._flow.source.refresh()
@@ -192,15 +205,15 @@ class Fetcher:
     async def _read_from(self, connection: Connection) -> None:
         """Read for as long as the connection holds and the session is known."""
         asked: asyncio.Future[FetchReply] | None = None
-        asked_at = worked = 0.0
+        asked_at = 0.0
         try:
             while True:
                 if asked is None:
                     await self._something_to_read()
                     asked, asked_at = self._ask(connection), time.monotonic()
                 answer = await asked
-                before, worked = worked, time.thread_time()
-                asked, self._heard_at = None, time.monotonic()
+                asked, pace = None, self._pace()
+                self._heard_at = time.monotonic()
                 self._flow.fetches += 1
                 self._flow.fetched_bytes += answer.size
                 if answer.error in _SESSION_LOST:
@@ -208,21 +221,32 @@ class Fetcher:
                     continue
                 if answer.error:
                     raise for_code(answer.error)
+                begun = time.monotonic()
                 found = self._sort(answer.partitions)
                 self._follow_session(answer)
                 small = answer.size < _SMALL_ANSWER
+                held_up = self._held_up(answer)
                 try:
-                    if not small and self._flow.room > 0 and any(p.fetchable for p in self._places.values()):
+                    if not (small or held_up) and self._flow.room > 0 and self.reads:
                         asked, asked_at = self._ask(connection), time.monotonic()
                 finally:  # also where the connection is gone: the positions have moved on
                     if found:
                         self._admit(found)
-                if small:
-                    pace = min(_PACE, (worked - before) / _SMALL_SHARE)
+                    self._flow.busy_seconds += time.monotonic() - begun
+                if held_up:
+                    await asyncio.sleep(held_up)
+                elif small:
                     await asyncio.sleep(max(0.0, asked_at + pace - time.monotonic()))
         finally:
             if asked is not None:
                 asked.cancel()
+
+    def _pace(self) -> float:
+        """Seconds between two requests while answers are small, by what became of the last answer."""
+        worked, produced = time.thread_time(), self._flow.produces
+        cost, sent = worked - self._worked, produced - self._produced
+        self._worked, self._produced = worked, produced
+        return min(_PACE, cost / _SMALL_SHARE / max(1, sent))
 
     async def _something_to_read(self) -> None:
         while True:
@@ -230,10 +254,16 @@ class Fetcher:
                 self._flow.room_made.clear()
                 self._flow.make_room()
                 await self._flow.room_made.wait()
-            if any(p.fetchable for p in self._places.values()):
+            if self.reads:
                 return
             self._wake.clear()
             await self._wake.wait()
+
+    def _held_up(self, answer: FetchReply) -> float:
+        """Seconds for which nothing more is to be asked for: by a quota of the broker's, or for the target's users."""
+        quota = answer.throttle_ms / 1000
+        self._flow.throttled_seconds += quota
+        return max(quota, self._flow.catch_up.take(answer.size) if self.backlog else 0.0)
 
     def _ask(self, connection: Connection) -> asyncio.Future[FetchReply]:
         """Send a request for what is to be read now."""
@@ -242,6 +272,8 @@ class Fetcher:
         fresh = self._epoch == FIRST_EPOCH
         # a quarter: one answer is being written while the next is read, each once as it comes and once as it stays
         most = max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
+        if self.backlog and (limit := self._flow.catch_up.most_at_once) is not None:
+            most = min(most, limit)
         share = max(_SMALLEST_PARTITION, min(most, self._flow.buffer_bytes // max(1, len(self._places))))
         places: dict[str, list[FetchPlace]] = {}
         forgotten: dict[str, list[int]] = {}
@@ -298,9 +330,11 @@ class Fetcher:
             if each.error or each.diverging is not None:
                 self._failed(partition, each)
                 continue
+            end = each.stable_offset if self._flow.committed else each.high_watermark
             if each.preferred_replica not in {-1, self.node}:
                 self._read_elsewhere(partition, each.preferred_replica)
             if not each.records:
+                self._note_end(partition, end)
                 continue
             batches, damaged = scan(each.records)
             if not batches:
@@ -312,9 +346,15 @@ class Fetcher:
             if next_fetch <= begin:
                 continue  # nothing but what came before
             partition.fetched(batches, next_fetch)
+            self._note_end(partition, end)
             self._changed[tp] = None
             found.append(Read(partition, begin, batches, tuple(each.aborted)))
         return found
+
+    def _note_end(self, partition: BatchPartition, end: int) -> None:
+        """The source's log ends there: one that fell behind, or has caught up, is read by the other fetcher."""
+        if partition.seen_end(end) and self._flow.catch_up.limits:
+            self._flow.moving.add(partition)
 
     def _failed(self, partition: BatchPartition, each: Fetched) -> None:
         name = describe(error_class(each.error))

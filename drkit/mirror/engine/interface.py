@@ -180,6 +180,9 @@ class Engine(Protocol):
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Stop these for good: they leave `positions`."""
 
+    def share_target(self, workers: int, *, in_use: bool) -> None:
+        """So many workers share the link's limits now; `in_use`: whether others use the target. From any thread."""
+
     def poll(self, wait_seconds: float) -> list[Incident]:
         """Wait at most so long for records, map and produce what is there, take acknowledgements; returns incidents."""
 

@@ -2,6 +2,7 @@
 
 Leaders come from the clusters' metadata; partitions of a topic are looked at again when something else was heard of it,
 and those that have no reader or writer yet at every tick.
+Where a backlog is copied slower than it could be, partitions that are behind have a fetcher of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class LeaderRouting:
         self._flow = flow
         self._admit = admit
         self._rack = rack
-        self._fetchers: dict[int, Fetcher] = {}
+        self._fetchers: dict[tuple[int, bool], Fetcher] = {}
+        self._limited = False
         self._senders: dict[int, Sender] = {}
         self._unplaced: dict[BatchPartition, None] = {}
 
@@ -55,6 +57,9 @@ class LeaderRouting:
             for partition in self._flow.partitions.values():
                 if partition.tp.topic in ours or partition.target_topic in theirs:
                     self._unplaced[partition] = None
+        if self._limited != self._flow.catch_up.limits:
+            self._limited = not self._limited
+            self._flow.moving.update(each for each in self._flow.partitions.values() if each.behind)
         self._unplaced.update(dict.fromkeys(self._flow.moving))
         self._flow.moving.clear()
         for partition in list(self._unplaced):
@@ -81,6 +86,12 @@ class LeaderRouting:
             await asyncio.wait([asyncio.ensure_future(each) for each in asked], timeout=_LEADERLESS_SECONDS)
         self.tick()
 
+    def backlog_nodes(self) -> set[int]:
+        """The target's brokers to which a backlog is being copied now."""
+        if any(fetcher.backlog and fetcher.reads for fetcher in self._fetchers.values()):
+            return set(self._senders)
+        return set()
+
     def close(self) -> None:
         """Stop all reading and writing; what is under way stays unknown."""
         for fetcher in self._fetchers.values():
@@ -103,9 +114,11 @@ class LeaderRouting:
 
     def _place_reader(self, partition: BatchPartition) -> Fetcher | None:
         leader = self._flow.source.leader(*partition.tp) if partition.preferred is None else partition.preferred
-        fetcher = None if leader is None else self._fetchers.get(leader)
+        backlog = partition.behind and self._flow.catch_up.limits
+        fetcher = None if leader is None else self._fetchers.get((leader, backlog))
         if leader is not None and fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(self._flow, leader, self._admit, rack=self._rack)
+            fetcher = Fetcher(self._flow, leader, self._admit, rack=self._rack, backlog=backlog)
+            self._fetchers[leader, backlog] = fetcher
         before = partition.reader
         if fetcher is not before:
             if before is not None:

@@ -128,7 +128,8 @@ class BatchPartition:
     `held`: an operator paused it. `resting`: left alone for a moment after a failed read.
     `filling`: its offsets are being aligned, so what is appended is filler. `keeping`: rows are being made
     durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so no more of it is read.
-    `wanted`: it belongs to the engine still.
+    `wanted`: it belongs to the engine still. `behind`: the source held more than was read at the last look, or it
+    wasn't looked at yet.
     `most`: the target topic's limit for a batch; `limit`: what it took lately, where that is less.
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
     acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
@@ -148,6 +149,7 @@ class BatchPartition:
         "_topic_ids",
         "apart",
         "aside",
+        "behind",
         "damaged",
         "delta",
         "deviation",
@@ -222,7 +224,7 @@ class BatchPartition:
         self.incident: Incident | None = None
         self.held = self.resting = self.aside = False
         self.filling = start.fill_to is not None
-        self.wanted = True
+        self.wanted = self.behind = True
         self.ranges = None if digests is None else RangeDigests(start.tp, start.epoch, digests)
         self.reader: Reader | None = None
         self.writer: Writer | None = None
@@ -270,6 +272,13 @@ class BatchPartition:
         self.damaged = 0  # what comes after the good ones is read again
         self.next_fetch = next_fetch
         self.source_epochs.note(batches, self.window.position.source_through)
+
+    def seen_end(self, end: int) -> bool:
+        """The source's log ends there; returns whether `behind` is another now."""
+        behind = self.next_fetch < end
+        changed = behind != self.behind
+        self.behind = behind
+        return changed
 
     def damaged_read(self) -> int:
         """What was fetched can't be read: fetch it again (the network may have damaged it). Returns how often."""

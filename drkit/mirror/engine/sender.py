@@ -270,6 +270,8 @@ class Sender:
         reason, results = "", {}
         try:
             answer: ProduceReply = reply.result()
+            if answer.throttle_ms:
+                self._throttled(answer.throttle_ms / 1000)
             results = {(each.topic, each.partition): each for each in answer.partitions}
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
@@ -284,6 +286,11 @@ class Sender:
             else:
                 self._settle(partition, item, result)
             self._continue(partition)
+
+    def _throttled(self, seconds: float) -> None:
+        """A quota of the broker's: it takes nothing more on the connection meanwhile, what is sent would only wait."""
+        self._flow.throttled_seconds += seconds
+        self._not_before = max(self._not_before, time.monotonic() + seconds)
 
     def _continue(self, partition: BatchPartition) -> None:
         """Something of it was answered: what waited for that may be sent."""

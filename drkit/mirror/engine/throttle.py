@@ -30,7 +30,7 @@ class Throttle:
     ) -> None:
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ValueError(f"a limit of {bytes_per_second} bytes per second lets nothing through")
-        self._rate = bytes_per_second
+        self._rate = self._whole = bytes_per_second
         self._clock = clock
         self._tokens = (bytes_per_second or 0.0) if filled else 0.0
         self._filled_at = clock()
@@ -42,7 +42,12 @@ class Throttle:
 
     def limit(self, bytes_per_second: float) -> None:
         """Change the limit, from the next `take` on. May be called from any thread."""
-        self._rate = bytes_per_second
+        self._rate = self._whole = bytes_per_second
+
+    def share(self, workers: int) -> None:
+        """This one's part of the limit, which so many share."""
+        if self._whole is not None:
+            self._rate = self._whole / workers
 
     def take(self, size: int) -> float:
         """Take `size` bytes; returns how many seconds to wait before they may be sent (0.0: none)."""

@@ -73,6 +73,7 @@ class PipelineFactory:
             committed=link.committed,
             buffer_bytes=link.buffer_bytes,
             throttle=throttle if throttle.limits else None,
+            catch_up=link.catch_up,
             rack=source.properties().get("client.rack", ""),
             range_digests=link.keeps_range_digests,
             alteration=self._alteration,

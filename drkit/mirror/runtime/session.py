@@ -5,6 +5,7 @@
     topics                       topic sync: which partitions may run
     resume                       where partitions continue, and why not (`drkit.mirror.runtime.partition_starter`)
     observe, save                log ends; watermarks
+    users                        whether others use the target (`drkit.mirror.health.target_users`)
     target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
     source                       what the source loses of what stands still
     (`drkit.mirror.health.source_truncation_watch`) groups, transactions         positions of consumer groups; what they
@@ -38,6 +39,7 @@ from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.target_end_watch import TargetEnds
+from drkit.mirror.health.target_users import TargetUsers
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp
@@ -71,6 +73,8 @@ _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
+_USERS_SHARE = 0.02
+_BETWEEN_LOOKS_SECONDS = 0.2
 _TOPICS_SHARE = 0.02
 """Of a core: a thousand topics are looked at every few seconds; at once where some are to be created."""
 
@@ -184,6 +188,7 @@ class Session:
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
+        self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
         self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems)
         self._starter = PartitionStarter(
             link.id,
@@ -215,6 +220,8 @@ class Session:
         self._capture = GroupCapture(link, self._group_admin, store, suspected=self._transactions.suspected)
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 
+        self._watching_users = Periodic("users", 1.0, self._watch_users, ending, share=_USERS_SHARE)
+
         self._threads = [
             Periodic("orders", _ORDERS_SECONDS, self._read_orders, ending),
             Periodic("worker", HEARTBEAT_SECONDS, self._rebalance.heartbeat, ending),
@@ -223,6 +230,7 @@ class Session:
             Periodic("observe", 1.0, self._progress.observe, ending),
             Periodic("target", 1.0, self._watch_target, ending),
             Periodic("source", 2.0, self._watch_source, ending),
+            self._watching_users,
             self._save,
             self._groups,
             *((self._watching,) if link.committed and not options.until_caught_up else ()),
@@ -469,6 +477,16 @@ class Session:
         if self._worker.valid() and self._worker.leads():
             self._source_cuts.check()
 
+    def _watch_users(self) -> None:
+        """Whether others use the target: of interest while there is a backlog, and before any record is copied."""
+        if self._link.catch_up.adaptive:
+            if not self._users.known:
+                self._users.look()
+                self._ending.wait(_BETWEEN_LOOKS_SECONDS)
+            if not self._users.known or self._engine.statistics().partitions_behind:
+                self._users.look()
+        self._engine.share_target(self._worker.workers, in_use=self._users.in_use)
+
     def _capture_groups(self) -> None:
         if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first
             self._capture.capture()
@@ -479,7 +497,7 @@ class Session:
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
-        beside = (self._groups, self._watching)  # records move all the same
+        beside = (self._groups, self._watching, self._watching_users)  # records move all the same
         others = (t.trouble for t in self._threads if t not in beside and t.trouble is not None)
         trouble = self._rows.stalled or next(others, None) or self._rebalance.trouble
         if trouble is not None:

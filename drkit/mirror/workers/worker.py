@@ -108,6 +108,11 @@ class Worker:
         return self._waits_for
 
     @property
+    def workers(self) -> int:
+        """How many workers the link had at the last look, this one included."""
+        return 1 + self._others
+
+    @property
     def alone(self) -> bool:
         """Whether no other worker was there at the last look."""
         return self._others == 0

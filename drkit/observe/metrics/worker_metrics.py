@@ -64,6 +64,7 @@ def _counters(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metri
     fetches = CounterMetricFamily("drkit_mirror_fetch_requests", "Fetches of the source", labels=_LABELS)
     fetched = CounterMetricFamily("drkit_mirror_fetched_bytes", "Received from the source", labels=_LABELS)
     produces = CounterMetricFamily("drkit_mirror_produce_requests", "Produce requests sent", labels=_LABELS)
+    throttled = CounterMetricFamily("drkit_mirror_throttled_seconds", "Waited by brokers' quotas", labels=_LABELS)
     batches = CounterMetricFamily("drkit_mirror_batches", "Source batches by treatment", labels=[*_LABELS, "treatment"])
     rebuilt = CounterMetricFamily("drkit_mirror_batches_rebuilt", "Rebuilt, by reason", labels=[*_LABELS, "reason"])
     dropped = CounterMetricFamily("drkit_mirror_records_dropped", "Left out, by reason", labels=[*_LABELS, "reason"])
@@ -76,6 +77,7 @@ def _counters(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metri
             (fetches, counted.fetch_requests),
             (fetched, counted.fetch_bytes),
             (produces, counted.produce_requests),
+            (throttled, counted.throttled_seconds),
         ):
             if value is not None:
                 family.add_metric(labels, value, created=created)
@@ -86,7 +88,7 @@ def _counters(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metri
             rebuilt.add_metric([*labels, reason], count, created=created)
         for reason, count in sorted(counted.records_dropped.items()):
             dropped.add_metric([*labels, reason], count, created=created)
-    return [records, size, markers, fetches, fetched, produces, batches, rebuilt, dropped]
+    return [records, size, markers, fetches, fetched, produces, throttled, batches, rebuilt, dropped]
 
 
 def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]:
@@ -96,6 +98,9 @@ def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]
     size = GaugeMetricFamily("drkit_mirror_in_flight_bytes", "Bytes of them", labels=_LABELS)
     record_rate = GaugeMetricFamily("drkit_mirror_records_per_second", "Over the last seconds", labels=_LABELS)
     byte_rate = GaugeMetricFamily("drkit_mirror_bytes_per_second", "Over the last seconds", labels=_LABELS)
+    behind = GaugeMetricFamily("drkit_mirror_partitions_behind", "Partitions with a backlog", labels=_LABELS)
+    limit = GaugeMetricFamily("drkit_mirror_catch_up_bytes_per_second", "Limit for a backlog, if any", labels=_LABELS)
+    target = GaugeMetricFamily("drkit_mirror_target_latency_seconds", "p99 of its answers, catching up", labels=_LABELS)
     seen = GaugeMetricFamily("drkit_mirror_report_timestamp_seconds", "When it told all this", labels=_LABELS)
     started = GaugeMetricFamily("drkit_mirror_start_timestamp_seconds", "When it began", labels=_LABELS)
     for link, worker in workers:
@@ -108,12 +113,15 @@ def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]
             (size, worker.statistics.in_flight_bytes),
             (record_rate, worker.records_per_second),
             (byte_rate, worker.bytes_per_second),
+            (behind, worker.statistics.partitions_behind),
+            (limit, worker.statistics.catch_up_bytes_per_second),
+            (target, worker.statistics.target_latency_seconds),
             (seen, worker.at.timestamp()),
             (started, worker.started_at.timestamp()),
         ):
             if value is not None:
                 family.add_metric(labels, value)
-    return [state, partitions, records, size, record_rate, byte_rate, seen, started]
+    return [state, partitions, records, size, record_rate, byte_rate, behind, limit, target, seen, started]
 
 
 def _latencies(found: Sequence[tuple[str, str, Latency | None]]) -> Iterable[Metric]:

@@ -235,6 +235,7 @@ def worker_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
             "latency": formatting.latency(each.latency),
             "latency_p99": None if each.latency is None else each.latency.p99,
             "batches": formatting.treatment(each.statistics),
+            "catching_up": formatting.catching_up(each.statistics),
             "at": iso(each.at),
         }
         for status in statuses

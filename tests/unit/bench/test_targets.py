@@ -1,6 +1,6 @@
 import pytest
 
-from bench.results import LargeLinkRun, LookupRun, MoveRun, SiteRun, TranslateRun
+from bench.results import LargeLinkRun, LookupRun, MoveRun, OutageRun, SiteRun, TranslateRun
 from bench.stats import TIMES
 from bench.targets import Judgement, judge, mapping_bytes_per_million
 
@@ -150,3 +150,16 @@ def test_a_large_link_is_judged_by_medians_and_the_bare_clients_time_stands_besi
         LargeLinkRun(100, 1000, 1, 9.0, 2.0, 12.0, 8.0, 2.0, 4.0, 0.04, 150.0, commands, commands)
     ]
     assert "1,000 partitions" in found()["memory"].note
+
+
+def test_what_a_producer_feels_of_a_backlog_is_judged_in_all_and_in_parts_of_what_it_took_alone(results):
+    def found():
+        return [each for each in judge(results) if each.target.startswith("a producer on the target")]
+
+    assert [each.verdict for each in found()] == ["not measured"] * 2
+    tail = (2.0, 9.0, 12.0, 30.0, 1e6, 100.0)
+    results.outages += [OutageRun("adaptive", n, 5000, 20_000_000, 1.0, p99, *tail) for n, p99 in ((1, 6.0), (2, 4.0))]
+    results.outages += [OutageRun("unlimited", 1, 5000, 20_000_000, 1.0, 2.0, 5.0, 80.0, 90.0, 9.0, 3e6, 300.0)]
+    assert [(each.measured, each.verdict) for each in found()] == [(9.0, "met"), (2.25, "not met")]
+    results.outages[:] = [OutageRun("adaptive", 1, 500, 2_000_000, 1.0, 6.0, *tail)]
+    assert "500 partitions; the target speaks of 5,000" in found()[0].note

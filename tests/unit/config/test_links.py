@@ -9,7 +9,7 @@ import pytest
 
 from drkit.config import Config, load_config
 from drkit.model.errors import ConfigError, ExitCode
-from drkit.model.topology import Link
+from drkit.model.topology import CatchUpPolicy, Link
 
 CLUSTERS = "".join(f'[clusters.{alias}]\nbootstrap_servers = "{alias}-1:9092,{alias}-2:9092"\n' for alias in "abc")
 Read = Callable[[str], Config]
@@ -45,9 +45,11 @@ def test_all_keys_reach_the_link(read: Read, tmp_path: Path) -> None:
             "buffer_bytes = 2097152",
             'rename = { "x" = "y" }',
             'exclude_topics = ["y"]',
+            "catch_up = { adaptive = false, max_bytes_per_second = 7, max_latency_ms = 25, latency_factor = 3 }",
         )
     )
     found = one(config)
+    assert found.catch_up == CatchUpPolicy(False, 7, 0.025, 3)
     assert (found.filter, found.transform, found.provenance) == ("my.module:keeps", "my_module:redacts", True)
     assert (found.max_bytes_per_second, found.buffer_bytes) == (1000, 2097152)
     assert found.alters
@@ -60,6 +62,7 @@ def test_without_them_nothing_is_altered(read: Read) -> None:
     found = one(read(link("a", "b")))
     assert not found.alters
     assert found.max_bytes_per_second is None
+    assert found.catch_up == CatchUpPolicy(True, None, 0.01, 2)
 
 
 def test_renamed_topics_both_ways(read: Read) -> None:

@@ -41,6 +41,7 @@ LINK_VALUES = {
     "canary": "true",
     "range_digests": "false",
     "max_bytes_per_second": "1000",
+    "catch_up": "{ adaptive = false }",
     "buffer_bytes": "67108864",
     "offsets": '"translate"',
     "isolation": '"read_uncommitted"',

@@ -188,12 +188,13 @@ def test_appends_by_topic_ids_are_what_kafka_python_makes_of_them() -> None:
     assert b"".join(built.parts) == theirs.encode()
     refused = struct.pack(">ihqqq", 3, 87, -1, -1, 0) + b"\2" + struct.pack(">i", 5) + b"\4why\0" + b"\4bad" + b"\0"
     taken = struct.pack(">ihqqq", 4, 0, 1_000, -1, 0) + b"\1\0\0"
-    data = b"\2" + _ID.bytes + b"\3" + refused + taken + b"\0" + struct.pack(">i", 0) + b"\0"
+    data = b"\2" + _ID.bytes + b"\3" + refused + taken + b"\0" + struct.pack(">i", 250) + b"\0"
     answer = built.RESPONSE_TYPE.decode(memoryview(data), 0)
     assert answer.partitions == [
         Produced("flights", 3, 87, -1, 0, "bad; record 5: why"),
         Produced("flights", 4, 0, 1_000, 0, ""),
     ]
+    assert answer.throttle_ms == 250
 
 
 def test_the_id_of_a_topic_is_none_where_its_cluster_has_none() -> None:

@@ -65,13 +65,14 @@ def test_an_answer_to_appends_says_what_came_of_each_partition() -> None:
         ]),
         topic(name="orders", partition_responses=[answer(0, 87, -1, record_errors=[*records[1:], *records])]),
     ]  # fmt: skip
-    data = ProduceResponse(version=8, responses=responses, throttle_time_ms=0).encode()
+    data = ProduceResponse(version=8, responses=responses, throttle_time_ms=340).encode()
     found = _Produce8.RESPONSE_TYPE.decode(memoryview(b"head" + data), 4)
     assert found.partitions == [
         Produced("flights", 3, 0, 1_000, 7, ""),
         Produced("flights", 4, 87, -1, 7, "bad; record 5: why; record 6; record 7: x"),
         Produced("orders", 0, 87, -1, 7, "record 6; record 7: x; record 5: why"),
     ]
+    assert found.throttle_ms == 340
 
 
 def test_several_topics_are_read_by_their_ids() -> None:
@@ -83,7 +84,7 @@ def test_several_topics_are_read_by_their_ids() -> None:
     def taken(number: int) -> bytes:
         return struct.pack(">ihqqq", number, 0, 1_000, -1, 7) + b"\1\0\0"
 
-    data = b"\3" + ONE + b"\2" + taken(3) + b"\0" + OTHER + b"\3" + taken(4) + taken(5) + b"\0"
+    data = b"\3" + ONE + b"\2" + taken(3) + b"\0" + OTHER + b"\3" + taken(4) + taken(5) + b"\0" + bytes(5)
     found = built.RESPONSE_TYPE.decode(memoryview(b"head" + data), 4)
     assert [
         (each.topic, each.partition, each.base_offset, each.log_start, each.message) for each in found.partitions
@@ -136,6 +137,7 @@ def test_what_a_reader_may_see_is_asked_for(committed) -> None:
 def test_an_answer_without_topics_has_its_error_and_session() -> None:
     found = FetchReply.decode(memoryview(b"head" + struct.pack(">ihi", 9, 70, 12) + b"\1\0"), 4)
     assert (found.error, found.session, found.partitions, found.size) == (70, 12, [], 16)
+    assert found.throttle_ms == 9
 
 
 def test_null_records_are_none() -> None:

@@ -13,11 +13,12 @@ from aiokafka.errors import KafkaConnectionError
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.fetch_produce import Fetched, FetchReply
 from drkit.mirror.engine import fetcher
+from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.partition_queue import BatchPartition
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import CatchUpPolicy, TopicPartition
 from tests.support.batches import batch_bytes
 
 TP = TopicPartition("t", 0)
@@ -42,11 +43,23 @@ class Broker:
         self.used.set()
         return future
 
-    def answer(self, base: int, records: int, *, session: int = 7, size: int = 1 << 20, partition: int = 0) -> None:
-        """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once."""
+    def answer(
+        self,
+        base: int,
+        records: int,
+        *,
+        session: int = 7,
+        size: int = 1 << 20,
+        partition: int = 0,
+        more: int = 0,
+        throttle_ms: int = 0,
+    ) -> None:
+        """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once. `more`:
+        so many records the source holds beyond these."""
         data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base))
-        end = base + records
-        self.asked[-1].set_result(FetchReply(0, session, [Fetched("t", partition, 0, end, end, 0, (), -1, data)], size))
+        end = base + records + more
+        found = [Fetched("t", partition, 0, end, end, 0, (), -1, data)]
+        self.asked[-1].set_result(FetchReply(0, session, found, size, throttle_ms))
 
 
 class Source:
@@ -67,10 +80,14 @@ def started(offset: int, *, fill_to: int | None = None) -> BatchPartition:
 
 
 def play(
-    story: Any, *brokers: Broker, admitted: list[Read] | None = None, told: list[Incident] | None = None
+    story: Any,
+    *brokers: Broker,
+    admitted: list[Read] | None = None,
+    told: list[Incident] | None = None,
+    catch_up: CatchUpRate | None = None,
 ) -> list[tuple[int, int]]:
-    """Run a story with a fetcher; returns (asked from, next offset) of what was admitted. `told`: takes incidents of
-    partitions that the story puts into `EngineState.partitions`.
+    """Run a story with a fetcher, of a backlog where `catch_up` is said; returns (asked from, next offset) of what was
+    admitted. `told`: takes incidents of partitions that the story puts into `EngineState.partitions`.
     """
     admitted = [] if admitted is None else admitted
     incidents: list[Incident] = [] if told is None else told
@@ -86,8 +103,9 @@ def play(
             notice=print,
             committed=True,
             throttle=None,
+            catch_up=catch_up,
         )
-        fetcher = Fetcher(flow, 1, admitted.extend)
+        fetcher = Fetcher(flow, 1, admitted.extend, backlog=catch_up is not None)
         try:
             await story(fetcher)
             await settle()
@@ -132,11 +150,14 @@ def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> N
     assert play(story, broker, admitted=admitted) == [(100, 110), (110, 120)]
 
 
-@pytest.mark.parametrize(("cpu_seconds", "pause"), [(0.00051, 0.003), (0.1, 0.0065)])
-def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace(
-    cpu_seconds: float, pause: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cpu_seconds", "requests", "pause"),
+    [(0.00051, 1, 0.003), (0.1, 1, 0.0065), (0.00051, 3, 0.001), (0.00051, 0, 0.003)],
+)
+def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace_nor_in_vain(
+    cpu_seconds: float, requests: int, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By clocks of its own: an answer's CPU time says when the next request goes out."""
+    """By clocks of its own: an answer's CPU time, and how many requests it became, say when the next is asked for."""
     broker, pauses = Broker(), list[float]()
     cpu = count(start=0.0, step=cpu_seconds)
     monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: next(cpu)))
@@ -150,10 +171,76 @@ def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace(
         fetcher.add(started(100))
         for number in range(3):
             await settle()
+            fetcher._flow.produces += requests
             broker.answer(100 + 10 * number, 10, size=1_000)
 
     play(story, broker)
     assert pauses[1:] == pytest.approx([pause, pause])
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long a fetcher waited between its requests; by clocks that stand still."""
+    found: list[float] = []
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: 0.0))
+
+    async def pause(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(fetcher, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    return found
+
+
+@pytest.mark.parametrize("size", [1_000, 1 << 20])
+def test_for_as_long_as_a_quota_of_the_broker_says_nothing_more_is_asked_for(size: int, pauses: list[float]) -> None:
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        broker.answer(100, 10, size=size, throttle_ms=340)
+        await settle()
+        assert fetcher._flow.throttled_seconds == pytest.approx(0.34)
+
+    assert play(story, broker) == [(100, 110)]
+    assert pauses == [0.34]
+
+
+def test_a_backlog_is_asked_for_in_small_parts_no_faster_than_its_rate(pauses: list[float]) -> None:
+    rate, broker = CatchUpRate(CatchUpPolicy(), lambda: 50.0), Broker()
+    rate.bound(10_000_000)
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        for number in range(2):
+            await settle()
+            broker.answer(100 + 10 * number, 10, size=500_000, more=1_000)
+
+    assert play(story, broker, catch_up=rate) == [(100, 110), (110, 120)]
+    assert pauses == pytest.approx([0.05, 0.1])
+    (most,) = {int.from_bytes(request._head[12:16], "big") for request in broker.requests}
+    assert most == 200_000, "20 ms of it"
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_partition_that_has_caught_up_is_read_beside_the_backlog(limited: bool) -> None:
+    rate, broker = CatchUpRate(CatchUpPolicy()), Broker()
+    rate.bound(10**12 if limited else None)
+
+    async def story(fetcher: Fetcher) -> None:
+        partition = started(100)
+        fetcher.add(partition)
+        await settle()
+        broker.answer(100, 10, more=5)
+        await settle()
+        assert partition.behind
+        assert not fetcher._flow.moving
+        broker.answer(110, 5)
+        await settle()
+        assert not partition.behind
+        assert fetcher._flow.moving == ({partition} if limited else set())
+
+    play(story, broker, catch_up=rate)
 
 
 def test_what_was_asked_for_before_the_partition_was_started_anew_does_not_count() -> None:

@@ -45,8 +45,8 @@ class Broker:
     def answer_end(self, number: int, offset: int, error: int = 0) -> None:
         self.ends[number](Reply(LogEndsResponse([LogEnd("t", 0, error, offset)])))
 
-    def answer(self, number: int, base_offset: int, error: int = 0) -> None:
-        self.asked[number](Reply(ProduceReply([Produced("t", 0, error, base_offset, 0, "")])))
+    def answer(self, number: int, base_offset: int, error: int = 0, throttle_ms: int = 0) -> None:
+        self.asked[number](Reply(ProduceReply([Produced("t", 0, error, base_offset, 0, "")], throttle_ms)))
 
 
 class Target:
@@ -309,6 +309,21 @@ def test_after_a_rest_the_end_is_asked_for_again_where_the_producer_may_be_forgo
             assert len(broker.ends) == asked, number
             broker.answer(number, 10 * number)
             await settle()
+
+    assert play(story) == []
+
+
+def test_for_as_long_as_a_quota_of_the_broker_says_nothing_more_is_sent() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW)
+        broker.answer(0, 0, throttle_ms=600_000)
+        await settle()
+        sender.tick()
+        assert len(broker.asked) == 1
+        assert sender._flow.throttled_seconds == 600
+        sender._not_before = 0.0  # the time has come
+        sender.tick()
+        assert len(broker.asked) == 2
 
     assert play(story) == []
 

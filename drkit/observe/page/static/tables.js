@@ -46,7 +46,8 @@ export const TABLES = {
     word("worker", "Worker"), word("link", "Link"), { ...word("state", "State"), tone: (row) => (row.state === "mirroring" ? "good" : "careful") },
     number("partitions", "Partitions"), number("records_per_second", "Records/s"), number("bytes_per_second", "Bytes/s", bytes),
     { key: null, title: "In flight", text: (row) => row.in_flight }, { key: "latency_p99", title: "End to end", text: (row) => row.latency },
-    { key: null, title: "Batches", wide: true, text: (row) => row.batches }, { key: "at", title: "As of", text: (row) => instant(row.at) }, reason] },
+    { key: null, title: "Batches", wide: true, text: (row) => row.batches },
+    { key: null, title: "Catching up", wide: true, text: (row) => row.catching_up ?? "" }, { key: "at", title: "As of", text: (row) => instant(row.at) }, reason] },
   runs: { title: "Runs", columns: [
     { ...word("run", "Run"), href: (row) => `#run?name=${encodeURIComponent(row.run)}` }, word("kind", "Kind"),
     { ...word("state", "State"), tone: (row) => (["closed", "done", "clean"].includes(row.state) ? "good" : "careful") },
