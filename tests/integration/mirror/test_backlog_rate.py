@@ -104,8 +104,8 @@ def test_a_backlog_is_copied_slower_while_the_targets_broker_answers_slowly(
         def rate() -> float | None:
             return newest(running).catch_up_bytes_per_second
 
+        wait_until(lambda: newest(running).target_latency_seconds is not None, 60, "the user to be seen")
         wait_until(lambda: rate() == BOUND, 60, "the link's own limit")
-        assert newest(running).target_latency_seconds is not None
         with stumbling(broker):
             wait_until(lambda: (rate() or BOUND) < BOUND / 2, 60, "a lower rate")
         wait_until(lambda: rate() == BOUND, 60, "the limit again")
