@@ -13,7 +13,8 @@ too slow: what is held is the slowest hundredth, not the mean. What the target d
 anew every half minute, as BBR does (ProbeRTT), so a target that slows down by itself isn't taken for one that suffers
 from the copy, nor the other way round.
 
-Where nobody but drkit uses the target there is no limit.
+What comes up on the source meanwhile is always copied, and a quarter more: a mirror must not fall back for the sake of
+the target's users. Where nobody but drkit uses the target there is no limit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from drkit.model.topology import CatchUpPolicy
 
 LOWEST = 1024 * 1024
 """Bytes a second that are always copied: a backlog is never held up altogether."""
+
+_GROWN_SECONDS = 5.0
+_GAINED = 1.25
+"""The rate is at least so many times what comes up on the source, or a backlog would never end."""
 
 _HIGHEST = 4 * 1024**3
 _RAISED = 1 / 300
@@ -71,6 +76,8 @@ class CatchUpRate:
         self._free_at = clock()
         self._used = 0.0
         self._used_at = clock()
+        self._grown = 0.0
+        self._grown_at = clock()
         self._learning_until: float | None = None
         self._learn_at = 0.0
         self._starting = True
@@ -97,7 +104,7 @@ class CatchUpRate:
         """Bytes a second of a backlog that may be copied; None: as many as can be."""
         if not self.adapts:
             return self._bound
-        rate = LOWEST if self._learning_until is not None else self._rate
+        rate = max(self._least(), LOWEST if self._learning_until is not None else self._rate)
         return rate if self._bound is None else min(rate, self._bound)
 
     @property
@@ -140,6 +147,12 @@ class CatchUpRate:
         self._free_at = max(self._free_at, at - _BURST_SECONDS) + size / rate
         return max(0.0, self._free_at - at)
 
+    def grew(self, size: float) -> None:
+        """So many bytes came up on the source, of partitions that are behind."""
+        at = self._clock()
+        self._grown = self._grown * math.exp((self._grown_at - at) / _GROWN_SECONDS) + size
+        self._grown_at = at
+
     def answered(self, seconds: float | None) -> None:
         """A broker of the target took so long to answer; None: that can't be told, this worker was busy itself."""
         if not self.adapts:
@@ -159,6 +172,11 @@ class CatchUpRate:
                 self._learn(at)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _least(self) -> float:
+        """What is copied whatever the target does."""
+        grown = self._grown * math.exp((self._grown_at - self._clock()) / _GROWN_SECONDS)
+        return max(float(LOWEST), _GAINED * grown / _GROWN_SECONDS)
 
     def _learn(self, at: float) -> None:
         self._learning_until = at + _LEARN_SECONDS

@@ -334,7 +334,7 @@ class Fetcher:
             if each.preferred_replica not in {-1, self.node}:
                 self._read_elsewhere(partition, each.preferred_replica)
             if not each.records:
-                self._note_end(partition, end)
+                self._note_end(partition, end, 0.0)
                 continue
             batches, damaged = scan(each.records)
             if not batches:
@@ -346,14 +346,20 @@ class Fetcher:
             if next_fetch <= begin:
                 continue  # nothing but what came before
             partition.fetched(batches, next_fetch)
-            self._note_end(partition, end)
+            self._note_end(partition, end, len(each.records) / (next_fetch - begin))
             self._changed[tp] = None
             found.append(Read(partition, begin, batches, tuple(each.aborted)))
         return found
 
-    def _note_end(self, partition: BatchPartition, end: int) -> None:
-        """The source's log ends there: one that fell behind, or has caught up, is read by the other fetcher."""
-        if partition.seen_end(end) and self._flow.catch_up.limits:
+    def _note_end(self, partition: BatchPartition, end: int, record_bytes: float) -> None:
+        """The source's log ends there: one that fell behind, or has caught up, is read by the other fetcher.
+
+        `record_bytes`: about how large its records are.
+        """
+        changed, grown = partition.seen_end(end)
+        if self.backlog:
+            self._flow.catch_up.grew(grown * record_bytes)
+        if changed and self._flow.catch_up.limits:
             self._flow.moving.add(partition)
 
     def _failed(self, partition: BatchPartition, each: Fetched) -> None:

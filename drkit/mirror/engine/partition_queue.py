@@ -146,6 +146,7 @@ class BatchPartition:
         "_end_known_at",
         "_leaderless_since",
         "_sequence",
+        "_source_end",
         "_topic_ids",
         "apart",
         "aside",
@@ -216,6 +217,7 @@ class BatchPartition:
         self._end_known_at = 0.0
         self._leaderless_since: float | None = None
         self.source_epochs = SourceEpochs(start.leader_epoch)
+        self._source_end: int | None = None
         self.damaged = 0
         self.heard_at: float | None = None
         self.preferred: int | None = None
@@ -273,12 +275,13 @@ class BatchPartition:
         self.next_fetch = next_fetch
         self.source_epochs.note(batches, self.window.position.source_through)
 
-    def seen_end(self, end: int) -> bool:
-        """The source's log ends there; returns whether `behind` is another now."""
+    def seen_end(self, end: int) -> tuple[bool, int]:
+        """The source's log ends there; returns whether `behind` is another now, and by how much the log grew."""
         behind = self.next_fetch < end
         changed = behind != self.behind
-        self.behind = behind
-        return changed
+        grown = 0 if self._source_end is None else max(0, end - self._source_end)
+        self.behind, self._source_end = behind, end
+        return changed, grown
 
     def damaged_read(self) -> int:
         """What was fetched can't be read: fetch it again (the network may have damaged it). Returns how often."""

@@ -235,7 +235,11 @@ def test_a_partition_that_has_caught_up_is_read_beside_the_backlog(limited: bool
         await settle()
         assert partition.behind
         assert not fetcher._flow.moving
-        broker.answer(110, 5)
+        assert rate._grown == 0
+        broker.answer(110, 5, more=20)
+        await settle()
+        assert rate._grown > 0
+        broker.answer(115, 20)
         await settle()
         assert not partition.behind
         assert fetcher._flow.moving == ({partition} if limited else set())

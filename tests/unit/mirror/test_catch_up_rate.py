@@ -145,6 +145,19 @@ def test_some_of_a_backlog_is_always_copied() -> None:
     assert world.rate.rate == LOWEST
 
 
+def test_what_comes_up_on_the_source_is_copied_whatever_the_target_does() -> None:
+    world = in_use()
+    for _ in range(200):
+        world.rate.grew(0.1 * 20 * MIB)
+        world.usual = 5.0
+        world.run(0.1)
+    assert world.rate.rate is not None
+    assert 21 * MIB < world.rate.rate <= 25 * MIB
+    assert world.lately(3)[1] > 20 * MIB
+    world.run(8)
+    assert world.rate.rate < 10 * MIB
+
+
 @pytest.mark.parametrize("used", [False, True])
 def test_a_workers_share_of_the_links_own_limit_holds_always(used: bool) -> None:
     world = World()
