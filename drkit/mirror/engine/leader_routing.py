@@ -52,16 +52,7 @@ class LeaderRouting:
 
     def tick(self) -> None:
         """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
-        ours, theirs = self._flow.source.take_changed(), self._flow.target.take_changed()
-        if ours or theirs:
-            for partition in self._flow.partitions.values():
-                if partition.tp.topic in ours or partition.target_topic in theirs:
-                    self._unplaced[partition] = None
-        if self._limited != self._flow.catch_up.limits:
-            self._limited = not self._limited
-            self._flow.moving.update(each for each in self._flow.partitions.values() if each.behind)
-        self._unplaced.update(dict.fromkeys(self._flow.moving))
-        self._flow.moving.clear()
+        self._place_anew()
         for partition in list(self._unplaced):
             if partition.active:
                 self._place(partition)
@@ -75,6 +66,19 @@ class LeaderRouting:
         for fetcher in self._fetchers.values():
             if fetcher.failure is not None:
                 raise fetcher.failure
+
+    def _place_anew(self) -> None:
+        """Partitions whose leaders may be others now, and those that another fetcher is to read."""
+        ours, theirs = self._flow.source.take_changed(), self._flow.target.take_changed()
+        if ours or theirs:
+            for partition in self._flow.partitions.values():
+                if partition.tp.topic in ours or partition.target_topic in theirs:
+                    self._unplaced[partition] = None
+        if self._limited != self._flow.catch_up.limits:
+            self._limited = not self._limited
+            self._flow.moving.update(each for each in self._flow.partitions.values() if each.behind)
+        self._unplaced.update(dict.fromkeys(self._flow.moving))
+        self._flow.moving.clear()
 
     async def learn(self) -> None:
         """Look up the leaders of new topics, then have their partitions read and written at once."""
