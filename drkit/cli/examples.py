@@ -7,7 +7,7 @@ import typer
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("drkit demo",),
     "lab": ("drkit lab up", "drkit lab load flights", "drkit lab kill primary", "drkit lab down"),
-    "lab up": ("drkit lab up", "drkit lab up --brokers 3 --store sqlite"),
+    "lab up": ("drkit lab up", "drkit lab up --brokers 3 --store sqlite", "drkit lab up --secure"),
     "lab down": ("drkit lab down", "drkit lab down --keep-data"),
     "lab status": ("drkit lab status",),
     "lab kill": ("drkit lab kill primary-1", "drkit lab kill primary"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -64,11 +65,33 @@ _LOGBACK = """<configuration>
 """
 
 
-def settings(node: Node, data: Path) -> dict[str, object]:
-    """cassandra.yaml. The commit log is synced before a write is acknowledged: what was written survives SIGKILL."""
+_OF_A_LAB: dict[str, object] = {
+    "cluster_name": "drkit lab",
+    # A lone node: with periodic, SIGKILL took acknowledged rows back; another replica would have kept them.
+    "commitlog_sync": "batch",
+    "commitlog_segment_size": "16MiB",
+    "commitlog_disk_access_mode": "legacy",
+    "disk_access_mode": "standard",
+    "file_cache_size": "32MiB",
+    "networking_cache_size": "16MiB",
+    "memtable_heap_space": "96MiB",
+    "memtable_offheap_space": "96MiB",
+    "concurrent_reads": 8,
+    "concurrent_writes": 8,
+    "concurrent_compactors": 1,
+    "auto_snapshot": False,
+}
+
+
+def settings(node: Node, data: Path, extra: Mapping[str, object] | None = None) -> dict[str, object]:
+    """cassandra.yaml; `extra` wins over all but names, addresses and paths.
+
+    The commit log is synced before a write is acknowledged: what was written survives SIGKILL.
+    """
     return {
-        "cluster_name": "drkit lab",
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        **_OF_A_LAB,
+        **(extra or {}),
         "num_tokens": 1,
         "auto_bootstrap": False,
         "endpoint_snitch": "SimpleSnitch",
@@ -83,32 +106,19 @@ def settings(node: Node, data: Path) -> dict[str, object]:
                 "parameters": [{"seeds": f"127.0.0.1:{node.peer_port}"}],
             }
         ],
-        # A lone node: with periodic, SIGKILL took acknowledged rows back; another replica would have kept them.
-        "commitlog_sync": "batch",
-        "commitlog_segment_size": "16MiB",
-        "commitlog_disk_access_mode": "legacy",
-        "disk_access_mode": "standard",
         "data_file_directories": [str(data / "data")],
         "commitlog_directory": str(data / "commitlog"),
         "hints_directory": str(data / "hints"),
         "saved_caches_directory": str(data / "saved_caches"),
         "cdc_raw_directory": str(data / "cdc_raw"),
-        "file_cache_size": "32MiB",
-        "networking_cache_size": "16MiB",
-        "memtable_heap_space": "96MiB",
-        "memtable_offheap_space": "96MiB",
-        "concurrent_reads": 8,
-        "concurrent_writes": 8,
-        "concurrent_compactors": 1,
-        "auto_snapshot": False,
     }
 
 
-def prepare(node: Node, folder: Path) -> None:
+def prepare(node: Node, folder: Path, extra: Mapping[str, object] | None = None) -> None:
     """Write the node's files. JSON is YAML too, so the settings need no YAML writer."""
     (folder / "log").mkdir(parents=True, exist_ok=True)
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "cassandra.yaml", json.dumps(settings(node, folder / "data"), indent=2) + "\n")
+    write_atomically(folder / "cassandra.yaml", json.dumps(settings(node, folder / "data", extra), indent=2) + "\n")
     write_atomically(folder / "logback.xml", _LOGBACK.format(log=escape(str(folder / "log" / "server.log"))))
 
 

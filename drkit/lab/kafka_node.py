@@ -42,6 +42,15 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 _POLL_SECONDS = 0.1
 
 
+_AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "allow.everyone.if.no.acl.found": "false",
+}
+"""Users may do nothing by themselves. The plain listener stays, for the brokers and for those who look after the lab:
+its anonymous user is a super user."""
+
+
 def cluster_uuid() -> str:
     """A new id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
     while True:
@@ -57,8 +66,10 @@ def properties(
     extra: Mapping[str, str],
     users: Mapping[str, str] | None = None,
     listeners: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    secure: bool = False,
 ) -> dict[str, str]:
-    """The broker's server.properties; `extra` wins over all but identity, addresses, users and listeners."""
+    """The broker's server.properties; `extra` wins over all but identity, addresses, users, listeners and rights."""
     replication = min(_FULL_REPLICATION, len(peers))
     in_sync = 2 if replication == _FULL_REPLICATION else 1
     voters = ",".join(f"{peer.node_id}@127.0.0.1:{peer.peer_port}" for peer in peers)
@@ -89,7 +100,8 @@ def properties(
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
-        **(_secured(users) if users else {}),
+        **(_sasl(users) if users else {}),
+        **(_AUTHORIZER if users or secure else {}),
         **_listening(node, listeners or {}),
     }
 
@@ -115,21 +127,14 @@ def _listening(node: Node, listeners: Mapping[str, Mapping[str, str]]) -> dict[s
     }
 
 
-def _secured(users: Mapping[str, str]) -> dict[str, str]:
-    """SASL/PLAIN for these users on the second listener, and an authorizer that lets them do nothing by itself.
-
-    The plain listener stays, for the brokers themselves and for those who look after the lab: its
-    anonymous user is a super user.
-    """
+def _sasl(users: Mapping[str, str]) -> dict[str, str]:
+    """SASL/PLAIN for these users on the second listener."""
     known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
     return {
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": (
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
         ),
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "allow.everyone.if.no.acl.found": "false",
     }
 
 
@@ -141,7 +146,15 @@ def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
     """
     data = folder / "data"
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    settings = properties(node, layout.peers(node.cluster), data, layout.broker_config, layout.users, layout.listeners)
+    settings = properties(
+        node,
+        layout.peers(node.cluster),
+        data,
+        layout.broker_config,
+        layout.users,
+        layout.listeners,
+        secure=layout.secure,
+    )
     lines = [f"{key}={_escaped(value)}\n" for key, value in settings.items()]
     write_atomically(folder / "server.properties", "".join(lines))
     write_atomically(folder / "log4j2.xml", _LOG4J.format(log=escape(str(folder / "log" / "server.log"))))

@@ -19,6 +19,7 @@ from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
 from drkit.lab.node_readiness import probe
 from drkit.lab.process import kill, stop
+from drkit.lab.secure import APPLICATION, LISTENER, SecureDir, drkit_user
 from drkit.lab.settings_file import bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter
@@ -80,6 +81,8 @@ class Lab:
         users: Mapping[str, str] | None = None,
         listeners: Mapping[str, Mapping[str, str]] | None = None,
         releases: Mapping[str, str] | None = None,
+        secure: bool | None = None,
+        store_config: Mapping[str, object] | None = None,
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
@@ -97,6 +100,9 @@ class Lab:
                 without Kafka's `listener.name.NAME.`; `security.protocol` is one of them, `advertised.host` where
                 clients are to find it (default: 127.0.0.1, where it listens).
             releases: clusters that run another Kafka than the lab's own, and the set of jars that has it.
+            secure: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`); somebody has
+                to make the users and their rights, once the brokers answer. Default: no, or what the lab there has.
+            store_config: settings of Cassandra that win over the lab's own.
             timeout_seconds: how long the nodes may take to answer.
             say: gets a line for people about each step.
 
@@ -119,14 +125,16 @@ class Lab:
                     users or {},
                     listeners or {},
                     releases or {},
+                    secure=bool(secure),
+                    store_config=store_config,
                 )
             else:
-                refuse_other_shape(folder, layout, brokers, store)
+                refuse_other_shape(folder, layout, brokers, store, secure=secure)
             try:
                 lab = cls(folder, layout)
                 lab.started = lab._start_dead(made, interrupts, timeout_seconds, say)
                 if not folder.config.exists():
-                    write_atomically(folder.config, render(layout))
+                    write_atomically(folder.config, render(layout, folder.secure))
                 interrupts.check()
             except BaseException:
                 if made:
@@ -174,6 +182,16 @@ class Lab:
     def users(self) -> dict[str, str]:
         """Passwords by name, of a lab with an authorizer; empty otherwise."""
         return dict(self._layout.users)
+
+    @property
+    def secure(self) -> bool:
+        """Whether its clients are users with passwords, over TLS."""
+        return self._layout.secure
+
+    @property
+    def secure_dir(self) -> SecureDir:
+        """Where a secured lab has its certificates and passwords."""
+        return self._folder.secure
 
     def bootstrap(self, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
         """`host:port,…` of a cluster's brokers; `sasl`: of the listener for users; `listener`: of that one."""
@@ -264,6 +282,8 @@ class Lab:
         dead = [node for node in self.nodes if node.name not in running]
         toolchain = self._toolchain(dead, interrupts)
         if made:
+            if self.secure:
+                self.secure_dir.make([APPLICATION, *map(drkit_user, self.clusters)])
             self._folder.write_layout(self._layout)
         if dead:
             say(f"starting {', '.join(node.name for node in dead)} in {self.dir}")
@@ -323,7 +343,9 @@ class Lab:
         else:
             state = "up"
         pid = None if running is None else running.pid
-        return NodeStatus(node.name, node.cluster, state, pid, node.port, node.address, reason)
+        port = node.listener_ports.get(LISTENER) if self.secure else None
+        address = node.address if port is None else f"127.0.0.1:{port}"
+        return NodeStatus(node.name, node.cluster, state, pid, node.port, address, reason)
 
 
 def take_down_folder(

@@ -1,7 +1,8 @@
 """A lab's folder: what lies where, and the file that says what the lab consists of.
 
 lab.json: nodes, ports, options, written once, when the lab is made. drkit.toml: the configuration for
-every other command. nodes/NAME/: one node's configuration, data/, log/, and process.json.
+every other command. secure/: certificates and passwords of a secured lab.
+nodes/NAME/: one node's configuration, data/, log/, and process.json.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from drkit.lab.secure import SecureDir
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError
 
@@ -60,7 +62,9 @@ class Layout:
     `users`: passwords by name, for labs with an authorizer. Whoever comes by the plain listener is a super
     user there. `listeners`: brokers' further listeners by name, each with its settings without Kafka's
     `listener.name.NAME.`; `security.protocol` is one of them. `releases`: clusters that run another Kafka than
-    the others, and the set of jars that has it.
+    the others, and the set of jars that has it. `secure`: clients are users with passwords, over TLS, and an
+    authorizer says what they may do (`drkit.lab.secure`). `store_config`: settings of Cassandra that win over the
+    lab's own.
     """
 
     brokers: int
@@ -72,6 +76,8 @@ class Layout:
     users: dict[str, str] = field(default_factory=dict)
     listeners: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[str, str] = field(default_factory=dict)
+    secure: bool = False
+    store_config: dict[str, object] = field(default_factory=dict)
 
     def jar_set(self, node: Node) -> str:
         """The set of jars that a node runs."""
@@ -129,6 +135,11 @@ class LabDir:
         """A node's logs."""
         return self.node(name) / "log"
 
+    @property
+    def secure(self) -> SecureDir:
+        """Certificates and passwords of a secured lab."""
+        return SecureDir(self.path / "secure")
+
     def write_layout(self, layout: Layout) -> None:
         """Keep the layout; from now on the folder is a lab's."""
         write_atomically(self.layout_file, json.dumps({"format": FORMAT, **asdict(layout)}, indent=2) + "\n")
@@ -152,6 +163,7 @@ class LabDir:
     def remove_own(self, *, keep_folder: bool = False) -> None:
         """Remove what the lab wrote, and the folder itself if nothing else is in it."""
         shutil.rmtree(self.path / "nodes", ignore_errors=True)
+        shutil.rmtree(self.secure.path, ignore_errors=True)
         for name in _OWN_FILES:
             (self.path / name).unlink(missing_ok=True)
         if not keep_folder:

@@ -17,6 +17,8 @@ from drkit.lab.ports import answers
 _TIMEOUT_SECONDS = 3
 _METADATA_REQUEST = (3, 1)  # key and version; version 1 with an empty list asks for no topic
 _MOST_BYTES = 1 << 20
+_FIRST_USER = ("cassandra", "cassandra")
+"""Who Cassandra lets in at first, where it asks for a password at all."""
 
 
 def probe(node: Node) -> Callable[[Node], frozenset[int] | None]:
@@ -55,6 +57,7 @@ def cql_answers(node: Node) -> frozenset[int] | None:
     """The node's own id once it answers a CQL query."""
     if not answers(node.port):
         return None
+    from cassandra.auth import PlainTextAuthProvider  # noqa: PLC0415 - as below
     from cassandra.cluster import (  # noqa: PLC0415 - 0.2 s that nobody needs who has no such node
         EXEC_PROFILE_DEFAULT,
         Cluster,
@@ -72,6 +75,7 @@ def cql_answers(node: Node) -> frozenset[int] | None:
     cluster = Cluster(
         ["127.0.0.1"],
         port=node.port,
+        auth_provider=PlainTextAuthProvider(*_FIRST_USER),
         connect_timeout=_TIMEOUT_SECONDS,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         schema_metadata_enabled=False,

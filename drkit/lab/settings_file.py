@@ -6,16 +6,21 @@ import json
 
 from drkit.lab.cassandra_node import DATACENTER
 from drkit.lab.layout import CASSANDRA, Layout
+from drkit.lab.secure import APPLICATION, LISTENER, SecureDir, drkit_user
 
 KEYSPACE = "drkit"
 
 
-def render(layout: Layout) -> str:
-    """The configuration for a lab's clusters: a link from the first to each other, the contract's objectives."""
+def render(layout: Layout, secure: SecureDir) -> str:
+    """The configuration for a lab's clusters: a link from the first to each other, the contract's objectives.
+
+    Args:
+        layout: the lab.
+        secure: where a secured lab has its certificates and passwords.
+    """
     lines = ["# Written by `drkit lab up`; removed by `drkit lab down`.", ""]
     for alias in layout.clusters:
-        lines += [f"[clusters.{alias}]", f"bootstrap_servers = {_text(bootstrap(layout, alias))}", "drill = true"]
-        lines += [f"[clusters.{alias}.client]", '"security.protocol" = "PLAINTEXT"', ""]
+        lines += _secured(layout, alias, secure) if layout.secure else _open(layout, alias)
     lines += ["[store]", f"url = {_text(store_url(layout))}", ""]
     for target in layout.clusters[1:]:
         lines += [
@@ -27,6 +32,28 @@ def render(layout: Layout) -> str:
         ]
     lines += ["[objectives]", "rpo_records = 0", "rpo_seconds = 5", "rto_seconds = 60", ""]
     return "\n".join(lines)
+
+
+def _open(layout: Layout, alias: str) -> list[str]:
+    lines = [f"[clusters.{alias}]", f"bootstrap_servers = {_text(bootstrap(layout, alias))}", "drill = true"]
+    return [*lines, f"[clusters.{alias}.client]", '"security.protocol" = "PLAINTEXT"', ""]
+
+
+def _secured(layout: Layout, alias: str, secure: SecureDir) -> list[str]:
+    """A cluster at which drkit is a user of its own; a fence is shown to the applications' user."""
+    servers = f"bootstrap_servers = {_text(bootstrap(layout, alias, listener=LISTENER))}"
+    lines = []
+    for table, user in ((f"clusters.{alias}", drkit_user(alias)), (f"clusters.{alias}.fence", APPLICATION)):
+        lines += [f"[{table}]", servers, *(["drill = true"] if user != APPLICATION else []), f"[{table}.client]"]
+        lines += [f"{_text(name)} = {_value(value)}" for name, value in secure.client(user).items()]
+        lines.append("")
+    return lines
+
+
+def _value(value: str | dict[str, str]) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    return "{ " + ", ".join(f"{name} = {_text(text)}" for name, text in value.items()) + " }"
 
 
 def bootstrap(layout: Layout, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:

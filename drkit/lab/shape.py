@@ -8,6 +8,7 @@ from pathlib import Path
 from drkit.lab.kafka_node import cluster_uuid
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
 from drkit.lab.ports import free_ports
+from drkit.lab.secure import LISTENER
 from drkit.model.errors import ConfigError, Refused
 
 _REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
@@ -48,6 +49,9 @@ def new_layout(
     users: Mapping[str, str] | None = None,
     listeners: Mapping[str, Mapping[str, str]] | None = None,
     releases: Mapping[str, str] | None = None,
+    *,
+    secure: bool = False,
+    store_config: Mapping[str, object] | None = None,
 ) -> Layout:
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
@@ -72,6 +76,8 @@ def new_layout(
     further = {name: dict(settings) for name, settings in (listeners or {}).items()}
     if not all(name.isascii() and name.isalpha() and name.islower() for name in further):
         raise ConfigError("names of a lab's listeners are lower-case letters")
+    if secure:
+        further[LISTENER] = folder.secure.listener()
     with_cassandra = store == "cassandra"
     count = brokers * len(clusters)
     ports = iter(free_ports(2 * (count + with_cassandra) + count * (bool(users) + len(further))))
@@ -93,17 +99,31 @@ def new_layout(
         nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
     ids = {alias: cluster_uuid() for alias in clusters}
     return Layout(
-        brokers, store, clusters, ids, tuple(nodes), dict(broker_config), dict(users), further, dict(releases or {})
+        brokers,
+        store,
+        clusters,
+        ids,
+        tuple(nodes),
+        dict(broker_config),
+        dict(users),
+        further,
+        dict(releases or {}),
+        secure,
+        dict(store_config or {}),
     )
 
 
-def refuse_other_shape(folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None) -> None:
+def refuse_other_shape(
+    folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None, *, secure: bool | None = None
+) -> None:
     """Raise Refused where the lab that is there has another shape than the one asked for (None: any)."""
     differences = []
     if brokers is not None and brokers != layout.brokers:
         differences.append(f"{layout.brokers} broker(s) a cluster, not {brokers}")
     if store is not None and store != layout.store:
         differences.append(f"{layout.store} as its store, not {store}")
+    if secure is not None and secure != layout.secure:
+        differences.append("security, and was not to have it" if layout.secure else "no security")
     if differences:
         raise Refused(
             f"the lab in {folder.path} has {' and '.join(differences)}",

@@ -89,7 +89,7 @@ class Starter:
     def _prepare(self, node: Node, bootstrap: bytes) -> None:
         folder = self.folder.node(node.name)
         if node.kind == "cassandra":
-            cassandra_node.prepare(node, folder)
+            cassandra_node.prepare(node, folder, self.layout.store_config)
         else:
             kafka_node.prepare(node, folder, bootstrap, self.layout)
 

@@ -22,7 +22,7 @@ def _layout(folder: Path, brokers: int = 1, store: str = "cassandra", clusters: 
 
 def test_the_configuration_is_one_that_drkit_reads(tmp_path: Path):
     layout = _layout(tmp_path, brokers=2)
-    (tmp_path / "drkit.toml").write_text(render(layout))
+    (tmp_path / "drkit.toml").write_text(render(layout, LabDir(tmp_path).secure))
     config = load_config(tmp_path / "drkit.toml")
     ports = [node.port for node in layout.peers("primary")]
     assert config.clusters["primary"].bootstrap_servers == ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -35,7 +35,7 @@ def test_the_configuration_is_one_that_drkit_reads(tmp_path: Path):
 
 def test_a_lab_with_sqlite_keeps_its_store_beside_the_configuration(tmp_path: Path):
     layout = _layout(tmp_path, store="sqlite")
-    (tmp_path / "drkit.toml").write_text(render(layout))
+    (tmp_path / "drkit.toml").write_text(render(layout, LabDir(tmp_path).secure))
     assert load_config(tmp_path / "drkit.toml").store.plain_url == f"sqlite:///{tmp_path / 'drkit.db'}"
     assert store_url(layout) == "sqlite:///drkit.db"
 

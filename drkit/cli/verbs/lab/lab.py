@@ -68,6 +68,15 @@ def up(
         int | None, typer.Option("--brokers", min=1, max=9, help="Brokers of each cluster (default 1).")
     ] = None,
     store: Annotated[StoreChoice | None, typer.Option("--store", help="Default: cassandra.")] = None,
+    secure: Annotated[
+        bool | None,
+        typer.Option(
+            "--secure/--open",
+            show_default=False,
+            help="TLS, users by SCRAM and an authorizer, drkit with the rights of `drkit acls` alone (default: "
+            "open, or as the lab is that is there).",
+        ),
+    ] = None,
     timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -77,9 +86,15 @@ def up(
     from drkit.lab.lab import START_SECONDS, Lab
 
     with command(config, output, verbose) as run:
-        lab = Lab.up(dir, brokers, _STORES[store], timeout_seconds=timeout or START_SECONDS, say=_say(run))
+        lab = Lab.up(
+            dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=_say(run)
+        )
         if lab.started:
             _create_store(lab)
+            if lab.secure:
+                from drkit.cli.verbs.lab.secured_lab import admit
+
+                admit(lab)
         statuses = lab.status()
 
         def people(console: Console) -> None:
@@ -89,6 +104,10 @@ def up(
                 console.print(f"The lab in {lab.dir} is up already")
             _table(console, statuses)
             console.print(f"Use it: drkit --help, with --config {lab.config_path}", soft_wrap=True)
+            if lab.secure:
+                console.print(
+                    f"Users, passwords and client properties for Kafka's tools: {lab.secure_dir.path}", soft_wrap=True
+                )
 
         run.writer.emit(document(lab, statuses, started=lab.started), people)
 

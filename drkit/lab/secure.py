@@ -1,0 +1,153 @@
+"""A secured lab's files: an authority, the brokers' certificate, and a password for each user.
+
+Clients speak SASL_SSL with SCRAM-SHA-512. drkit is another user on each cluster, and no super user; `APPLICATION` is
+whoever reads and writes the data, and as whom a fence is shown.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from drkit.lab.toolchain.cache import write_atomically
+
+LISTENER: Final = "scram"
+"""The listener of a secured lab's users."""
+MECHANISM: Final = "SCRAM-SHA-512"
+APPLICATION: Final = "app"
+_LIFE = timedelta(days=3650)
+_MARGIN = timedelta(days=1)
+"""Clocks that are behind take the certificates, too."""
+
+
+def drkit_user(alias: str) -> str:
+    """Who drkit is on a cluster: a user of its own on each."""
+    return f"drkit-{alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class SecureDir:
+    """The folder `secure/` of a lab: for its owner alone."""
+
+    path: Path
+
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate (PEM), which clients trust."""
+        return self.path / "ca.pem"
+
+    @property
+    def keystore(self) -> Path:
+        """The brokers' key and certificate (PEM)."""
+        return self.path / "broker.pem"
+
+    def password_file(self, user: str) -> Path:
+        """A user's password."""
+        return self.path / f"{user}.password"
+
+    def properties_file(self, user: str, alias: str) -> Path:
+        """How Kafka's own tools reach a cluster as a user: `--command-config`."""
+        return self.path / f"{user}@{alias}.properties"
+
+    def password(self, user: str) -> str:
+        """What is in a user's file."""
+        return self.password_file(user).read_text(encoding="utf-8").strip()
+
+    def make(self, users: list[str]) -> None:
+        """Write certificates and passwords of a new lab."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        authority, keystore = _certificates()
+        write_atomically(self.authority, authority)
+        write_atomically(self.keystore, keystore, mode=0o600)
+        for user in users:
+            write_atomically(self.password_file(user), secrets.token_hex(16) + "\n", mode=0o600)
+
+    def listener(self) -> dict[str, str]:
+        """The brokers' listener for users (`Layout.listeners`)."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.enabled.mechanisms": MECHANISM,
+            f"{MECHANISM.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.keystore),
+        }
+
+    def client(self, user: str) -> dict[str, str | dict[str, str]]:
+        """A user's client properties as `drkit.toml` has them."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": {"file": str(self.password_file(user))},
+            "ssl.ca.location": str(self.authority),
+        }
+
+
+def _certificates() -> tuple[bytes, bytes]:
+    """An authority's certificate, and the key and certificate that it gives the brokers on loopback; PEM."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "drkit lab")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+    authority = (
+        _builder(authority_name, authority_name, authority_key, authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    hosts = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+    certificate = (
+        _builder(name, authority_name, key, authority_key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return authority.public_bytes(Encoding.PEM), private + certificate.public_bytes(Encoding.PEM)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _MARGIN)
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
