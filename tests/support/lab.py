@@ -13,7 +13,7 @@ from drkit.lab.toolchain import Toolchain, ensure
 from drkit.store import open_store
 from tests.support.guard import Guard
 from tests.support.oauth import Issuer
-from tests.support.tls import Pem, make_certificates, tls_listeners
+from tests.support.tls import Pem, make_certificates, over_tls, tls_listeners
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
     """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared as `lab` is.
 
     Whoever comes by the plain listener may do everything. `secure_lab.bootstrap(alias, listener=…)`: those of
-    `tls_listeners`, and `oauth`, which takes the issuer's tokens.
+    `tls_listeners`, and `oauth` and `oauthtls`, which take the issuer's tokens.
     """
     folder = tmp_path_factory.mktemp("secure")
     lab_guard.watch(folder)
@@ -69,7 +69,8 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
         brokers=1,
         store="sqlite",
         users=USERS,
-        listeners=tls_listeners(pem, USERS) | {"oauth": issuer.listener()},
+        listeners=tls_listeners(pem, USERS)
+        | {"oauth": issuer.listener(), "oauthtls": over_tls(issuer.listener(), pem)},
     )
     open_store(load_config(lab.config_path).store.plain_url).close()
     yield lab

@@ -97,6 +97,11 @@ def tls_listeners(pem: Pem, users: dict[str, str]) -> dict[str, dict[str, str]]:
     }
 
 
+def over_tls(settings: dict[str, str], pem: Pem) -> dict[str, str]:
+    """A listener with SASL in the clear, over TLS."""
+    return {**settings, "security.protocol": "SASL_SSL", **_keystore(pem, "broker")}
+
+
 def _keystore(pem: Pem, name: str) -> dict[str, str]:
     return {
         "ssl.keystore.type": "PEM",

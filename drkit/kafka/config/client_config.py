@@ -22,7 +22,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.model.errors import ConfigError
 
 if TYPE_CHECKING:  # it loads aiokafka and urllib: a tenth of a short command, and few clusters use OAuth
-    from drkit.kafka.config.oauth_tokens import Oidc
+    from drkit.kafka.config.oauth_tokens import Oidc, TokenSettings
 
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 MECHANISMS = {
@@ -32,8 +32,15 @@ MECHANISMS = {
 }
 """SASL mechanisms that need no more than a user name and a password, and their JAAS modules."""
 OAUTHBEARER = "OAUTHBEARER"
+MSK_IAM = "AWS_MSK_IAM"
+"""OAUTHBEARER to a broker, with tokens that AWS's signer makes."""
 _OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_JAVA_MSK_IAM = {
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+"""Of AWS's library for Java clients, which has to be on their class path."""
 _OAUTH = "sasl.oauthbearer."
 _OAUTH_NEEDED = tuple(_OAUTH + name for name in ("method", "client.id", "client.secret", "token.endpoint.url"))
 _NO_GSSAPI = (
@@ -78,6 +85,8 @@ def confluent_config(cluster: ClusterConfig, **extra: str | int | bool) -> dict[
     properties = _checked(cluster)
     config: dict[str, Any] = {"bootstrap.servers": _servers(cluster), "log.connection.close": False}
     config.update(properties)
+    if properties.get("sasl.mechanisms") == MSK_IAM:
+        config |= {"sasl.mechanisms": OAUTHBEARER, "oauth_cb": _librdkafka_tokens(_msk_iam(cluster))}
     config.update({name.replace("_", "."): value for name, value in extra.items()})
     return config
 
@@ -98,7 +107,7 @@ def kafka_python_config(cluster: ClusterConfig) -> dict[str, Any]:
     if timeout is not None:
         config["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
-        config |= _sasl(properties, aiokafka=False)
+        config |= _sasl(cluster, properties, aiokafka=False)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
         config["ssl_check_hostname"] = _checks_hostname(properties)
@@ -120,7 +129,7 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
         "client_id": properties.get("client.id", "drkit"),
     }
     if protocol.startswith("SASL"):
-        config |= _sasl(properties, aiokafka=True)
+        config |= _sasl(cluster, properties, aiokafka=True)
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(properties)
     return config
@@ -149,6 +158,8 @@ def java_properties(cluster: ClusterConfig) -> dict[str, str]:
         java["sasl.mechanism"] = mechanism
         if mechanism == OAUTHBEARER:
             java |= _java_oauth(_oidc(properties))
+        elif mechanism == MSK_IAM:
+            java |= _JAVA_MSK_IAM
         else:
             login = {"username": properties["sasl.username"], "password": properties["sasl.password"]}
             java["sasl.jaas.config"] = _jaas(MECHANISMS[mechanism], login)
@@ -183,6 +194,10 @@ def _checked(cluster: ClusterConfig) -> dict[str, str]:
     if mechanism is not None and properties.setdefault("sasl.mechanisms", mechanism) != mechanism:
         raise _bad("sasl.mechanism", "differs from sasl.mechanisms; give one of them")
     _check_sasl(properties, needed=(protocol or "").startswith("SASL"))
+    if properties.get("sasl.mechanisms") == MSK_IAM:
+        if protocol != "SASL_SSL":
+            raise _bad("security.protocol", f"must be SASL_SSL: sasl.mechanisms is {MSK_IAM}")
+        _msk_iam(cluster)
     _check_ssl(properties, used=(protocol or "").endswith("SSL"))
     for name, longest in _LONGEST_MS.items():
         value = properties.get(name, str(longest))
@@ -202,10 +217,10 @@ def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
     properties["sasl.mechanisms"] = mechanism = properties["sasl.mechanisms"].upper()
     if mechanism == "GSSAPI":
         raise _bad("sasl.mechanisms", _NO_GSSAPI)
-    if mechanism not in {*MECHANISMS, OAUTHBEARER}:
-        known = ", ".join((*MECHANISMS, OAUTHBEARER))
+    if mechanism not in {*MECHANISMS, OAUTHBEARER, MSK_IAM}:
+        known = ", ".join((*MECHANISMS, OAUTHBEARER, MSK_IAM))
         raise _bad("sasl.mechanisms", f"must be one of {known}; others can't be mapped to every client")
-    needed_names = _OAUTH_NEEDED if mechanism == OAUTHBEARER else ("sasl.username", "sasl.password")
+    needed_names = {OAUTHBEARER: _OAUTH_NEEDED, MSK_IAM: ()}.get(mechanism, ("sasl.username", "sasl.password"))
     for name in needed_names:
         if name not in properties:
             raise _bad(name, f"is missing: sasl.mechanisms is {mechanism}")
@@ -217,7 +232,8 @@ def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
 def _check_nothing_else(given: list[str], mechanism: str) -> None:
     for name in given:
         of_oauth = name.startswith(_OAUTH) or name == "https.ca.location"
-        if of_oauth != (mechanism == OAUTHBEARER) and name != "sasl.mechanisms":
+        fits = mechanism != MSK_IAM and of_oauth == (mechanism == OAUTHBEARER)
+        if not fits and name != "sasl.mechanisms":
             raise _bad(name, f"is given, but sasl.mechanisms is {mechanism}")
 
 
@@ -253,18 +269,33 @@ def _oidc(properties: Mapping[str, str]) -> Oidc:
     )
 
 
-def _sasl(properties: Mapping[str, str], *, aiokafka: bool) -> dict[str, Any]:
+def _msk_iam(cluster: ClusterConfig) -> TokenSettings:
+    """Raises ExtraMissing where AWS's signer isn't installed."""
+    from drkit.config.extras import Extra, require  # noqa: PLC0415 - see above
+    from drkit.kafka.config.msk_iam import MskIam, region_of  # noqa: PLC0415 - see above
+
+    require(Extra.MSK, f"sasl.mechanisms {MSK_IAM}")
+    return MskIam(region_of(cluster.bootstrap_servers))
+
+
+def _librdkafka_tokens(settings: TokenSettings) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    from drkit.kafka.config.oauth_tokens import librdkafka_token  # noqa: PLC0415 - see above
+
+    return lambda _: librdkafka_token(settings)
+
+
+def _sasl(cluster: ClusterConfig, properties: Mapping[str, str], *, aiokafka: bool) -> dict[str, Any]:
     """kafka-python and aiokafka name these alike."""
     mechanism = properties["sasl.mechanisms"]
-    if mechanism == OAUTHBEARER:
+    if mechanism in {OAUTHBEARER, MSK_IAM}:
         from drkit.kafka.config.oauth_tokens import (  # noqa: PLC0415 - see above
             AiokafkaTokens,
             KafkaPythonTokens,
         )
 
-        oidc = _oidc(properties)
-        provider = AiokafkaTokens(oidc) if aiokafka else KafkaPythonTokens(oidc)
-        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": provider}
+        settings = _oidc(properties) if mechanism == OAUTHBEARER else _msk_iam(cluster)
+        provider = AiokafkaTokens(settings) if aiokafka else KafkaPythonTokens(settings)
+        return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": provider}
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": properties["sasl.username"],

@@ -1,8 +1,9 @@
-"""OAuth 2 access tokens by client credentials (RFC 6749, 4.4), for the clients that don't fetch them themselves.
+"""Access tokens for the clients that don't fetch them themselves: OAuth 2 by client credentials (RFC 6749, 4.4).
 
-librdkafka and Java's client ask the token endpoint on their own; kafka-python and aiokafka are given a
+librdkafka and Java's client ask a token endpoint on their own; kafka-python and aiokafka are given a
 provider from here. One `TokenSource` for each endpoint and client serves the whole process: it keeps a token
-until it expires and has a thread fetch the next one while the old still holds.
+until it expires and has a thread fetch the next one while the old still holds. `msk_iam.py` has tokens of
+another origin.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aiokafka.abc import AbstractTokenProvider as AiokafkaProvider
 from aiokafka.errors import KafkaConnectionError
@@ -47,42 +48,74 @@ class Oidc:
     extensions: tuple[tuple[str, str], ...] = ()
     ca: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    text: str = field(repr=False)
-    fresh_until: float  # of time.monotonic
-    good_until: float
-
-
-class TokenSource:
-    """Tokens of one client of one endpoint. Shared by threads."""
-
-    def __init__(self, oidc: Oidc) -> None:
-        self._oidc = oidc
-        self._lock = threading.Lock()  # held by who fetches because there is none
-        self._token: _Token | None = None
-        self._next: threading.Thread | None = None
-        self._not_before = 0.0
-
-    def token(self) -> str:
-        """A token that is good for a while; waits for the endpoint only where none is at hand.
+    def fetch(self) -> Token:
+        """Ask the endpoint.
 
         Raises:
             AuthenticationError: the endpoint refused, or what it said is no token.
             Unreachable: it didn't answer, or couldn't.
         """
+        return _fetch(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token; until when it is used without asking for the next, and until when at all (`time.monotonic`)."""
+
+    text: str = field(repr=False)
+    fresh_until: float
+    good_until: float
+
+
+def kept_for(text: str, life_seconds: float, asked: float) -> Token:
+    """A token that was asked for at `asked` (`time.monotonic`) and lives so long from then."""
+    margin = min(_MARGIN_SECONDS, life_seconds / 10)
+    return Token(text, asked + life_seconds * _FRESH, asked + life_seconds - margin)
+
+
+class TokenSettings(Protocol):
+    """Where tokens come from. Hashable: one source serves all clients with equal settings."""
+
+    @property
+    def extensions(self) -> tuple[tuple[str, str], ...]:
+        """SASL extensions (KIP-342)."""
+
+    def fetch(self) -> Token:
+        """A new token; raises AuthenticationError or Unreachable."""
+
+
+class TokenSource:
+    """Tokens of one client of one origin. Shared by threads."""
+
+    def __init__(self, settings: TokenSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()  # held by who fetches because there is none
+        self._token: Token | None = None
+        self._next: threading.Thread | None = None
+        self._not_before = 0.0
+
+    def token(self) -> str:
+        """A token that is good for a while; waits for its origin only where none is at hand.
+
+        Raises:
+            AuthenticationError: it was refused, or what came is no token.
+            Unreachable: nothing answered.
+        """
+        return self.whole().text
+
+    def whole(self) -> Token:
+        """The same, with how long it holds."""
         token = self._good()
         if token is None:
             with self._lock:
                 token = self._good()
                 if token is None:
-                    token = self._token = _fetch(self._oidc)
+                    token = self._token = self._settings.fetch()
         elif time.monotonic() > token.fresh_until:
             self._fetch_ahead()
-        return token.text
+        return token
 
-    def _good(self) -> _Token | None:
+    def _good(self) -> Token | None:
         token = self._token
         return token if token is not None and time.monotonic() < token.good_until else None
 
@@ -97,54 +130,61 @@ class TokenSource:
 
     def _renew(self) -> None:
         try:
-            self._token = _fetch(self._oidc)
+            self._token = self._settings.fetch()
         except DrkitError:
             return  # tried again until the old one ends; then whoever asks is told
 
 
-_sources: dict[Oidc, TokenSource] = {}
+_sources: dict[TokenSettings, TokenSource] = {}
 _sources_lock = threading.Lock()
 
 
-def token_source(oidc: Oidc) -> TokenSource:
+def token_source(settings: TokenSettings) -> TokenSource:
     """The process's source for these settings."""
     with _sources_lock:
-        return _sources.setdefault(oidc, TokenSource(oidc))
+        return _sources.setdefault(settings, TokenSource(settings))
+
+
+def librdkafka_token(settings: TokenSettings) -> tuple[str, float, str, dict[str, str]]:
+    """What librdkafka's callback wants: a token, when it ends (seconds since 1970), for whom, SASL extensions."""
+    token = token_source(settings).whole()
+    ends = time.time() + token.good_until - time.monotonic()
+    return token.text, ends, "", dict(settings.extensions)
 
 
 class KafkaPythonTokens(KafkaPythonProvider):  # type: ignore[misc]  # untyped base
     """For kafka-python. Ask for a token before connecting: its I/O thread would wait for the endpoint otherwise."""
 
-    def __init__(self, oidc: Oidc) -> None:
+    def __init__(self, settings: TokenSettings) -> None:
         super().__init__()
-        self._oidc = oidc
+        self._settings = settings
 
     def token(self) -> str:
         """As `TokenSource.token`."""
-        return token_source(self._oidc).token()
+        return token_source(self._settings).token()
 
     def extensions(self) -> dict[str, str]:
         """SASL extensions (KIP-342)."""
-        return dict(self._oidc.extensions)
+        return dict(self._settings.extensions)
 
 
 class AiokafkaTokens(AiokafkaProvider):  # type: ignore[misc]  # untyped base
     """For aiokafka: a failure is one of its own errors, after which it is asked again."""
 
-    def __init__(self, oidc: Oidc) -> None:
+    def __init__(self, settings: TokenSettings) -> None:
         super().__init__()
-        self._oidc = oidc
+        self._settings = settings
 
     async def token(self) -> str:
         """A token; fetched on a thread, so the event loop continues."""
         try:
-            return await asyncio.to_thread(token_source(self._oidc).token)
+            return await asyncio.to_thread(token_source(self._settings).token)
         except DrkitError as error:
             raise KafkaConnectionError(str(error)) from None
 
     def extensions(self) -> dict[str, str]:
         """SASL extensions (KIP-342)."""
-        return dict(self._oidc.extensions)
+        return dict(self._settings.extensions)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -154,7 +194,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Don't."""
 
 
-def _fetch(oidc: Oidc) -> _Token:
+def _fetch(oidc: Oidc) -> Token:
     asked = time.monotonic()
     form = {"grant_type": "client_credentials"} | ({"scope": oidc.scope} if oidc.scope else {})
     login = f"{urllib.parse.quote_plus(oidc.client_id)}:{urllib.parse.quote_plus(oidc.client_secret)}"
@@ -210,7 +250,7 @@ def _unanswered(oidc: Oidc, error: Exception) -> DrkitError:
     return Unreachable(f"the token endpoint {oidc.url} can't be reached: {reason}", remedy="Check that it runs")
 
 
-def _parse(oidc: Oidc, body: bytes, asked: float) -> _Token:
+def _parse(oidc: Oidc, body: bytes, asked: float) -> Token:
     """The token of an answer, and its end: the earlier of `expires_in` and the claim `exp`."""
     try:
         answer: Mapping[str, Any] = json.loads(body)
@@ -231,9 +271,7 @@ def _parse(oidc: Oidc, body: bytes, asked: float) -> _Token:
             f"the token endpoint {oidc.url} doesn't say how long its token holds",
             remedy="Have it give expires_in, or tokens that are JWTs with a claim exp",
         )
-    life = min(lives)
-    margin = min(_MARGIN_SECONDS, life / 10)
-    return _Token(text, asked + life * _FRESH, asked + life - margin)
+    return kept_for(text, min(lives), asked)
 
 
 def _claim_exp(token: str) -> float | None:

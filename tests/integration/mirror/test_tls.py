@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import java_properties, java_properties_text
+from drkit.kafka.config.msk_iam import MskIam
+from drkit.kafka.config.oauth_tokens import Token, kept_for
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import AuthenticationError, Unreachable
@@ -170,6 +173,36 @@ def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain:
         endpoint.answer = (200, {"access_token": Issuer(world.folder).token(CLIENT, 600), "expires_in": 600})
         refused = world.drkit("status", own_process=True)  # this one holds a good token of before
         assert "rejected the credentials" in refused.stdout, "a token that somebody else signed"
+
+
+def test_a_link_with_tokens_as_msk_takes_them(
+    world: Mirrored, pem: Pem, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a broker they are tokens of OAUTHBEARER; here the tests' issuer makes them in place of AWS's signer."""
+    made: list[str] = []
+
+    def sign(iam: MskIam) -> Token:
+        made.append(iam.region)
+        return kept_for(issuer.token(CLIENT, 600), 600, time.monotonic())
+
+    monkeypatch.setattr(MskIam, "fetch", sign)
+    monkeypatch.setenv("AWS_REGION", "eu-test-1")
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "AWS_MSK_IAM",
+        "ssl.ca.location": str(pem.ca),
+    }
+    for alias in ("primary", "dr"):
+        say(world, alias, "oauthtls", client)
+    world.configure("")
+    grant(world)
+    topic = world.name("flights")
+    world.source.create(topic)
+    write(world, topic, 0)
+    assert world.catch_up().records == 300  # kafka-python, aiokafka and (for the group's membership) librdkafka
+    assert len(world.assert_same(topic)) == 300
+    assert world.problems() == []
+    assert made == ["eu-test-1"]
 
 
 @pytest.mark.parametrize(
