@@ -10,27 +10,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from drkit.cli.wiring.dry_run import ONLY_UNFENCED, DryRun, dry_run
 from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills
-from drkit.failover.plan.choose_links import links_into
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import KINDS, load_run
 from drkit.failover.run.run_document import evidence_document
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_plan import expected_loss, standing
-from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, load_site
 from drkit.failover.site.site_result import as_it_stands, result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.runs.journal import RunSummary, verify_chain
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
 from drkit.observe.drill_surroundings import known_drills
 from drkit.observe.page.board import Earlier, LastDrill, Sources
@@ -40,9 +34,8 @@ from drkit.observe.status import link_statuses
 from drkit.store.api import Store
 
 if TYPE_CHECKING:
-    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.plan.failover_plan import FailoverPlan
 
-_UNFENCED = frozenset({ACCEPT_UNFENCED})
 _SHOWN_ENTRIES, _SHOWN_WITNESSES = 200, 5
 _TRIED = 5
 """How many closed failovers are read, newest first, for one that was timed."""
@@ -104,19 +97,9 @@ def _refuse_changed(config: Config) -> None:
 def _decide(config: Config, store: Store, to: str, patterns: Sequence[str]) -> Decision:
     """The plan that `drkit failover --to C --dry-run` shows; `patterns` as `--link` gives them."""
     made_at = now()
-    request = PlanRequest(to=to, catch_up=True)
     try:
         with ClusterContext(config, store) as estate:
-            chosen = links_into(estate, to, patterns)
-            if len(chosen.links) > 1 or config.waves:
-                with SiteContext(estate, chosen.links) as site:
-                    plan = make_site_plan(site, request, chosen.left_out)
-                warnings = (*plan.own_warnings(), *_warnings_of(plan.plans))
-                in_the_way = [(link, each) for link, each in standing(plan)]
-                return _decision(to, plan.plans, in_the_way, expected_loss(plan), plan.digest, warnings)
-            one = make_plan(estate, replace(request, link=chosen.links[0]))
-            alone = [(None, each) for each in one.obstacles]
-            return _decision(to, (one,), alone, expected_evidence(one.loss), one.digest, one.warnings)
+            return _decision(to, dry_run(estate, to, patterns))
     except DrkitError as error:  # refused: as the command ends with 3; anything else: it can't be told
         answer = Answer.NO if isinstance(error, Refused) else Answer.UNKNOWN
         found = Obstruction(None, error.what, error.meaning, error.remedy)
@@ -124,38 +107,27 @@ def _decide(config: Config, store: Store, to: str, patterns: Sequence[str]) -> D
         return Decision(to, names, answer, (found,), made_at, loss_reason="nothing could be planned")
 
 
-def _decision(
-    to: str,
-    plans: Sequence[FailoverPlan],
-    in_the_way: Sequence[tuple[LinkId | None, Obstacle]],
-    loss: Evidence,
-    digest: str,
-    warnings: Sequence[str],
-) -> Decision:
-    refused = any(obstacle.waived_by not in _UNFENCED for _, obstacle in in_the_way)
-    gravest_first = sorted(in_the_way, key=lambda each: each[1].waived_by in _UNFENCED)
+def _decision(to: str, found: DryRun) -> Decision:
+    loss = found.loss
+    gravest_first = sorted(found.in_the_way, key=lambda each: each[1].waived_by in ONLY_UNFENCED)
     return Decision(
         to=to,
-        links=tuple(str(plan.link) for plan in plans),
-        answer=Answer.NO if refused else Answer.UNFENCED if in_the_way else Answer.YES,
+        links=tuple(str(plan.link) for plan in found.plans),
+        answer=Answer.NO if found.refused else Answer.UNFENCED if found.in_the_way else Answer.YES,
         obstructions=tuple(
             Obstruction(None if link is None else str(link), each.what, each.meaning, each.remedy, each.waived_by)
             for link, each in gravest_first
         ),
-        made_at=min((plan.made_at for plan in plans), default=now()),
+        made_at=min((plan.made_at for plan in found.plans), default=now()),
         records=loss.rpo_records,
         seconds=loss.rpo_seconds,
         lower_bound=loss.rpo_lower_bound,
         loss_reason=loss.rpo_reason,
-        digest=digest,
-        warnings=tuple(warnings),
-        stages=tuple(_stages_of(plans)),
-        positions=tuple(_rows_of(plans)),
+        digest=found.digest,
+        warnings=found.warnings,
+        stages=tuple(_stages_of(found.plans)),
+        positions=tuple(_rows_of(found.plans)),
     )
-
-
-def _warnings_of(plans: Iterable[FailoverPlan]) -> Iterator[str]:
-    return (f"{plan.link}: {text}" for plan in plans for text in plan.warnings)
 
 
 def _stages_of(plans: Sequence[FailoverPlan]) -> Iterator[tuple[str, str]]:

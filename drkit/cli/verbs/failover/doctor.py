@@ -15,7 +15,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
-    LinkOption,
+    LinksOption,
     OutputOption,
     TimeoutOption,
     VerboseOption,
@@ -23,14 +23,20 @@ from drkit.cli.wiring.context import (
 )
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, DrkitError, ExitCode
-from drkit.model.topology import Link
-from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, NotShown, Refused
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import counted
+from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 
 if TYPE_CHECKING:
+    from drkit.cli.wiring.dry_run import DryRun
+    from drkit.failover.plan.failover_plan import Obstacle
     from drkit.failover.recovery.component_conditions import Unfinished
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.observe.readiness.readiness import Readiness
+
+
+_FAILOVER = "failover"
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +49,7 @@ def doctor(
         str | None,
         typer.Option("--to", help="The cluster that a failover would go to.", metavar="C", autocompletion=aliases),
     ] = None,
-    link: LinkOption = None,
+    link: LinksOption = None,
     timeout: TimeoutOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -51,11 +57,11 @@ def doctor(
 ) -> None:
     """Check whether a failover now would succeed, and at what loss.
 
-    Exits 0 where nothing fails (warnings name their cost), 3 where a failover would be refused,
-    8 where a check could not be made.
+    Exits as `drkit failover --dry-run` would now: 0 where it is accepted (warnings name their cost), 3 where it is
+    refused; 8 where that can't be told.
     """
     with command(config, output, verbose) as run:
-        links = _links_to(run, to, run.links(link))
+        links = _links_to(run, to, run.links_like(link))
         asked = {alias for each in links for alias in (each.id.source, each.id.target)}
         # a dead cluster is waited for from here on: what is read and loaded now costs no time
         begun = run.connecting(asked, timeout)
@@ -70,20 +76,79 @@ def doctor(
             from drkit.observe.readiness.readiness import drills_check, readiness
 
             unfinished = {each.id: unfinished_runs(estate, each) for each in links}
+            planned = planned_failovers(estate, links)
             found = [readiness(run.config, store, each, estate) for each in links]
             found = [
                 replace(each, checks=(*each.checks, *ways_on(estate, each.link, unfinished[each.link.id])))
                 for each in found
             ]
+            found = [replace(each, checks=as_planned(each.checks, planned[each.link.id])) for each in found]
             drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
-        worst = {each.outcome for each in found}
-        if CheckOutcome.FAIL in worst:
+        worst = worst_outcome(check for checks in planned.values() for check in checks)
+        if worst is CheckOutcome.FAIL:
             run.exit(ExitCode.REFUSED)
-        if CheckOutcome.UNKNOWN in worst:
+        if worst is CheckOutcome.UNKNOWN:
             run.exit(ExitCode.UNKNOWN)
+
+
+def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[LinkId, tuple[Check, ...]]:
+    """What `drkit failover --to C --dry-run` says of each link; all links into a cluster are planned as one run."""
+    found: dict[LinkId, tuple[Check, ...]] = {}
+    for target in dict.fromkeys(link.id.target for link in links):
+        asked = [link.id for link in links if link.id.target == target]
+        leading = [each.link().id for each in estate.config.links if each.target == target]
+        found |= _planned(estate, target, asked, () if asked == leading else [str(each) for each in asked])
+    return found
+
+
+def _planned(
+    estate: ClusterContext, target: str, links: Sequence[LinkId], patterns: Sequence[str]
+) -> dict[LinkId, tuple[Check, ...]]:
+    from drkit.cli.wiring.dry_run import ONLY_UNFENCED, dry_run
+
+    try:
+        plan = dry_run(estate, target, patterns)
+    except DrkitError as error:
+        refused = isinstance(error, Refused | NotShown)
+        outcome = CheckOutcome.FAIL if refused else CheckOutcome.UNKNOWN
+        why = f"it would be refused: {error.what}" if refused else f"it can't be planned: {error.what}"
+        return dict.fromkeys(links, (Check(_FAILOVER, outcome, why, error.remedy or ""),))
+    found = {}
+    for link in links:
+        mine = [each for of, each in plan.in_the_way if of in {None, link}]
+        checks = [
+            Check(_FAILOVER, CheckOutcome.FAIL, f"it would be refused: {each.what}", each.remedy)
+            for each in mine
+            if each.waived_by not in ONLY_UNFENCED
+        ]
+        if not checks:
+            checks = [_accepted(plan, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
+        found[link] = tuple(checks)
+    return found
+
+
+def _accepted(plan: DryRun, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:
+    one = next((each for each in plan.plans if each.link == link), None)
+    if one is None:
+        return Check(_FAILOVER, CheckOutcome.OK, f"{link} would be left out: it was failed over already")
+    moved = counted(len({each.group for each in one.placed}), "group")
+    if unfenced:
+        why = f"it would be accepted with {unfenced[0].waived_by} only: {unfenced[0].what}"
+        return Check(_FAILOVER, CheckOutcome.WARN, why, unfenced[0].remedy)
+    return Check(_FAILOVER, CheckOutcome.OK, f"it would be accepted, and move {moved}")
+
+
+def as_planned(checks: Sequence[Check], planned: Sequence[Check]) -> tuple[Check, ...]:
+    """The checks, begun by what a failover would come to: where it is accepted, nothing else fails it."""
+    accepted = worst_outcome(planned) not in {CheckOutcome.FAIL, CheckOutcome.UNKNOWN}
+    if accepted:
+        checks = [
+            replace(each, outcome=CheckOutcome.WARN) if each.outcome is CheckOutcome.FAIL else each for each in checks
+        ]
+    return (*planned, *checks)
 
 
 def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
