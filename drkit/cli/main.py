@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn
 
 from drkit.cli.process import hangup, interrupts
+from drkit.model.umask import keep_private
 
 
 def main() -> NoReturn:
@@ -17,6 +18,7 @@ def main() -> NoReturn:
         _open_standard_streams()
         interrupts.catch()
         hangup.note(sys.argv[1:])
+        keep_private()
         from drkit.cli.application import run
 
         code = run(sys.argv[1:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.umask import given_umask
 
 _SHOWN = 300
 _REAPING_SECONDS = 5.0
@@ -57,6 +58,7 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: s
             text=True,
             errors="replace",
             start_new_session=True,
+            umask=given_umask(),
         )
     except (OSError, ValueError) as error:
         raise DrkitError(

@@ -111,6 +111,7 @@ def make_key(file: Path) -> Path:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             made.append(path)
             with os.fdopen(handle, "wb") as stream:
+                os.fchmod(stream.fileno(), mode)  # whatever the umask: the public key is for everybody
                 stream.write(content)
         made.clear()
     except FileExistsError as error:
