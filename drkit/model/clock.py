@@ -21,6 +21,11 @@ def iso(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def exact_iso(instant: datetime) -> str:
+    """`2026-11-20T04:03:10.123457Z`: for what is read back as the same instant."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (ms since the epoch) as an instant."""
     return _EPOCH + timedelta(milliseconds=int(millis))  # seconds as a float would put far ones some microseconds off

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from drkit.failover.positions.positions import PlannedPosition, Strategy
+from drkit.model.clock import exact_iso
 from drkit.model.offsets import Certainty
 
 _FIELDS = (
@@ -53,7 +54,7 @@ def pack(positions: Sequence[PlannedPosition]) -> dict[str, Any]:
         entry = row if plain else [row, position.metadata, position.existing, look]
         groups.setdefault(position.group, []).append(entry)
     return {
-        "looked": [None if instant is None else instant.isoformat() for instant in looked],
+        "looked": [None if instant is None else exact_iso(instant) for instant in looked],
         "shared": [list(row) for row in rows],
         "groups": list(groups.items()),
     }

@@ -30,7 +30,7 @@ from drkit.failover.run.runner import RunResult, Watch, nobody_watches
 from drkit.failover.run.state_machine import Facts, Run, StageOutcome, State
 from drkit.failover.stages.failover_stages import by_group, commit_groups
 from drkit.kafka.client.record_probe import LogPosition
-from drkit.model.clock import now
+from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import REHEARSAL_GROUPS, LinkId
@@ -59,7 +59,7 @@ def rehearse(
         body = {
             "kind": REHEARSAL,
             "target": plan.link.target,
-            "started_at": began.isoformat(),
+            "started_at": exact_iso(began),
             "origin": origin_of(estate.config, lease.operator),
             "plan": json.loads(plan_json(plan)),
         }

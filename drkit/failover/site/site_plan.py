@@ -27,6 +27,7 @@ from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave, WaveAssignment
+from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
@@ -236,7 +237,7 @@ def _frame(plan: SitePlan) -> dict[str, Any]:
         "kind": plan.kind.value,
         "to": plan.to,
         "mode": plan.mode.value,
-        "made_at": plan.made_at.isoformat(),
+        "made_at": exact_iso(plan.made_at),
         "left_out": _LEFT_OUT.dump_python(plan.left_out, mode="json"),
         "others": _OTHERS.dump_python(plan.others, mode="json"),
         "waves": _WAVES.dump_python(plan.waves, mode="json"),

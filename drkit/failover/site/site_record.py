@@ -26,7 +26,7 @@ from drkit.failover.run.journal.run_record import RunRecord, load_run, unfinishe
 from drkit.failover.run.state_machine import FINAL_STATES, Kind, State
 from drkit.failover.site.failback.site_failback_plan import site_failback_plan_json, site_failback_plan_of
 from drkit.failover.site.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
-from drkit.model.clock import now
+from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
@@ -106,7 +106,7 @@ def begin_site(record: SiteRecord, origin: dict[str, Any]) -> None:
         "kind": SITE,
         "of": plan.kind.value,
         "digest": plan.digest,
-        "started_at": record.started_at.isoformat(),
+        "started_at": exact_iso(record.started_at),
         "accept_unfenced": record.accept_unfenced,
         "accept_salvage_only": record.accept_salvage_only,
         "origin": origin,

@@ -33,6 +33,7 @@ from drkit.failover.positions.selection import TopicSelector
 from drkit.failover.run.journal.journal import POSITION_LIST
 from drkit.failover.run.state_machine import Mode
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
+from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
 from drkit.model.link_state import Problem, TopicState
@@ -170,7 +171,7 @@ def test_positions_are_written_shortest_where_nothing_is_their_own():
     there = replace(plain, group="c", existing=0)
     written = pack((plain, later, there))
     assert written["groups"] == [("grüße", [0]), ("b", [[0, "", None, 1]]), ("c", [[0, "", 0, 0]])]
-    assert written["looked"] == [AT.isoformat(), None]
+    assert written["looked"] == [exact_iso(AT), None]
     assert POSITION_LIST.validate_python(written) == (plain, later, there)
 
 

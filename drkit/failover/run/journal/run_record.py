@@ -35,7 +35,7 @@ from drkit.failover.run.journal.journal import (
     StageRecord,
 )
 from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
-from drkit.model.clock import iso
+from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.approval import Approval
 from drkit.model.runs.journal import RunSummary, judge_chain
@@ -99,7 +99,7 @@ def begin(
     """
     body = {
         "kind": plan.kind,
-        "started_at": started_at.isoformat(),
+        "started_at": exact_iso(started_at),
         "facts": FACTS.dump_python(facts, mode="json"),
         "origin": origin,
         **({} if site is None else {"site": site}),

@@ -16,6 +16,7 @@ from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave
+from drkit.model.clock import exact_iso
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
@@ -138,7 +139,7 @@ def site_failback_plan_json(plan: SiteFailbackPlan) -> str:
     frame = json.dumps(
         {
             "kind": plan.kind.value,
-            "made_at": plan.made_at.isoformat(),
+            "made_at": exact_iso(plan.made_at),
             "left_out": _LEFT_OUT.dump_python(plan.left_out, mode="json"),
         },
         separators=(",", ":"),
