@@ -22,6 +22,7 @@ def select(
         ConfigError: they contradict each other, or a place is no time.
     """
     plain, places = [], []
+    refuse_empty("--group", groups)
     for text in groups:
         found = _WHERE.fullmatch(text)
         if found is None:
@@ -40,6 +41,12 @@ def select(
         raise ConfigError(f"--group {twice} is given two places", remedy="Give one")
     chosen = () if all_groups else tuple(dict.fromkeys((*plain, *names)))
     return Selection(chosen, tuple(parse_topic_selector(text) for text in topics), tuple(places), edge)
+
+
+def refuse_empty(option: str, names: Sequence[str]) -> None:
+    """Raise ConfigError where a name is nothing: it was a variable of a script that wasn't set."""
+    if any(not name.strip() for name in names):
+        raise ConfigError(f"{option} is given an empty name", remedy="Name it, or leave the option out")
 
 
 def one_edge(*, to_earliest: bool, to_latest: bool) -> Edge | None:

@@ -163,8 +163,7 @@ class Invocation:
         Raises:
             ConfigError: one of them means no link, or none is configured.
         """
-        links = select_links(self.config, None)
-        return matching(links, patterns) if patterns else links
+        return links_like(self.config, patterns)
 
     def ask(self, question: str) -> str:
         """What is typed at the terminal; nothing where the input ends instead (Ctrl-D)."""
@@ -198,6 +197,16 @@ def select_links(config: Config, selected: str | None) -> list[Link]:
     if not found:
         raise ConfigError(f"--link: no link {wanted} is configured", remedy=f"Known links: {_names(links)}")
     return found
+
+
+def links_like(config: Config, patterns: Sequence[str] | None) -> list[Link]:
+    """Links of the configuration: all, or those that these names and regular expressions mean.
+
+    Raises:
+        ConfigError: one of them means no link, or none is configured.
+    """
+    links = select_links(config, None)
+    return matching(links, patterns) if patterns else links
 
 
 def _names(links: Sequence[Link]) -> str:

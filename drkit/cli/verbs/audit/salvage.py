@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, Outp
 from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
-from drkit.model.topology import Link
+from drkit.model.topology import Link, is_internal
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def salvage_verb(
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit salvage`")
         links = run.links_like(link)
+        if replay_to is not None and (is_internal(replay_to) or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", replay_to)):
+            raise ConfigError(
+                f"--replay-to {replay_to!r} is no topic that records can be kept in", remedy="Name another"
+            )
         if approve and replay_to is None:
             raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
 

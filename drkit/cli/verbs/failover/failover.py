@@ -329,6 +329,9 @@ def _check_flags(*, dry_run: bool, execute: bool, out: Path | None, plan: Path |
         raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
     if out is not None and plan is not None:
         raise ConfigError("--out and --plan exclude each other", remedy="Make a plan, or apply one")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):  # now: planning asks both clusters
+        what = f"{out} is a folder" if out.is_dir() else f"there is no folder {out.parent}"
+        raise ConfigError(f"--out: the plan can't be written: {what}", remedy="Give another --out")
 
 
 def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan: Path | None) -> None:

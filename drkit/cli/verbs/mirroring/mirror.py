@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -26,7 +26,7 @@ from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
-    LinkOption,
+    LinksOption,
     OutputOption,
     VerboseOption,
     command,
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
 
 
 def mirror(
-    link: LinkOption = None,
+    link: LinksOption = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="End once all that the source holds now is on the target and recorded."),
@@ -114,10 +114,10 @@ def mirror(
                 raise _one_port_for_many()
             _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
             return
-        run.links(link)  # what can't be run is said before anything is waited for
+        _check(run, link)
         serve_the_data_path()
         health = WorkerHealth()
-        health.begin(str(each.id) for each in run.links(link))
+        health.begin(str(each.id) for each in run.links_like(link))
         listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
         with _logging(run), _stop_on_signals() as stop, hangups(stop) as hung_up, listener.showing():
@@ -133,19 +133,28 @@ def mirror(
         _end(run, workers, until_caught_up=until_caught_up)
 
 
+def _check(run: Invocation, link: Sequence[str] | None) -> None:
+    """What can't be run is said before anything is waited for, and before a store is made."""
+    from drkit.kafka.config.client_config import aiokafka_config, confluent_config, kafka_python_config
+
+    for alias in {alias for each in run.links_like(link) for alias in (each.id.source, each.id.target)}:
+        for dialect in (confluent_config, kafka_python_config, aiokafka_config):
+            dialect(run.config.clusters[alias])
+
+
 def _links_to_run(
-    run: Invocation, link: str | None, stop: threading.Event, health: WorkerHealth, *, waits: bool
+    run: Invocation, link: Sequence[str] | None, stop: threading.Event, health: WorkerHealth, *, waits: bool
 ) -> list[Link]:
     """The links in the direction in which they flow now; a service waits for its store."""
     from drkit.mirror.control import link_to_run
 
     while True:
         try:
-            return [link_to_run(run.store(create=True), each) for each in run.links(link)]
+            return [link_to_run(run.store(create=True), each) for each in run.links_like(link)]
         except Unreachable as error:
             if not waits:
                 raise
-            for each in run.links(link):
+            for each in run.links_like(link):
                 health.tell(str(each.id), WAITING, error.what)
             log.warning("waiting for the store: %s", error)
             if stop.wait(_WAIT_SECONDS):
@@ -186,16 +195,16 @@ def _serve_metrics(run: Invocation, health: WorkerHealth, host: str, port: int |
 
 
 def _supervise(
-    run: Invocation, processes: int, link: str | None, watchdog: float | None, *, until_caught_up: bool
+    run: Invocation, processes: int, link: Sequence[str] | None, watchdog: float | None, *, until_caught_up: bool
 ) -> None:
     """Run so many children; their configuration is checked first, once."""
-    run.links(link)
+    _check(run, link)
     run.store(create=True)  # created or brought up to date by one process
     arguments = ["--output", run.writer.mode.value]
     if run.config_path is not None:
         arguments += ["--config", str(run.config_path)]
-    if link is not None:
-        arguments += ["--link", link]
+    for each in link or ():
+        arguments += ["--link", each]
     if until_caught_up:
         arguments.append("--until-caught-up")
     if watchdog is not None:

@@ -15,13 +15,13 @@ from drkit.cli.process.hangup import hangups
 from drkit.cli.process.reloading import LiveConfig
 from drkit.cli.wiring.context import (
     ConfigOption,
-    LinkOption,
+    LinksOption,
     OutputOption,
     TimeoutOption,
     VerboseOption,
     command,
+    links_like,
     listen_address,
-    select_links,
     set_client_logs,
 )
 from drkit.config.reload import FIXED_SERVE
@@ -46,7 +46,7 @@ def serve(
         str | None,
         typer.Option("--listen", help="Address to listen on (default: serve.listen).", metavar="HOST:PORT"),
     ] = None,
-    link: LinkOption = None,
+    link: LinksOption = None,
     timeout: TimeoutOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
@@ -73,7 +73,7 @@ def serve(
         certificates, token = _certificates(settings), _token(settings)
         asked = certificates is not None and certificates.client_ca is not None
         access = checked(host, token, encrypted=certificates is not None, certificates=asked)
-        store, links = run.store(recorded=False), run.links(link)
+        store, links = run.store(recorded=False), run.links_like(link)
         listening = bind(host, port)
 
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
@@ -92,7 +92,7 @@ def serve(
             raise
 
         def take(config: Config) -> None:
-            changed = select_links(config, link)
+            changed = links_like(config, link)
             board.reconfigure(page_sources(config, store, changed, timeout), config.objectives)
 
         stop = threading.Event()

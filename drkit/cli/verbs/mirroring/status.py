@@ -16,7 +16,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
-    LinkOption,
+    LinksOption,
     OutputOption,
     TimeoutOption,
     VerboseOption,
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    link: LinkOption = None,
+    link: LinksOption = None,
     topic: TopicsOption = None,
     group: Annotated[
         list[str] | None,
@@ -142,10 +142,10 @@ def _nothing(option: str, given: str, what: str, known: Sequence[str]) -> Config
     )
 
 
-def _look(run: Invocation, link: str | None, timeout: float | None) -> list[LinkStatus]:
+def _look(run: Invocation, link: Sequence[str] | None, timeout: float | None) -> list[LinkStatus]:
     from drkit.kafka.admin.clusters import observing
 
-    links = run.links(link)
+    links = run.links_like(link)
     with observing(run.config.clusters, timeout) as clusters:
         # while the store is opened and the rest is loaded: a dead one is waited for meanwhile
         clusters.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.options.selection import refuse_empty
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now
@@ -68,13 +69,14 @@ def translate(
             "--offset", metavar="N", min=0, max=2**63 - 1, help="The source offset (the next record to read)."
         ),
     ] = None,
-    link: LinkOption = None,
+    link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Translate a source position to the target: a group's captured positions, or any offset."""
     with command(config, output, verbose) as run:
+        refuse_empty("--group", group or ())
         selectors = _selectors(topic or (), partition)
         if group or all_groups:
             if group and all_groups:
@@ -128,10 +130,10 @@ def _offset_arguments(selectors: Sequence[TopicSelector], offset: int | None) ->
     return sorted(named), offset
 
 
-def _links(run: Invocation, selected: str | None) -> list[Link]:
+def _links(run: Invocation, selected: Sequence[str] | None) -> list[Link]:
     """The links named, and the way back of those that are reversed: data flows there now."""
     found = []
-    for link in run.links(selected):
+    for link in run.links_like(selected):
         found.append(link)
         control = run.store().link_control(link.id)
         if control is not None and control.direction is Direction.REVERSED:

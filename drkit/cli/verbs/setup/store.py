@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.setup import store_copies
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
@@ -64,7 +64,7 @@ def recover(
             help="There is no copy: take links that preserve offsets from what both clusters hold, conservatively.",
         ),
     ] = False,
-    link: LinkOption = None,
+    link: LinksOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
@@ -78,7 +78,7 @@ def recover(
     from drkit.state_topic.recovery import MISSING, fill
 
     with command(config, output, verbose) as run:
-        links = _links_of(run, cluster, run.links(link), from_logs=from_logs)
+        links = _links_of(run, cluster, run.links_like(link), from_logs=from_logs)
         with Clusters(run.config.clusters) as clusters:
             if from_logs:
                 found = _from_logs(run, links, clusters)
