@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -190,3 +192,18 @@ def test_prometheus_scrapes_the_job_that_the_alerts_name():
     jobs = {each["job_name"] for each in scraped["scrape_configs"]}
     named = {value for _, text in EXPRESSIONS for label, value in _LABEL.findall(text) if label == "job"}
     assert named - {"$job"} <= jobs
+
+
+@pytest.mark.parametrize(
+    "check", [("rules", "alerts.yml"), ("config", "--syntax-only", "prometheus.yml")], ids=" ".join
+)
+def test_promtool_takes_them(check):
+    """Prometheus' own tool, where it is installed (Debian's package prometheus brings it)."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed here")
+    *words, file = check
+    done = subprocess.run(
+        [promtool, "check", *words, DEPLOY / "prometheus" / file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
