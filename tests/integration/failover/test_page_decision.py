@@ -1,4 +1,4 @@
-"""What the page answers to "may I fail over now" is what `drkit failover --dry-run` says, before and after one."""
+"""What the page and doctor answer to "may I fail over now" is what `drkit failover --dry-run` says, before and after."""
 
 import json
 import subprocess
@@ -26,6 +26,10 @@ def compare(sources: Sources, own, *codes: int) -> None:
     (found,) = sources.decisions()
     told = drkit(own, *words_of(found), codes=codes)
     same(found, told, told["exit_code"])
+    (asked,) = drkit(own, "doctor", "--to", "dr", codes=(told["exit_code"],))["links"]
+    refusals = [each["reason"] for each in asked["checks"] if each["check"] == "failover" and each["outcome"] == "fail"]
+    assert len(refusals) == (len(told["refusals"]) if "refusals" in told else 1)
+    assert (asked["outcome"] == "fail") == bool(refusals)
 
 
 def test_the_page_says_what_the_dry_run_says(own):
@@ -37,6 +41,9 @@ def test_the_page_says_what_the_dry_run_says(own):
     mirror(own)
     compare(sources, own, 0)
     assert sources.decisions()[0].answer is Answer.UNFENCED
+    own.produce("primary", topic, texts("y", 5))
+    compare(sources, own, 3)  # the primary answers, no mirror runs, and five records would be lost
+    mirror(own)
     assert sources.earlier().durations == {}
     done = drkit(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", codes=(0, 6))
     compare(sources, own, 0, 3)

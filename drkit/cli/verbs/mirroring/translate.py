@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.options.selection import refuse_empty
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.options.selection import refuse_empty
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now
