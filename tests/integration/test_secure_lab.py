@@ -19,6 +19,8 @@ from tests.support.guard import Guard
 from tests.support.running import Commands
 
 pytestmark = pytest.mark.lab
+PATIENT = ("--timeout", "30")
+"""Two TLS handshakes may take more than a second on a busy machine."""
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "lab.schema.json").read_text())
 
 
@@ -52,15 +54,15 @@ def test_from_up_to_a_fenced_failover(folder: Path) -> None:
     assert loaded.returncode == 0, loaded.stderr
     said = [up.stdout + up.stderr + loaded.stdout + loaded.stderr]
     for words, code in (
-        (("config", "check", "--connect"), 0),
+        (("config", "check", "--connect", *PATIENT), 0),
         (("mirror", "--until-caught-up"), 0),
-        (("status",), 0),
-        (("doctor", "--to", "dr"), 0),
+        (("status", *PATIENT), 0),
+        (("doctor", "--to", "dr", *PATIENT), 0),
         (("failover", "--to", "dr", "--dry-run"), 0),
         (("mirror",), None),
         (("failover", "--to", "dr", "--planned", "--yes"), 0),
         (("runs",), 0),
-        (("status",), 0),
+        (("status", *PATIENT), 0),
     ):
         if code is None:
             mirror = commands.process()
