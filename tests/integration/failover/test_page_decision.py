@@ -1,4 +1,4 @@
-"""What the page and doctor answer to "may I fail over now" is what `drkit failover --dry-run` says, before and after."""
+"""What the page and doctor answer to "may I fail over now" is what `drkit failover --dry-run` says."""
 
 import json
 import subprocess
