@@ -44,6 +44,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, certificate
         folder,
         store="cassandra",
         clusters=(),
+        timeout_seconds=300,
         store_config={
             "authenticator": "PasswordAuthenticator",
             "client_encryption_options": {

