@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_
 
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
-from drkit.store.cassandra.tls import tls_context
 from drkit.store.cassandra.url import CassandraLocation
 from drkit.store.version import LOOK_SECONDS
 
@@ -338,7 +336,6 @@ class CassandraSession:
             contact_points=list(location.contact_points),
             port=location.contact_points[0][1],
             auth_provider=credentials,
-            ssl_context=None if location.tls is None else tls_context(location.tls),
             execution_profiles={
                 EXEC_PROFILE_DEFAULT: profile(location.consistency),
                 _SERIAL: profile(location.serial_consistency),
@@ -368,9 +365,6 @@ class CassandraSession:
             return ConfigError(
                 f"{self.location} refuses the user or password of store.url", remedy="Correct the URL's user:password"
             )
-        refusal = next((cause for cause in (error, *causes) if isinstance(cause, ssl.SSLError)), None)
-        if refusal is not None:
-            return _tls_refused(self.location, refusal)
         hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
         known = {host.datacenter for host in hosts} - {None}
         if isinstance(error, NoHostAvailable) and known and self.location.dc not in known:
@@ -393,18 +387,6 @@ class CassandraSession:
             meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
             remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
         )
-
-
-def _tls_refused(location: CassandraLocation, error: ssl.SSLError) -> DrkitError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ConfigError(
-            f"{location}: its certificate can't be trusted: {error.verify_message}",
-            remedy="Name the authority that signed it with ca=PATH in store.url, and its hosts as the certificate does",
-        )
-    return ConfigError(
-        f"{location} refuses the TLS connection: {error.reason or error}",
-        remedy="Check that it speaks TLS on that port, and certificate= and key= in store.url where it asks for them",
-    )
 
 
 def _answer(result: Any) -> ConditionalResult:
