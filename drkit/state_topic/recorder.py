@@ -196,7 +196,14 @@ class Recorder:
             return
         thread.join(seconds if self._failing_since is None else _FAILED_SECONDS)
         if thread.is_alive():
-            log.warning("%s: %s: not everything was written", self._link.id, self._topic)
+            log.warning(
+                "%s: the copy of its state on %s was not written to its end within %g s: should the store be lost, "
+                "what was decided last may be missing from it. drkit doctor compares them (topic %s)",
+                self._link.id,
+                self._link.id.target,
+                seconds,
+                self._topic,
+            )
             if (admin := self._admin) is not None:
                 admin.close()  # ends what it waits for
             thread.join(_FAILED_SECONDS)
