@@ -39,7 +39,8 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         )
     missing = [name for name in snapshot.states if link.covers_topic(name) and name not in snapshot.topics]
     if missing:
-        yield f"{and_more(missing)} are gone from {link.id.source}: they are recreated"
+        what = "is gone from {0}: it is recreated" if len(missing) == 1 else "are gone from {0}: they are recreated"
+        yield f"{and_more(missing)} {what.format(link.id.source)}"
     active = sorted(group for group, count in snapshot.live_members.items() if count)
     if active:
         yield f"{and_more(active)} read on {link.id.target}: unless they stop first, they read some of it again"
