@@ -56,7 +56,11 @@ ROWS = [
     Bad("a replay into no topic", ["salvage", "--out", "x", "--replay-to", ""], ("--replay-to",)),
     Bad("a replay into an internal topic", "salvage --out x --replay-to __consumer_offsets", ("__consumer_offsets",)),
     Bad("an audit of no topic", ["audit", "--topic", ""], ("--topic",)),
-    Bad("an audit until before its begin", "audit --from -1h --until -2h", ("--from", "--until")),
+    Bad(
+        "an audit until before its begin",
+        "audit --from 2026-01-02T00:00Z --until 2026-01-01T00:00Z",
+        ("--from", "--until"),
+    ),
     Bad("an audit from the future", "audit --from 2099-01-01T00:00Z", ("--from", "future")),
     Bad("a history of nothing", "audit history --last 0", ("--last",)),
     Bad("an audit of a link that there isn't", "audit --link 'a->b'", ("a->b", "primary->dr")),
