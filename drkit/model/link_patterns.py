@@ -33,7 +33,7 @@ def matching(links: Sequence[Link], patterns: Sequence[str]) -> list[Link]:
             ) from None
         if not meant:
             raise ConfigError(
-                f"--link: no link is called {text!r}, or matches it",
+                f"--link {text!r}: no link has this name or matches this pattern",
                 remedy=f"Known links: {known}",
             )
         found |= meant

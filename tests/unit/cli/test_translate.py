@@ -209,7 +209,7 @@ def test_a_store_that_is_not_there_is_refused_with_what_leads_on_and_is_not_crea
         (("--topic", "flights:0", "--partition", "0", "--offset", "5"), "both name partitions"),
         (("--group", "g", "--offset", "5"), "--offset doesn't go with groups"),
         (("--group", "g", "--all-groups"), "exclude each other"),
-        (("--all-groups", "--link", "dr->primary"), "no link dr->primary is configured"),
+        (("--all-groups", "--link", "dr->primary"), "no link has this name or matches this pattern"),
         (("--topic", "flights:0", "--offset", "-1"), "greater than or equal to 0"),
         (("--topic", "flights", "--partition", "-1", "--offset", "1"), "greater than or equal to 0"),
     ],

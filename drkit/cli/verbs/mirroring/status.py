@@ -137,7 +137,7 @@ def _means(pattern: str, name: str) -> bool:
 
 def _nothing(option: str, given: str, what: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(
-        f"{option} {given!r}: no {what} of these links is called so, or matches it",
+        f"{option} {given!r}: no {what} of these links has this name or matches this pattern",
         remedy=f"Known {what}s: {and_more(known)}" if known else f"No {what} is known of these links yet",
     )
 
