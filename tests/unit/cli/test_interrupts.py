@@ -77,7 +77,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
     program = (
         "import os, signal\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "from drkit.cli.wiring import interrupts\n"
+        "from drkit.cli.process import interrupts\n"
         "interrupts.catch()\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "interrupts.leave(0)\n"
@@ -89,7 +89,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 def test_a_command_that_runs_until_it_is_stopped_ends_with_its_own_code_whatever_comes_after():
     program = (
         "import os, signal\n"
-        "from drkit.cli.wiring import interrupts\n"
+        "from drkit.cli.process import interrupts\n"
         "interrupts.catch()\n"
         "with interrupts.stop_on_signals() as stop:\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -107,7 +107,7 @@ def test_a_process_without_catch_keeps_its_own_handlers():
         "import signal\n"
         "before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
         "import drkit.cli.main, drkit.cli.application\n"
-        "from drkit.cli.wiring import interrupts\n"
+        "from drkit.cli.process import interrupts\n"
         "with interrupts.held(): pass\n"
         "interrupts.over()\n"
         "assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
@@ -121,7 +121,7 @@ def ended(program):
     """What happened to a program that catches signals, and imports what programs here need."""
     begin = (
         "import os, signal, sys, threading, time\n"
-        "from drkit.cli.wiring import interrupts\n"
+        "from drkit.cli.process import interrupts\n"
         "interrupts.catch()\n"
         "def strike(number=signal.SIGTERM):\n"
         "    os.kill(os.getpid(), number)\n"

@@ -87,7 +87,7 @@ def test_what_is_hidden_is_what_the_extras_bring():
     assert set(MODULES[Extra.SPARK]) - {"py4j"} <= names["spark"], "py4j comes with PySpark"
     assert set(MODULES[Extra.LAB]) - {"py4j"} <= with_spark
     assert set(MODULES[Extra.NATIVE]) <= names["native"]
-    assert extras["all"] == ["drkit[lab,native,spark]"]
+    assert extras["all"] == ["drkit[lab,msk,native,spark]"]
     base = {
         re.split(r"[\[<>=]", each)[0]
         for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

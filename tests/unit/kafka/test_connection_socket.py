@@ -16,7 +16,7 @@ from drkit.kafka.client.connection import Connection, Reply, ResponseReader
 from drkit.kafka.protocol.fetch_produce import Produce, ProduceReply
 
 _VERSIONS = struct.pack(">h i hhh", 0, 1, 0, 3, 8)  # no error; Produce, 3 to 8
-_PRODUCED = struct.pack(">ih1sii h q q q i h", 1, 1, b"t", 1, 0, 0, 5, -1, 0, 0, -1)
+_PRODUCED = struct.pack(">ih1sii h q q q i h i", 1, 1, b"t", 1, 0, 0, 5, -1, 0, 0, -1, 0)
 _REQUESTS = 3
 
 End = Callable[[asyncio.StreamWriter], None]

@@ -67,5 +67,5 @@ def test_a_damaged_lock_is_refused_with_what_is_wrong(text: str, complaint: str)
 
 
 def test_an_unknown_set_is_refused_and_the_known_are_listed():
-    with pytest.raises(ConfigError, match=r"cassandra, kafka, kafka-3\.9, mirrormaker, spark"):
+    with pytest.raises(ConfigError, match=r"cassandra, clients-3\.9, kafka, kafka-3\.9, mirrormaker, spark"):
         read_lock("zookeeper")
