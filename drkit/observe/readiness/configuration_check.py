@@ -28,6 +28,7 @@ from drkit.kafka.transform.record_transform import load
 from drkit.model.errors import ConfigError, DrkitError, StoreMissing
 from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.store.cassandra.tls import tls_context
 from drkit.store.cassandra.url import parse_cassandra_url
 from drkit.store.open import open_store
 
@@ -129,7 +130,10 @@ def _store(config: Config) -> Iterator[ConfigCheck]:
     def can_be() -> str:
         scheme = url.partition("://")[0]
         if scheme == "cassandra":
-            return f"{parse_cassandra_url(url)}: the URL can be read"
+            location = parse_cassandra_url(url)
+            if location.tls is not None:
+                tls_context(location.tls)
+            return f"{location}: the URL can be read"
         if not url.startswith(_SQLITE):
             open_store(url, create=False).close()
         file = Path(url.removeprefix(_SQLITE).partition("?")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_
 
 from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
+from drkit.store.cassandra.tls import tls_context
 from drkit.store.cassandra.url import CassandraLocation
 from drkit.store.version import LOOK_SECONDS
 
@@ -336,6 +338,7 @@ class CassandraSession:
             contact_points=list(location.contact_points),
             port=location.contact_points[0][1],
             auth_provider=credentials,
+            ssl_context=None if location.tls is None else tls_context(location.tls),
             execution_profiles={
                 EXEC_PROFILE_DEFAULT: profile(location.consistency),
                 _SERIAL: profile(location.serial_consistency),
@@ -365,6 +368,9 @@ class CassandraSession:
             return ConfigError(
                 f"{self.location} refuses the user or password of store.url", remedy="Correct the URL's user:password"
             )
+        refusal = next((cause for cause in (error, *causes) if _is_of_tls(cause)), None)
+        if refusal is not None:
+            return _tls_refused(self.location, refusal)
         hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
         known = {host.datacenter for host in hosts} - {None}
         if isinstance(error, NoHostAvailable) and known and self.location.dc not in known:
@@ -387,6 +393,25 @@ class CassandraSession:
             meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
             remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
         )
+
+
+def _is_of_tls(cause: BaseException) -> bool:
+    # the driver tells a failed handshake as an OSError that quotes the one of `ssl`
+    return isinstance(cause, ssl.SSLError) or (isinstance(cause, OSError) and "[SSL: " in str(cause))
+
+
+def _tls_refused(location: CassandraLocation, error: BaseException) -> DrkitError:
+    said = str(error).rpartition("[SSL: ")[2].replace("]", ":", 1) or str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return ConfigError(
+            f"{location}: its certificate can't be trusted: {said}",
+            remedy="Name the authority that signed it with ca=PATH in store.url; the certificate must hold the address "
+            "of the node (else verify_host=false)",
+        )
+    return ConfigError(
+        f"{location} refuses the TLS connection: {said}",
+        remedy="Check that it speaks TLS on that port, and certificate= and key= in store.url where it asks for them",
+    )
 
 
 def _answer(result: Any) -> ConditionalResult:

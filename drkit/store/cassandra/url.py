@@ -3,7 +3,8 @@
 
 Parameters: `dc` (required: the data centre whose nodes are asked, and whose quorum decides),
 `replication_factor` or `replication=dr:3,primary:3` (used once, to create the keyspace),
-`consistency` (LOCAL_QUORUM), `serial_consistency` (LOCAL_SERIAL), `timeout` (seconds, 10).
+`consistency` (LOCAL_QUORUM), `serial_consistency` (LOCAL_SERIAL), `timeout` (seconds, 10); `tls=true`, and `ca`,
+`certificate`, `key` (paths of PEM files) and `verify_host`, each of which means TLS by itself.
 User and password are percent-encoded where they hold special characters.
 
 Every drkit process of an estate must name the same `dc`: a quorum elsewhere may not have seen the
@@ -18,6 +19,7 @@ from typing import NoReturn
 from urllib.parse import parse_qsl, unquote
 
 from drkit.model.errors import ConfigError
+from drkit.store.cassandra.tls import CassandraTls
 
 DEFAULT_PORT = 9042
 DEFAULT_TIMEOUT_SECONDS = 10.0
@@ -27,7 +29,17 @@ CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "ALL")
 """What a reader needs to see what was written; anything weaker could translate with missing rows."""
 SERIAL_CONSISTENCIES = ("LOCAL_SERIAL", "SERIAL")
 
-_PARAMETERS = ("dc", "replication_factor", "replication", "consistency", "serial_consistency", "timeout")
+_TLS = ("ca", "certificate", "key", "verify_host")
+_PARAMETERS = (
+    "dc",
+    "replication_factor",
+    "replication",
+    "consistency",
+    "serial_consistency",
+    "timeout",
+    "tls",
+    *_TLS,
+)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _DATA_CENTRE = re.compile(r"[A-Za-z0-9_.-]+")
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::([0-9]{1,5}))?")
@@ -35,7 +47,10 @@ _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::([0-9]{1,5}))?")
 
 @dataclass(frozen=True, slots=True)
 class CassandraLocation:
-    """Where a Cassandra store is and how it is asked. `replication`: replicas by data centre, or empty."""
+    """Where a Cassandra store is and how it is asked; `tls` None: in the clear.
+
+    `replication`: replicas by data centre, or empty.
+    """
 
     contact_points: tuple[tuple[str, int], ...]
     keyspace: str
@@ -46,6 +61,7 @@ class CassandraLocation:
     consistency: str = CONSISTENCIES[0]
     serial_consistency: str = SERIAL_CONSISTENCIES[0]
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    tls: CassandraTls | None = None
 
     def __str__(self) -> str:
         """Hosts and keyspace, for messages; never user or password."""
@@ -86,6 +102,7 @@ def parse_cassandra_url(url: str) -> CassandraLocation:
         _one_of("consistency", parameters, CONSISTENCIES),
         _one_of("serial_consistency", parameters, SERIAL_CONSISTENCIES),
         _timeout(parameters),
+        _tls(parameters),
     )
 
 
@@ -175,3 +192,29 @@ def _timeout(parameters: dict[str, str]) -> float:
     if not 0 < seconds <= _LONGEST_SECONDS:
         _wrong(f"timeout={text!r} is not a number of seconds from 0 to 86,400", "Correct it")
     return seconds
+
+
+def _tls(parameters: dict[str, str]) -> CassandraTls | None:
+    given = [name for name in _TLS if name in parameters]
+    if not _flag("tls", parameters, default=bool(given)):
+        if given:
+            _wrong(f"{given[0]} is given, and tls=false", "Leave one of them out")
+        return None
+    for name in ("ca", "certificate", "key"):
+        if parameters.get(name) == "":
+            _wrong(f"{name} names no file", f"Write {name}=PATH, a PEM file")
+    if ("certificate" in parameters) != ("key" in parameters):
+        _wrong("certificate and key go together", "Give both, or none")
+    return CassandraTls(
+        parameters.get("ca"),
+        parameters.get("certificate"),
+        parameters.get("key"),
+        _flag("verify_host", parameters, default=True),
+    )
+
+
+def _flag(name: str, parameters: dict[str, str], *, default: bool) -> bool:
+    value = parameters.get(name, str(default)).lower()
+    if value not in {"true", "false"}:
+        _wrong(f"{name}={value!r} is neither true nor false", "Correct it")
+    return value == "true"

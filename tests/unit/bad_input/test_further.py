@@ -27,8 +27,21 @@ def added(what, text, *names, command="status", **more):
     return Bad(what, command, (FILE, *names), config=f"{CONFIG}\n{text}\n", **more)
 
 
+def store(what, query, *names, **more):
+    text = changed(CONFIG, "sqlite:///drkit.db", f"cassandra://127.0.0.1:1/drkit?dc=dr{query}")
+    return Bad(what, "status", ("store.url", *names), config=text, **more)
+
+
 IAM = '"security.protocol" = "SASL_SSL"\n"sasl.mechanisms" = "AWS_MSK_IAM"\n'
 ROWS = [
+    # TLS to the store
+    store("tls that is no word", "&tls=1", "tls='1'"),
+    store("an authority without tls", "&tls=false&ca=x.pem", "tls=false"),
+    store("an authority that isn't there", "&ca=none.pem", "ca=none.pem"),
+    store("an authority that is a folder", "&ca=.", "ca=."),
+    store("an authority that is none", "&ca=drkit.toml", "ca=drkit.toml"),
+    store("a certificate without its key", "&certificate=drkit.toml", "key"),
+    store("a key that is none", "&certificate=drkit.toml&key=drkit.toml", "key=drkit.toml"),
     # Amazon MSK
     client("IAM in an unknown region", IAM, "region", remedy="AWS_REGION"),
     client("IAM with a password", f'{IAM}"sasl.password" = "sesame"', "sasl.password", "AWS_MSK_IAM"),

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from drkit.model.errors import ConfigError, ExitCode
+from drkit.store.cassandra.tls import CassandraTls, tls_context
 from drkit.store.cassandra.url import CassandraLocation, parse_cassandra_url
 
 
@@ -31,6 +39,49 @@ def test_the_least_of_it():
     assert found == CassandraLocation((("h1", 9042),), "drkit", "dc1")
     assert (found.consistency, found.serial_consistency, found.timeout_seconds) == ("LOCAL_QUORUM", "LOCAL_SERIAL", 10)
     assert found.user is None
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", None),
+        ("&tls=false", None),
+        ("&tls=true", CassandraTls()),
+        ("&ca=%2Fetc%2Fdr%20kit%2Fca.pem", CassandraTls("/etc/dr kit/ca.pem")),
+        ("&certificate=c.pem&key=c.key&verify_host=false", CassandraTls(None, "c.pem", "c.key", False)),
+    ],
+)
+def test_tls_is_asked_for_by_any_of_its_parameters(query, expected):
+    assert parse_cassandra_url(f"cassandra://h1/drkit?dc=dr{query}").tls == expected
+
+
+def test_files_of_tls_that_can_not_be_used_are_named(tmp_path):
+    empty, ca, other = tmp_path / "empty.pem", tmp_path / "ca.pem", tmp_path / "other.pem"
+    empty.write_text("")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(ca))
+    mine, theirs = authority.issue_cert("a.example"), authority.issue_cert("b.example")
+    certificate, key, locked = tmp_path / "c.pem", tmp_path / "c.key", tmp_path / "locked.key"
+    certificate.write_bytes(mine.cert_chain_pems[0].bytes())
+    key.write_bytes(mine.private_key_pem.bytes())
+    other.write_bytes(theirs.private_key_pem.bytes())
+    loaded = load_pem_private_key(key.read_bytes(), None)
+    lock = BestAvailableEncryption(b"sesame")
+    locked.write_bytes(loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+    assert tls_context(CassandraTls(str(ca), str(certificate), str(key))).check_hostname
+    for tls, word in (
+        (CassandraTls(str(tmp_path / "none.pem")), "ca="),
+        (CassandraTls(str(empty)), "holds no certificate"),
+        (CassandraTls(str(ca), str(certificate), str(tmp_path / "none.key")), "key="),
+        (CassandraTls(str(ca), str(certificate), str(other)), "don't fit each other"),
+        (CassandraTls(str(ca), str(certificate), str(empty)), "don't fit each other"),
+        (CassandraTls(str(ca), str(certificate), str(locked)), "is locked by a password"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            tls_context(tls)
+        assert word in raised.value.what
+        assert "store.url" in raised.value.what
+        assert raised.value.remedy
 
 
 def test_a_replication_factor_is_the_local_data_centres():
@@ -80,6 +131,12 @@ def test_hosts(hosts, expected):
         ("cassandra://h1/drkit?dc=dr&timeout=soon", "timeout='soon'"),
         ("cassandra://h1/drkit?dc=dr&timeout=inf", "timeout='inf'"),
         ("cassandra://h1/drkit?dc=dr&timeout=nan", "timeout='nan'"),
+        ("cassandra://h1/drkit?dc=dr&tls=yes", "tls='yes' is neither true nor false"),
+        ("cassandra://h1/drkit?dc=dr&tls=false&ca=/ca.pem", "ca is given, and tls=false"),
+        ("cassandra://h1/drkit?dc=dr&ca=", "ca names no file"),
+        ("cassandra://h1/drkit?dc=dr&certificate=/c.pem", "certificate and key go together"),
+        ("cassandra://h1/drkit?dc=dr&key=/c.key", "certificate and key go together"),
+        ("cassandra://h1/drkit?dc=dr&verify_host=1", "verify_host='1' is neither"),
     ],
 )
 def test_what_is_wrong_is_said(url, word):
