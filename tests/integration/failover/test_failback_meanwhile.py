@@ -16,16 +16,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.runner import Watch, nobody_watches
-from drkit.failover.run.service import resume_run, run_failback, run_failover
+from drkit.failover.run.service import resume_run, run_failback
 from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
-from tests.support.estates import TIMEOUT, OwnLink, mirror, open_link, own_link, texts
+from tests.support.estates import TIMEOUT, OwnLink, open_link, own_link, texts
 from tests.support.failback_ports import reading_ports
+from tests.support.failed_over import failed_over
 from tests.support.sampling import sampled
 from tests.support.wait import wait_until
 
@@ -34,21 +34,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def away(own: OwnLink) -> tuple[str, str]:
-    return failed_over(own)
-
-
-def failed_over(own: OwnLink) -> tuple[str, str]:
-    """With records that only the primary holds, and new ones on dr: a topic and a group."""
-    topic = own.create("primary", "t")
-    own.produce("primary", topic, texts("before", 10))
-    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
-    mirror(own)
-    own.produce("primary", topic, texts("only-here", 2))
-    with own.estate() as estate:
-        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
-    own.produce("dr", topic, texts("on-dr", 5))
-    own.commit("dr", "g", topic, {0: 12, 1: 14})
-    return topic, group
+    return failed_over(own, accept_unfenced=True)
 
 
 def test_partitions_that_are_added_on_dr_in_the_middle_of_a_failback_come_back_too(
@@ -137,7 +123,7 @@ def test_a_disk_that_is_full_for_the_store_stops_a_failback_where_it_can_be_resu
 ) -> None:
     """The real disk, by the kernel: journal, decisions, mapping and watermarks of the way back are on it."""
     own = own_link(lab, tmp_path, unique_name, f"sqlite:///{small_disk}/drkit.db")
-    topic, group = failed_over(own)
+    topic, group = failed_over(own, accept_unfenced=True)
     acknowledged = values(own, topic)
     filler = small_disk / "filler"
 

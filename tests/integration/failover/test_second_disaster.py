@@ -27,6 +27,7 @@ from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
 from tests.support.failback_ports import reading_ports
+from tests.support.failed_over import failed_over
 from tests.support.sampling import some_of
 from tests.support.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.wait import wait_until
@@ -48,17 +49,7 @@ def own(secure_lab: Lab, tmp_path: Path, unique_name: str) -> Iterator[OwnLink]:
 
 @pytest.fixture
 def away(own: OwnLink) -> tuple[str, str]:
-    """Failed over, with records that only the primary holds, and new ones on dr: a topic and a group."""
-    topic = own.create("primary", "t")
-    own.produce("primary", topic, texts("before", 10))
-    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
-    mirror(own)
-    own.produce("primary", topic, texts("only-here", 2))
-    with own.estate() as estate:
-        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=False).error is None
-    own.produce("dr", topic, texts("on-dr", 5))
-    own.commit("dr", "g", topic, {0: 12, 1: 14})
-    return topic, group
+    return failed_over(own, accept_unfenced=False)
 
 
 def written_file(own: OwnLink, tmp_path: Path, *, without: str) -> Path:
@@ -219,7 +210,7 @@ def test_a_fence_that_a_killed_run_left_is_lifted_by_whoever_is_given_up(own: Ow
     assert write(secure_lab, "primary", topic) == DENIED
     (told,) = fenced_problems(own)
     assert "primary is closed to its clients by run" in told
-    assert "abandon" in verb(own, "doctor", code=3, schema="doctor")["links"][0]["checks"][2]["remedy"]
+    assert "abandon" in verb(own, "doctor", code=3, schema="doctor")["links"][0]["checks"][3]["remedy"]
     own.produce("primary", topic, texts("late", 3))  # by drkit's own listener: no mirror runs, so it can't drain
     with own.estate() as estate:
         plan = make_plan(estate, PlanRequest("dr", mode=Mode.UNPLANNED))

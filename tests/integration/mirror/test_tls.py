@@ -136,6 +136,21 @@ def test_a_link_over_tls(world: Mirrored, pem: Pem, toolchain: Toolchain) -> Non
         ask_by_java(world, alias, topic, toolchain)
 
 
+def assert_mirrors_by_tokens(world: Mirrored, listener: str, client: dict[str, str]) -> str:
+    """Records that are written are on the target, with each of the three libraries logged in; their topic."""
+    for alias in ("primary", "dr"):
+        say(world, alias, listener, client)
+    world.configure("")
+    grant(world)
+    topic = world.name("flights")
+    world.source.create(topic)
+    write(world, topic, 0)
+    assert world.catch_up().records == 300  # kafka-python, aiokafka and (for the group's membership) librdkafka
+    assert len(world.assert_same(topic)) == 300
+    assert world.problems() == []
+    return topic
+
+
 def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain: Toolchain) -> None:
     with token_endpoint(issuer, pem) as endpoint:
         client = {
@@ -149,16 +164,7 @@ def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain:
             "sasl.oauthbearer.extensions": "pool=one",
             "https.ca.location": str(pem.ca),
         }
-        for alias in ("primary", "dr"):
-            say(world, alias, "oauth", client)
-        world.configure("")
-        grant(world)
-        topic = world.name("flights")
-        world.source.create(topic)
-        write(world, topic, 0)
-        assert world.catch_up().records == 300  # kafka-python, aiokafka and (for the group's membership) librdkafka
-        assert len(world.assert_same(topic)) == 300
-        assert world.problems() == []
+        topic = assert_mirrors_by_tokens(world, "oauth", client)
         assert all(form["scope"] == "kafka" for form in endpoint.asked)
         ask_by_java(
             world, "primary", topic, toolchain, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint.url}"
@@ -192,16 +198,7 @@ def test_a_link_with_tokens_as_msk_takes_them(
         "sasl.mechanisms": "AWS_MSK_IAM",
         "ssl.ca.location": str(pem.ca),
     }
-    for alias in ("primary", "dr"):
-        say(world, alias, "oauthtls", client)
-    world.configure("")
-    grant(world)
-    topic = world.name("flights")
-    world.source.create(topic)
-    write(world, topic, 0)
-    assert world.catch_up().records == 300  # kafka-python, aiokafka and (for the group's membership) librdkafka
-    assert len(world.assert_same(topic)) == 300
-    assert world.problems() == []
+    assert_mirrors_by_tokens(world, "oauthtls", client)
     assert made == ["eu-test-1"]
 
 

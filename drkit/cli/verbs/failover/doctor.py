@@ -58,7 +58,7 @@ def doctor(
     """Check whether a failover now would succeed, and at what loss.
 
     Exits as `drkit failover --dry-run` would now: 0 where it is accepted (warnings name their cost), 3 where it is
-    refused; 8 where that can't be told.
+    refused, or where clients are locked out of the cluster that they are to use; 8 where that can't be told.
     """
     with command(config, output, verbose) as run:
         links = _links_to(run, to, run.links_like(link))
@@ -88,7 +88,8 @@ def doctor(
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
         worst = worst_outcome(check for checks in planned.values() for check in checks)
-        if worst is CheckOutcome.FAIL:
+        locked_out = any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks)
+        if worst is CheckOutcome.FAIL or locked_out:
             run.exit(ExitCode.REFUSED)
         if worst is CheckOutcome.UNKNOWN:
             run.exit(ExitCode.UNKNOWN)
@@ -142,11 +143,19 @@ def _accepted(plan: DryRun, link: LinkId, unfenced: Sequence[Obstacle]) -> Check
 
 
 def as_planned(checks: Sequence[Check], planned: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks, begun by what a failover would come to: where it is accepted, nothing else fails it."""
+    """The checks, begun by what a failover would come to: where it is accepted, nothing fails but that clients are
+    locked out of the cluster that they are to use.
+    """
+    from drkit.observe.fence import FENCED
+
+    fenced = f"problem: {FENCED}"
     accepted = worst_outcome(planned) not in {CheckOutcome.FAIL, CheckOutcome.UNKNOWN}
     if accepted:
         checks = [
-            replace(each, outcome=CheckOutcome.WARN) if each.outcome is CheckOutcome.FAIL else each for each in checks
+            replace(each, outcome=CheckOutcome.WARN)
+            if each.outcome is CheckOutcome.FAIL and each.name != fenced
+            else each
+            for each in checks
         ]
     return (*planned, *checks)
 
