@@ -28,7 +28,7 @@ OLD_SECONDS = 60.0
 """A copy whose last record is older than this isn't kept up (it is touched every few seconds)."""
 _RESOLVE_SECONDS = 2.0
 _PLACEMENT = "store placement"
-_COPY = "copy of the store"
+STORE_COPY = "copy of the store"
 
 
 def placement(config: Config, link: Link, clusters: Clusters) -> Check:
@@ -82,7 +82,7 @@ def _beside_another(config: Config, store: Store, link: Link, clusters: Clusters
     if not elsewhere:
         return None
     why = other_store(link, elsewhere)
-    return Check(_COPY, CheckOutcome.FAIL, why.what, why.remedy or "")
+    return Check(STORE_COPY, CheckOutcome.FAIL, why.what, why.remedy or "")
 
 
 def _compared(
@@ -92,7 +92,7 @@ def _compared(
     copy = read_copy(link, config.clusters[alias], clusters.admin(alias, may_be_gone=True))
     if copy is None or copy.written_at is None:
         return Check(
-            _COPY,
+            STORE_COPY,
             CheckOutcome.WARN,
             f"{alias} has no copy of the link's state: with the store the mapping and group positions would be lost",
             f"`drkit mirror` keeps one in topic {state_topic(link)}; it needs the rights in docs/store.md",
@@ -100,7 +100,7 @@ def _compared(
     recover = f"drkit store recover --from {alias} --link '{link.id}'"
     if copy.topics and not holds(store, link):
         why = f"the store has nothing of the link, and {alias} has a copy of its state"
-        return Check(_COPY, CheckOutcome.FAIL, why, f"The store was lost, or is another one: {recover}")
+        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"The store was lost, or is another one: {recover}")
     marks = store.watermarks(link.id)
     behind = {
         tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
@@ -120,12 +120,14 @@ def _compared(
         why = (
             f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
         )
-        return Check(_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
+        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
     if (lost or gone) and not runs():
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
         what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
         remedy = f"The store has lost rows, or is an older one: move it away, then {recover}"
-        return Check(_COPY, CheckOutcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy)
+        return Check(
+            STORE_COPY, CheckOutcome.FAIL, f"the store is behind its copy on {alias}: {'; '.join(what)}", remedy
+        )
     missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
     late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
     age = max(0.0, (at - copy.written_at).total_seconds())  # it may have been written while this looked
@@ -134,8 +136,8 @@ def _compared(
         said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"
     if missing or (age > OLD_SECONDS and runs()):
         remedy = f"The mirror writes it: see its log, and the rights on {copy.topic} that docs/store.md names"
-        return Check(_COPY, CheckOutcome.WARN, said, remedy)
-    return Check(_COPY, CheckOutcome.OK, said)
+        return Check(STORE_COPY, CheckOutcome.WARN, said, remedy)
+    return Check(STORE_COPY, CheckOutcome.OK, said)
 
 
 def _store_hosts(url: str) -> tuple[set[str] | None, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,8 +29,7 @@ from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 
 if TYPE_CHECKING:
-    from drkit.cli.wiring.dry_run import DryRun
-    from drkit.failover.plan.failover_plan import Obstacle
+    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.recovery.component_conditions import Unfinished
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.observe.readiness.readiness import Readiness
@@ -58,7 +57,8 @@ def doctor(
     """Check whether a failover now would succeed, and at what loss.
 
     Exits as `drkit failover --dry-run` would now: 0 where it is accepted (warnings name their cost), 3 where it is
-    refused, or where clients are locked out of the cluster that they are to use; 8 where that can't be told.
+    refused, where the cluster that clients use is dead or fenced, or where the store lost rows; 8 where that can't be
+    told.
     """
     with command(config, output, verbose) as run:
         links = _links_to(run, to, run.links_like(link))
@@ -87,17 +87,25 @@ def doctor(
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
-        worst = worst_outcome(check for checks in planned.values() for check in checks)
-        locked_out = any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks)
-        if worst is CheckOutcome.FAIL or locked_out:
+        worst = worst_outcome(check for each in planned.values() for check in each.checks)
+        failed = any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks)
+        if worst is CheckOutcome.FAIL or failed:
             run.exit(ExitCode.REFUSED)
         if worst is CheckOutcome.UNKNOWN:
             run.exit(ExitCode.UNKNOWN)
 
 
-def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[LinkId, tuple[Check, ...]]:
-    """What `drkit failover --to C --dry-run` says of each link; all links into a cluster are planned as one run."""
-    found: dict[LinkId, tuple[Check, ...]] = {}
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `drkit failover --to C --dry-run` says of a link, and whether it would move the link's clients."""
+
+    checks: tuple[Check, ...]
+    moves: bool
+
+
+def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[LinkId, Planned]:
+    """What a dry run says of each link; all links into a cluster are planned as one run."""
+    found: dict[LinkId, Planned] = {}
     for target in dict.fromkeys(link.id.target for link in links):
         asked = [link.id for link in links if link.id.target == target]
         leading = [each.link().id for each in estate.config.links if each.target == target]
@@ -107,7 +115,7 @@ def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[Lin
 
 def _planned(
     estate: ClusterContext, target: str, links: Sequence[LinkId], patterns: Sequence[str]
-) -> dict[LinkId, tuple[Check, ...]]:
+) -> dict[LinkId, Planned]:
     from drkit.cli.wiring.dry_run import ONLY_UNFENCED, dry_run
 
     try:
@@ -116,9 +124,10 @@ def _planned(
         refused = isinstance(error, Refused | NotShown)
         outcome = CheckOutcome.FAIL if refused else CheckOutcome.UNKNOWN
         why = f"it would be refused: {error.what}" if refused else f"it can't be planned: {error.what}"
-        return dict.fromkeys(links, (Check(_FAILOVER, outcome, why, error.remedy or ""),))
+        return dict.fromkeys(links, Planned((Check(_FAILOVER, outcome, why, error.remedy or ""),), moves=False))
     found = {}
     for link in links:
+        one = next((each for each in plan.plans if each.link == link), None)
         mine = [each for of, each in plan.in_the_way if of in {None, link}]
         checks = [
             Check(_FAILOVER, CheckOutcome.FAIL, f"it would be refused: {each.what}", each.remedy)
@@ -126,13 +135,12 @@ def _planned(
             if each.waived_by not in ONLY_UNFENCED
         ]
         if not checks:
-            checks = [_accepted(plan, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
-        found[link] = tuple(checks)
+            checks = [_accepted(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
+        found[link] = Planned(tuple(checks), moves=one is not None)
     return found
 
 
-def _accepted(plan: DryRun, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:
-    one = next((each for each in plan.plans if each.link == link), None)
+def _accepted(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:
     if one is None:
         return Check(_FAILOVER, CheckOutcome.OK, f"{link} would be left out: it was failed over already")
     moved = counted(len({each.group for each in one.placed}), "group")
@@ -142,22 +150,24 @@ def _accepted(plan: DryRun, link: LinkId, unfenced: Sequence[Obstacle]) -> Check
     return Check(_FAILOVER, CheckOutcome.OK, f"it would be accepted, and move {moved}")
 
 
-def as_planned(checks: Sequence[Check], planned: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks, begun by what a failover would come to: where it is accepted, nothing fails but that clients are
-    locked out of the cluster that they are to use.
+def as_planned(checks: Sequence[Check], planned: Planned) -> tuple[Check, ...]:
+    """The checks, begun by what a failover would come to.
+
+    Where it is accepted and would move the clients, what it weighs itself doesn't fail: it is told as a warning. All
+    else that fails does so: a fence that locks clients out, a store that lost rows, a serving cluster that is dead.
     """
     from drkit.observe.fence import FENCED
+    from drkit.observe.readiness.store_safety import STORE_COPY
 
-    fenced = f"problem: {FENCED}"
-    accepted = worst_outcome(planned) not in {CheckOutcome.FAIL, CheckOutcome.UNKNOWN}
-    if accepted:
+    beside = {f"problem: {FENCED}", STORE_COPY}
+    if planned.moves and worst_outcome(planned.checks) not in {CheckOutcome.FAIL, CheckOutcome.UNKNOWN}:
         checks = [
             replace(each, outcome=CheckOutcome.WARN)
-            if each.outcome is CheckOutcome.FAIL and each.name != fenced
+            if each.outcome is CheckOutcome.FAIL and each.name not in beside
             else each
             for each in checks
         ]
-    return (*planned, *checks)
+    return (*planned.checks, *checks)
 
 
 def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:

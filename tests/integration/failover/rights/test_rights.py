@@ -70,6 +70,13 @@ def fail_back(own: OwnLink, exact: OwnLink, folder: Path):
         )
 
 
+def mirror_to_its_end(own: OwnLink) -> None:
+    """`drkit mirror --until-caught-up` as a process of its own."""
+    command = [sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(own.config_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+
+
 def groups_of(own: OwnLink, alias: str) -> set[str]:
     with own.estate() as estate:
         return set(estate.groups(alias).list_groups())
@@ -94,9 +101,7 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     own.produce("primary", topic, texts("before", 50))
     group = own.commit("primary", "billing", topic, {0: 50, 1: 20})
     only("mirror")
-    command = [sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(exact.config_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
+    mirror_to_its_end(exact)
     only("status")
     (status,) = run("status", exact)["links"]
     assert (status["problems"], status["recovery_point"]["records"]) == ([], 0)
@@ -104,7 +109,8 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     assert run("translate", exact, "--group", group)["positions"][0]["translation"] == "exact"
     only("doctor")
     checks = {each["check"]: each for each in run("doctor", exact, code=3)["links"][0]["checks"]}
-    assert [name for name, each in checks.items() if each["outcome"] == "fail"] == ["rights"], "who looks can't commit"
+    failed = [name for name, each in checks.items() if each["outcome"] == "fail"]
+    assert failed == ["failover", "rights"], "who looks can't commit: a failover with these rights is refused"
     only("rehearse")
     assert run("failover", exact, "--to", "dr", "--rehearse", code=3)["state"] == "closed", "nor who rehearses"
     assert not [name for name in groups_of(own, "dr") if name.startswith("drkit.rehearsal.") and own.name in name]
