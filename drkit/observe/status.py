@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -23,7 +23,7 @@ from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, P
 from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Refused, Unreachable
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
@@ -43,7 +43,7 @@ from drkit.observe.fence import fence_problem, unfenced_problem
 from drkit.observe.filler import filler_problems
 from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
-from drkit.store.link_notes import unmovable_groups
+from drkit.store.link_notes import check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, live_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
@@ -58,9 +58,9 @@ class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
-    answers, or drkit refuses the other (`AuthenticationError`). `ids`: of its topics. `rules`: its access rules; None:
-    not asked for, or not seen. `held`: how many offsets stand behind open transactions, where there are any and `end`
-    is the last stable offset.
+    answers, or drkit refuses the other (`AuthenticationError`), or because it isn't the link's (`NotShown`). `ids`: of
+    its topics. `rules`: its access rules; None: not asked for, or not seen. `held`: how many offsets stand behind open
+    transactions, where there are any and `end` is the last stable offset.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -237,10 +237,17 @@ class _Partitions:
         return replace(self.seen, end=ends, held=held)
 
 
-def _partitions_of(clusters: Clusters, alias: str, wanted: Callable[[str], bool]) -> _Partitions | ClusterLogEnds:
-    """Every partition of the cluster's topics that are wanted, and where their logs start; or why nothing is known."""
+def _partitions_of(
+    clusters: Clusters, alias: str, wanted: Callable[[str], bool], check: Callable[[str], None] | None = None
+) -> _Partitions | ClusterLogEnds:
+    """Every partition of the cluster's topics that are wanted, and where their logs start; or why nothing is known.
+
+    `check`: given the cluster's id, raises `NotShown` where it is another cluster than the link's.
+    """
     try:
         admin = clusters.admin(alias, may_be_gone=True)
+        if check is not None:
+            check(admin.cluster_id())
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
         starts = admin.start_offsets(there)
@@ -251,7 +258,7 @@ def _partitions_of(clusters: Clusters, alias: str, wanted: Callable[[str], bool]
 
 
 def _silent(error: DrkitError) -> ClusterLogEnds:
-    return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError))
+    return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError | NotShown))
 
 
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
@@ -274,7 +281,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     running = led or bool(workers)
     translator = Translator(store, link.id)
     translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
-    source, target = _both_ends(clusters, link)
+    source, target = _both_ends(clusters, store, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     if target.reason is not None:
         translator.heed_silence(target.reason)
@@ -396,7 +403,7 @@ def logs_by_source(
     return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
 
 
-def _both_ends(clusters: Clusters, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
+def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
     """Where the logs of both clusters end, as of one moment; all else is asked before, of both at once: a dead cluster
     costs one timeout, not two.
 
@@ -407,10 +414,11 @@ def _both_ends(clusters: Clusters, link: Link) -> tuple[ClusterLogEnds, ClusterL
     def on_target(topic: str) -> bool:
         return link.source_topic(topic) is not None
 
+    check = partial(check_source_cluster, store, link.id)
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(_partitions_of, clusters, alias, wanted)
-            for alias, wanted in ((link.id.source, link.covers_topic), (link.id.target, on_target))
+            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check),
+            pool.submit(_partitions_of, clusters, link.id.target, on_target),
         ]
         source, target = (each.result() for each in asked)
     if isinstance(target, _Partitions):

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.model.alignment import Alignment, note_name, read_alignment
-from drkit.model.errors import Refused
+from drkit.model.errors import NotShown, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -50,14 +50,13 @@ def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartiti
 
 
 def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_id: str) -> None:
-    """Note that the mirror reads from this cluster.
+    """Note that the mirror reads from this cluster, unless it is noted already.
 
     Raises:
-        Refused: it read from what is its target now: the two changed places, and it would write to its source.
+        Refused: it read from another one. Nothing of the link would be there, so that nothing would seem to be missing
+            on the target; and where that is its target now, it would write to its source.
     """
     known = known_source_cluster(store, link)
-    if known == cluster_id:
-        return
     if known == target_id:
         raise Refused(
             f"{link.source} and {link.target} changed places: {link.target} is cluster {target_id} now, from which "
@@ -67,7 +66,45 @@ def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_
             remedy=f"Correct bootstrap_servers of {link.source} and {link.target}. Where cluster {target_id} is to be "
             "the standby for good, configure a link under other aliases",
         )
+    if known is None:
+        note_source_cluster(store, link, cluster_id)
+    elif known != cluster_id:
+        raise Refused(
+            other_source_cluster(link, cluster_id, known),
+            meaning=f"What {link} mirrored isn't there, and what is there isn't what {link} mirrored. Nothing was "
+            "changed",
+            remedy=other_source_remedy(link),
+        )
+
+
+def note_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
+    """Note that this cluster is the link's source from now on: the first one, or the one that a failback went to."""
     store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
+
+
+def check_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
+    """Make sure that the cluster that answers at the source's address is the link's source.
+
+    Raises:
+        NotShown: it is another one, so nothing there says anything about the link.
+    """
+    known = known_source_cluster(store, link)
+    if known is not None and known != cluster_id:
+        raise NotShown(other_source_cluster(link, cluster_id, known), remedy=other_source_remedy(link))
+
+
+def other_source_cluster(link: LinkId, found: str, known: str) -> str:
+    """What is said where another cluster answers at the source's address."""
+    return f"{link.source} is another cluster now: its id is {found}, {link} mirrors from {known}"
+
+
+def other_source_remedy(link: LinkId) -> str:
+    """What to do then."""
+    return (
+        f"Correct bootstrap_servers of {link.source}. Where the cluster was replaced: `drkit failover --to "
+        f"{link.target} --unplanned` serves from {link.target}, and `drkit failback` then seeds the new one; or "
+        "configure a link under other aliases"
+    )
 
 
 def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:

@@ -18,7 +18,8 @@ def _regex(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+        hint = " (all names: '.*')" if pattern.startswith("*") else ""
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}{hint}") from error
     return pattern
 
 

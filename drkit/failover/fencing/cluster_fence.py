@@ -46,6 +46,7 @@ from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import LinkId, is_canary
 from drkit.model.wording import counted
 from drkit.store.api import Store
+from drkit.store.link_notes import check_source_cluster
 
 PROPAGATION_SECONDS = 10.0
 """How long brokers may take to apply a rule that was created or removed, and a command to take effect."""
@@ -106,6 +107,8 @@ class ClusterFence:
         """
         try:
             method, why = fence_method(self._estate, self._cluster)
+            if method is not FenceMethod.COMMAND:  # rules on another cluster would keep nobody from this one
+                check_source_cluster(self._store, self._acting.link.id, self._admin().cluster_id())
             if method is FenceMethod.NONE:
                 return FenceProof(
                     proven=False,

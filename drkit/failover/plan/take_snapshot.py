@@ -35,7 +35,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
-from drkit.store.link_notes import known_source_cluster, unmovable_groups
+from drkit.store.link_notes import check_source_cluster, known_source_cluster, unmovable_groups
 from drkit.store.transactions import suspected_groups, transaction_history
 from drkit.store.workers import live_workers
 
@@ -270,6 +270,7 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     alias = link.id.source
     admin = estate.admin(alias, may_be_gone=True)
     view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
+    check_source_cluster(estate.store, link.id, view.cluster_id or "")
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start = admin.start_offsets(tps, partial=True)

@@ -40,6 +40,7 @@ from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
+from drkit.store.link_notes import note_source_cluster
 from drkit.store.transactions import forget_transactions
 
 MIRROR_SECONDS = 60.0
@@ -357,6 +358,7 @@ class ReverseLink:
             forget_transactions(store, self.configured)
             store.put_group_positions(self.configured, _group_positions(context, forward))
             save_reversed(store, self.configured, turned)
+            note_source_cluster(store, self.configured, context.estate.admin(self.cluster).cluster_id())
             decide_link(
                 context.estate,
                 self.configured,

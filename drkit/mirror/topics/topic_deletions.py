@@ -27,6 +27,7 @@ from drkit.model.link_state import Problem
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.store.api import Store
+from drkit.store.link_notes import known_source_cluster, other_source_cluster, other_source_remedy
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,6 @@ HELD = "deletion_held"
 _REFUSED = "deletion_refused"
 _WINDOW_SECONDS = 3600.0
 _FEWER_BROKERS_SECONDS = 600.0
-_NOTES = "deletions"
-_CLUSTER = "source_cluster_id"
 
 
 @dataclass(slots=True)
@@ -74,7 +73,6 @@ class _Book:
     named: set[str] = field(default_factory=set)
     deleted_at: list[float] = field(default_factory=list)
     brokers: _Brokers = field(default_factory=_Brokers)
-    cluster: str = ""
 
 
 class TopicDeletions:
@@ -114,8 +112,6 @@ class TopicDeletions:
         Returns those that stay for good because they aren't drkit's to delete.
         """
         book = self._book
-        if not book.cluster:
-            book.cluster = self._known_cluster()
         brokers = len(self._source.brokers())
         whole = book.brokers.all_there(brokers, self._clock())
         mine = [topic for topic in gone if self._is_ours(look, topic)]
@@ -129,14 +125,6 @@ class TopicDeletions:
         else:
             self._delete_ripe(look)
         return [topic for topic in gone if topic not in mine]
-
-    def _known_cluster(self) -> str:
-        """The id of the source since the link's first day, kept at the first look."""
-        kept = self._store.notes(self._link.id, _NOTES).get(_CLUSTER)
-        if kept is None:
-            kept = self._source.cluster_id()
-            self._store.put_notes(self._link.id, _NOTES, {_CLUSTER: kept})
-        return kept
 
     def _is_ours(self, look: TopicSnapshot, topic: str) -> bool:
         """Whether the target's topic is the very one that drkit created (or is gone already)."""
@@ -184,14 +172,9 @@ class TopicDeletions:
     def _why_held(self, look: TopicSnapshot) -> _Hold | None:
         """Why deletions aren't mirrored by themselves now."""
         book, link = self._book, self._link
-        cluster, known = self._source.cluster_id(), book.cluster
-        if known != cluster:
-            return _Hold(
-                f"{link.id.source} is another cluster now (id {cluster}, it was {known})",
-                f"If {link.id.source} was moved for good, start a link under another name; else correct its "
-                "bootstrap_servers",
-                always=True,
-            )
+        cluster, known = self._source.cluster_id(), known_source_cluster(self._store, link.id)
+        if known is not None and known != cluster:
+            return _Hold(other_source_cluster(link.id, cluster, known), other_source_remedy(link.id), always=True)
         name_it = f"If it is to go there too: `drkit link resume '{link.id}' --topic NAME` deletes it"
         if look.source_topics == 0:
             return _Hold(f"{link.id.source} has no topics at all, which is no reason to delete any", name_it)
