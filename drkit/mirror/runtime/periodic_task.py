@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 class Periodic:
     """Runs `work` every `interval` seconds until `stop`; waits longer where the work itself takes long.
 
+    Long is what takes long twice: a turn in which the process was stopped (SIGSTOP, a machine that slept) or a cluster
+    was silent says nothing about the work, and what it would see is due at once.
+
     An outage (`Unreachable`) is logged once when it begins and once when it ends; other `DrkitError`s
     once per message. Any other exception is a defect: it ends the thread and `failure` holds it, for
     the runtime to raise.
@@ -50,6 +53,7 @@ class Periodic:
         self._work = work
         self._stop = stop
         self._wake = threading.Event()
+        self._before: float | None = None  # what the last turn that came to its end took, in seconds
         self._thread = threading.Thread(target=keeping_context(self._run), name=f"drkit-{name}", daemon=True)
 
     def start(self) -> None:
@@ -72,11 +76,17 @@ class Periodic:
             self._wake.clear()
             begun, worked = time.monotonic(), time.thread_time()
             try:
-                self._once()
+                done = self._once()
             except Exception as error:  # noqa: BLE001 - a defect on a thread must reach the runtime
                 self.failure = error
                 return
-            self._wait(self._pause(time.monotonic() - begun, time.thread_time() - worked))
+            spent = self._usual(time.monotonic() - begun) if done else 0.0
+            self._wait(self._pause(spent, time.thread_time() - worked))
+
+    def _usual(self, spent: float) -> float:
+        """What a turn takes, by this one and the one before."""
+        before, self._before = self._before, spent
+        return spent if before is None else min(spent, before)
 
     def _pause(self, spent: float, worked: float = 0.0) -> float:
         """How long to wait after work that took so long, and so much of a core."""
@@ -89,23 +99,25 @@ class Periodic:
             return max(self._interval - 2 * spent, spent / 4)
         return max(self._interval - spent, 3 * spent if spent > self._interval / 4 else 0.0)
 
-    def _once(self) -> None:
+    def _once(self) -> bool:
+        """One turn; whether it came to its end."""
         try:
             self._work()
         except DrkitError as error:
             if self._stop.is_set():
-                return  # its clients are being closed under it
+                return False  # its clients are being closed under it
             self.not_let_in = error if isinstance(error, AuthenticationError) else None
             if self.trouble != str(error):
                 outage = isinstance(error, Unreachable)
                 if not (outage and self.trouble is not None):
                     log.warning("%s: %s", self.name, error)
                 self.trouble = str(error)
-        else:
-            self.not_let_in = None
-            if self.trouble is not None:
-                log.info("%s: works again", self.name)
-                self.trouble = None
+            return False
+        self.not_let_in = None
+        if self.trouble is not None:
+            log.info("%s: works again", self.name)
+            self.trouble = None
+        return True
 
     def _wait(self, seconds: float) -> None:
         """Until it is due, woken, or stopped."""

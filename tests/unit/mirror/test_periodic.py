@@ -61,3 +61,43 @@ def test_what_is_to_be_seen_promptly_is_looked_at_sooner_the_longer_a_look_takes
     stop = threading.Event()
     assert Periodic("work", 1.0, lambda: None, stop)._pause(spent) == pytest.approx(usual)
     assert Periodic("look", 1.0, lambda: None, stop, promptly=True)._pause(spent) == pytest.approx(prompt)
+
+
+@pytest.mark.parametrize("outage", [False, True], ids=["stopped", "silent"])
+def test_after_a_turn_in_which_the_process_was_stopped_or_a_cluster_silent_the_next_is_not_put_off(
+    monkeypatch: pytest.MonkeyPatch, outage: bool
+) -> None:
+    clock, stop, turns = [1000.0], threading.Event(), [0]
+    pauses: list[float] = []
+
+    def work() -> None:
+        turns[0] += 1
+        clock[0] += {3: 78.0}.get(turns[0], 0.1)
+        if outage and turns[0] == 3:
+            raise Unreachable("away")
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if turns[0] == 4:
+            stop.set()
+
+    periodic = Periodic("look", 1.0, work, stop)
+    monkeypatch.setattr("drkit.mirror.runtime.periodic_task.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(periodic, "_wait", wait)
+    periodic._run()
+    assert pauses == pytest.approx([0.9, 0.9, 1.0 if outage else 0.9, 0.9])
+
+
+def test_work_that_takes_long_twice_is_done_the_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stop, pauses = [1000.0], threading.Event(), []
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            stop.set()
+
+    periodic = Periodic("look", 1.0, lambda: clock.__setitem__(0, clock[0] + 4.0), stop)
+    monkeypatch.setattr("drkit.mirror.runtime.periodic_task.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(periodic, "_wait", wait)
+    periodic._run()
+    assert pauses == pytest.approx([12.0, 12.0, 12.0])
