@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable
 from drkit.model.log_context import keeping_context
+from drkit.model.usual_duration import UsualDuration
 
 log = logging.getLogger(__name__)
 
@@ -16,8 +17,7 @@ log = logging.getLogger(__name__)
 class Periodic:
     """Runs `work` every `interval` seconds until `stop`; waits longer where the work itself takes long.
 
-    Long is what takes long twice: a turn in which the process was stopped (SIGSTOP, a machine that slept) or a cluster
-    was silent says nothing about the work, and what it would see is due at once.
+    Long is what takes long twice (`UsualDuration`), and not what was in vain: what it would see is due at once.
 
     An outage (`Unreachable`) is logged once when it begins and once when it ends; other `DrkitError`s
     once per message. Any other exception is a defect: it ends the thread and `failure` holds it, for
@@ -53,7 +53,7 @@ class Periodic:
         self._work = work
         self._stop = stop
         self._wake = threading.Event()
-        self._before: float | None = None  # what the last turn that came to its end took, in seconds
+        self._usual = UsualDuration()
         self._thread = threading.Thread(target=keeping_context(self._run), name=f"drkit-{name}", daemon=True)
 
     def start(self) -> None:
@@ -80,13 +80,8 @@ class Periodic:
             except Exception as error:  # noqa: BLE001 - a defect on a thread must reach the runtime
                 self.failure = error
                 return
-            spent = self._usual(time.monotonic() - begun) if done else 0.0
+            spent = self._usual.after(time.monotonic() - begun) if done else 0.0
             self._wait(self._pause(spent, time.thread_time() - worked))
-
-    def _usual(self, spent: float) -> float:
-        """What a turn takes, by this one and the one before."""
-        before, self._before = self._before, spent
-        return spent if before is None else min(spent, before)
 
     def _pause(self, spent: float, worked: float = 0.0) -> float:
         """How long to wait after work that took so long, and so much of a core."""

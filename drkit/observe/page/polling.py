@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
+from drkit.model.usual_duration import UsualDuration
 
 _T = TypeVar("_T")
 _STALE_SECONDS = 30.0
@@ -42,12 +43,14 @@ class Poller(Generic[_T]):
         name: of the thread.
         look: what to do; its errors are kept as the look's result.
         seconds: from one look's end to the next one's beginning, at least.
-        rest: the same, as a multiple of what the last look took.
+        rest: the same, as a multiple of what looks take (`UsualDuration`).
     """
 
     def __init__(self, name: str, look: Callable[[], _T], *, seconds: float, rest: float) -> None:
         self._look, self._seconds, self._rest = look, seconds, rest
         self._newest: PollResult[_T] | None = None
+        self._usual = UsualDuration()
+        self._takes = 0.0
         self._first = threading.Event()
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -83,8 +86,7 @@ class Poller(Generic[_T]):
 
     def stale_after(self) -> float:
         """Seconds after which what was seen counts no more: several rounds were missed."""
-        took = 0.0 if self._newest is None else self._newest.seconds
-        return max(_STALE_SECONDS, _STALE_ROUNDS * (took + self._pause(took)))
+        return max(_STALE_SECONDS, _STALE_ROUNDS * (self._takes + self._pause(self._takes)))
 
     def fresh(self, at: datetime) -> PollResult[_T] | None:
         """The newest look unless it is stale at `at`."""
@@ -106,15 +108,17 @@ class Poller(Generic[_T]):
                 remedy="Run `drkit status --verbose` and report the trace",
             )
         number = 1 if self._newest is None else self._newest.number + 1
-        self._newest = PollResult(number, began_at, time.monotonic() - began, value, error)
+        seconds = time.monotonic() - began
+        self._takes = self._usual.after(seconds)
+        self._newest = PollResult(number, began_at, seconds, value, error)
         self._first.set()
         return self._newest
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            took = self.look_once().seconds
-            if self._wake.wait(self._pause(took)):
-                self._stop.wait(took)  # what changes all the time isn't looked at all the time
+            self.look_once()
+            if self._wake.wait(self._pause(self._takes)):
+                self._stop.wait(self._takes)  # what changes all the time isn't looked at all the time
                 self._wake.clear()
 
     def _pause(self, took: float) -> float:

@@ -356,6 +356,22 @@ def test_an_answer_that_is_old_is_unknown_and_its_numbers_are_not_shown():
     assert board.decisions(now())[0].answer is Answer.YES
 
 
+def test_what_a_page_saw_before_it_was_stopped_for_an_hour_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("drkit.observe.page.polling.time.monotonic", lambda: clock[0])
+    look = Poller("t", lambda: clock.__setitem__(0, clock[0] + 1.0), seconds=1, rest=4)
+    look.look_once()
+    assert look.stale_after() == pytest.approx(30.0)
+    stopped = Poller(
+        "t", lambda: clock.__setitem__(0, clock[0] + (3600.0 if stopped.newest else 1.0)), seconds=1, rest=4
+    )
+    stopped.look_once()
+    stopped.look_once()
+    assert stopped.newest is not None
+    assert stopped.newest.seconds == pytest.approx(3600.0)
+    assert stopped.stale_after() == pytest.approx(30.0)
+
+
 def test_a_status_that_is_old_is_not_shown():
     look = Poller("t", lambda: 1, seconds=1, rest=1)
     look.look_once()
