@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.spark]
 ROOT = Path(__file__).parents[3]
 STEPS = ("starting Spark", "reading both sides", "writing findings")
 CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+PATIENCE = 400
+"""Seconds for a step, and for an end: an audit starts a JVM, and a busy machine is no failure."""
 WORDS = {signal.SIGINT: "interrupted by the keyboard", signal.SIGTERM: "ended by SIGTERM"}
 
 
@@ -66,7 +68,7 @@ class Audit:
             assert self.process.poll() is None, self.said()
             return step in self.said()
 
-        wait_until(told, timeout=120, what=f"the step {step!r}")
+        wait_until(told, timeout=PATIENCE, what=f"the step {step!r}")
 
     def wait_until_heard(self) -> None:
         """Wait until Python has handlers for the signals; before, they are the kernel's."""
@@ -76,12 +78,12 @@ class Audit:
             lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
             return any(line.startswith("SigCgt") and int(line.split()[1], 16) & mask == mask for line in lines)
 
-        wait_until(caught, what="its handlers")
+        wait_until(caught, timeout=PATIENCE, what="its handlers")
 
     def hold(self) -> bool:
         """Stop it where it is; whether it was still there: a zombie whose threads still end is not."""
         self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: self._state() != "runs", what="the process to stop or to end")
+        wait_until(lambda: self._state() != "runs", timeout=PATIENCE, what="the process to stop or to end")
         return self._state() == "stopped"
 
     def _state(self) -> str:
@@ -105,7 +107,9 @@ class Audit:
             assert document["error"]["exit_code"] == CODES[number]
         assert self.out.exists() == kept, written
         self.leaves_nothing()
-        wait_until(lambda: not any(each.is_running() for each in family), what="what it started to end")
+        wait_until(
+            lambda: not any(each.is_running() for each in family), timeout=PATIENCE, what="what it started to end"
+        )
 
     def leaves_nothing(self) -> None:
         """No temporary folder is left."""
@@ -139,6 +143,7 @@ def audit(lab, topic, folder, master=None):
             process.kill()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("number", "on_cluster", "step"),
     [
@@ -178,7 +183,7 @@ def test_at_any_moment_of_an_audit(lab, topic, request, tmp_path: Path, number, 
         began = time.monotonic()
         running.wait_for(STEPS[-1])
         last = time.monotonic()
-        assert running.process.wait(60) == ExitCode.DEVIATION
+        assert running.process.wait(PATIENCE) == ExitCode.DEVIATION
         ended = time.monotonic()
         running.leaves_nothing()
     drawn = random.Random(f"{number} {on_cluster}")  # noqa: S311 - no secret
@@ -195,5 +200,5 @@ def test_at_any_moment_of_an_audit(lab, topic, request, tmp_path: Path, number, 
             if running.hold():
                 running.end(number)
             else:  # it was faster than the one that was measured
-                assert running.process.wait(60) == ExitCode.DEVIATION
+                assert running.process.wait(PATIENCE) == ExitCode.DEVIATION
                 running.leaves_nothing()
