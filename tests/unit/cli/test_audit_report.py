@@ -16,6 +16,7 @@ from rich.console import Console
 from drkit.audit.findings.findings_over_time import BUCKETS, over_time
 from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit.audit_view import of_each_kind, print_audits
+from drkit.cli.views.audit.bytes_text import shown_bytes
 from drkit.cli.views.audit.report import render_report
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
@@ -209,3 +210,21 @@ def test_counts_fit_the_terminal_and_none_that_is_found_is_left_out(width):
     assert all(kind in out.getvalue() for kind in kinds)
     assert ("unseen" in out.getvalue()) == (width == 160)
     assert "do: Start it" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "null"),
+        (b"", ""),
+        (b"order-7", "order-7"),
+        ("Zürich".encode(), "Zürich"),
+        (b"two\nlines", '"two\\nlines"'),
+        ((7).to_bytes(8, "big"), "0x0000000000000007"),  # decodes as UTF-8, as most small numbers do
+        (b"\x00\x00\x00\x00\x05\x0eorder-7", "0x00000000050e6f726465722d37"),  # Avro of a schema registry
+        (b"\xff", "0xff"),
+        (("ü" * 60).encode(), f"{'ü' * 40} … 120 bytes"),
+    ],
+)
+def test_bytes_are_shown_as_text_where_they_are_text_and_else_as_hexadecimal(value: bytes | None, shown: str):
+    assert shown_bytes(value, 40) == shown

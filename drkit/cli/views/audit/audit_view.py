@@ -125,5 +125,5 @@ def _finding(finding: Finding) -> Text:
         side = "source" if finding.kind is FindingKind.FOREIGN else "target"
         line.append(f"  found in partition {finding.other_partition} of the {side}, offset {finding.other_offset}")
     if finding.key is not None:
-        line.append(f"  key {shown_bytes(finding.key[:_KEY_CHARACTERS])}", "dim")
+        line.append(f"  key {shown_bytes(finding.key, _KEY_CHARACTERS)}", "dim")
     return line
