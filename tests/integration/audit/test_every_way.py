@@ -140,7 +140,7 @@ def rows(result: AuditResult, topic: str) -> list[dict]:
     return sorted((row for row in table.select(kept).to_pylist() if row["topic"] == topic), key=str)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("acts", [SAMPLE, pytest.param(tuple(ACTS), marks=pytest.mark.long)], ids=["sample", "all"])
 def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_name, tmp_path: Path, monkeypatch, acts):
     monkeypatch.setattr(range_digests, "MOST_RECORDS", 200)  # several digests of each topic

@@ -172,7 +172,7 @@ def test_an_interrupted_audit_leaves_nothing_behind(lab, topic, request, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("on_cluster", [False, True])
 def test_at_any_moment_of_an_audit(lab, topic, request, tmp_path: Path, number, on_cluster):

@@ -28,7 +28,7 @@ MOST_MIB = 700
 """The driver's Python at its peak: itself some 250 MiB, its budget of residuals, and what Arrow needs to write them."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_million_findings_are_all_written_and_the_driver_s_memory_is_bounded(lab, unique_name, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'mapping.db'}"
     bench = Bench(lab, open_store(url))
