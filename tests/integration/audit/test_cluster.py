@@ -73,7 +73,7 @@ def test_a_standalone_cluster_audits_with_the_code_it_is_sent(lab, bench, cluste
         text=True,
         cwd=Path(__file__).parents[3],
         env=surroundings(tmp_path / "elsewhere"),
-        timeout=300,
+        timeout=400,
         check=False,
     )
 
@@ -110,7 +110,7 @@ def test_a_cluster_is_sent_the_callables_of_a_link_that_alters(lab, bench, clust
         text=True,
         cwd=tmp_path,
         env=surroundings(tmp_path / "elsewhere") | {"PYTHONPATH": path},
-        timeout=300,
+        timeout=400,
         check=False,
     )
 
@@ -125,6 +125,7 @@ def test_a_cluster_is_sent_the_callables_of_a_link_that_alters(lab, bench, clust
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     bench, cluster, toolchain, unique_name, tmp_path, monkeypatch
 ):
@@ -161,6 +162,7 @@ def test_an_audit_survives_executors_that_are_lost_at_each_stage(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_failback_seeded_by_the_cluster_survives_its_driver(lab, cluster, tmp_path: Path, unique_name):
     """The driver is killed while tasks write; `drkit resume` ends it. Nothing is lost, nothing comes twice."""
     master, _ = cluster
@@ -200,13 +202,13 @@ def test_a_failback_seeded_by_the_cluster_survives_its_driver(lab, cluster, tmp_
                 return 1_500 < through < 9_900
 
             try:
-                wait_until(midway, timeout=120, what="a part of the seed")
+                wait_until(midway, timeout=300, what="a part of the seed")
             finally:
                 first.kill()
         own.config_path.write_text(written)
         with drkit("resume") as second:
             try:
-                told, said = second.communicate(timeout=150)
+                told, said = second.communicate(timeout=400)
             finally:
                 second.kill()
         assert second.returncode == ExitCode.OK, said
