@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +12,13 @@ from typing import Any
 
 from bench.audit_load import Log
 from bench.audit_ways import Job, remember
-from bench.clusters import ROOT
+from bench.processes import CONFIG, drkit, run
 from drkit.model.errors import DrkitError, ExitCode
 from drkit.store import open_store
 
 START = Log(100_000, partitions=4)
 LIMIT_SECONDS = 8.0
 _REPEATED = 5
-_GIVEN_UP_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +54,12 @@ def measure_starts(job: Job, topics: Mapping[bool, str], expected: int, say: Cal
     for topic in topics.values():
         remember(store, job, topic)
     store.close()
-    config = folder / "drkit.toml"
-    config.write_text(_config(job, folder / "start.db"), encoding="utf-8")
+    (folder / CONFIG).write_text(_config(job, folder / "start.db"), encoding="utf-8")
     taken: dict[bool, list[float]] = {damaged: [] for damaged in topics}
     for number in range(_REPEATED + 1):
         for damaged, topic in topics.items():
             say(f"drkit audit, the whole command: {topic}")
-            seconds, document = _command(config, topic, folder / "out")
+            seconds, document = _command(folder, topic, folder / "out")
             if document["findings_total"] != (expected if damaged else 0):
                 raise DrkitError(f"drkit audit found {document['findings_total']} in {topic}")
             if document["totals"]["source_records"] != START.loaded:
@@ -87,21 +81,10 @@ def _config(job: Job, store: Path) -> str:
     )
 
 
-def _command(config: Path, topic: str, out: Path) -> tuple[float, dict[str, Any]]:
+def _command(folder: Path, topic: str, out: Path) -> tuple[float, dict[str, Any]]:
     """How long it took, and its document."""
-    command = [sys.executable, "-m", "drkit", "audit", "--config", str(config), "--topic", topic, "--out", str(out)]
-    began = time.monotonic()
-    done = subprocess.run(
-        [*command, "--output", "json"],
-        cwd=config.parent,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        check=False,
-        timeout=_GIVEN_UP_SECONDS,
-    )
-    seconds = time.monotonic() - began
+    command = drkit(folder, "audit", "--topic", topic, "--out", str(out), "--output", "json")
+    ended = run(command, folder, (ExitCode.OK, ExitCode.DEVIATION))
     shutil.rmtree(out, ignore_errors=True)
-    if done.returncode not in {ExitCode.OK, ExitCode.DEVIATION}:
-        raise DrkitError(f"drkit audit ended with {done.returncode}", remedy="Its error is above")
-    document: dict[str, Any] = json.loads(done.stdout)
-    return seconds, document
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return ended.seconds, document

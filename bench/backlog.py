@@ -13,9 +13,10 @@ from bench.clusters import Clusters
 from bench.load import load
 from bench.peers.base import Job, Peer
 from bench.peers.drkit import STORE, Drkit
+from bench.processes import MeasurementFailed
 from bench.progress import Screen
 from bench.results import BacklogRun
-from bench.watch import MirrorFailed, Watched, watch
+from bench.watch import Watched, watch
 from bench.wire import Connection
 from drkit.store import open_store
 
@@ -46,7 +47,7 @@ class Backlog:
         """One mirror over the loaded topic. The target's topics are deleted afterwards.
 
         Raises:
-            MirrorFailed: it ended or got stuck; its last lines are in the message.
+            MeasurementFailed: it ended or got stuck; its last lines are in the message.
         """
         expected = case.shape(records).loaded_records
         with TemporaryDirectory(dir=self.work) as folder:
@@ -67,8 +68,8 @@ class Backlog:
                 peer.check(job, running)
                 running.stop()
                 uneven = self._uneven(case) if watched.complete else 0
-            except MirrorFailed as error:
-                raise MirrorFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
+            except MeasurementFailed as error:
+                raise MeasurementFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
             finally:
                 running.stop()
                 self._clean(case)

@@ -6,7 +6,6 @@ and 1 GiB are on, as on a real broker: a slow broker would hide the difference b
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.processes import end, spawn
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import kafka_node
@@ -30,18 +30,13 @@ from drkit.lab.start import last_lines, refuse_too_little_memory
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 
-ROOT = Path(__file__).parents[1]
-"""Where `-m bench…` is found from."""
-
 SOURCE = "primary"
 TARGET = "dr"
 _HEAP_MIB = 1024
 _NEED_MIB = 4600  # two brokers, MirrorMaker 2, and what the page cache must not lose
 _READY_SECONDS = 120.0
-_GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 _SYN_SECONDS = 0.5
-_SET_PARENT_DEATH_SIGNAL = 1
 _SETTINGS = {
     "num.network.threads": "3",  # Kafka's own defaults, which the lab lowers
     "num.io.threads": "8",
@@ -50,11 +45,6 @@ _SETTINGS = {
     "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "1000",  # the compacted topic of `translate` soon has its holes
 }
-
-
-def die_with_parent() -> None:
-    """For `preexec_fn`: the kernel kills the child when this process ends, however it ends."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +178,7 @@ class Clusters:
             self._queued.pop().close()
         for child in self._children:
             child.send_signal(signal.SIGCONT)  # one that stands still can't end in order
-        end(self._children, _GRACE_SECONDS)
+        end(self._children)
 
     def _launched(self, node: Node) -> subprocess.Popen[bytes]:
         folder = self._folder / node.name
@@ -216,34 +206,3 @@ class Clusters:
                 raise DrkitError(f"broker {node.name} did not start", meaning="\n".join(words))
             time.sleep(_POLL_SECONDS)
         self._say(f"{node.name} answers on {node.address}")
-
-
-def spawn(
-    command: list[str], log: Path, *, cwd: Path | None = None, environment: dict[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a child, both outputs to `log`; it dies with this process. Call from the main thread only."""
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,  # a terminal's Ctrl-C is ours to pass on, in order
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
-        )
-
-
-def end(children: list[subprocess.Popen[bytes]], grace_seconds: float) -> None:
-    """SIGTERM, then SIGKILL what hasn't ended after the grace; returns when all are gone."""
-    for child in children:
-        if child.poll() is None:
-            child.terminate()
-    deadline = time.monotonic() + grace_seconds
-    for child in children:
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(max(0.1, deadline - time.monotonic()))
-        if child.poll() is None:
-            child.kill()
-            child.wait()

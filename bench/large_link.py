@@ -8,9 +8,6 @@ records everywhere.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -23,13 +20,13 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from bench.batches import batch_variants
 from bench.cases import Extent
-from bench.clusters import TARGET, Cluster, Clusters, end, spawn
-from bench.measure import ProcessTree, children_cpu
+from bench.clusters import TARGET, Cluster, Clusters
+from bench.measure import ProcessTree
 from bench.peers.base import Job, Running
-from bench.peers.drkit import CONFIG, Drkit
+from bench.peers.drkit import Drkit
+from bench.processes import MeasurementFailed, drkit, end, run, spawn
 from bench.progress import Screen
 from bench.results import LargeLinkRun
-from bench.watch import MirrorFailed
 from bench.wire import Connection
 from drkit.lab.ports import free_ports
 from drkit.lab.toolchain import Toolchain
@@ -40,7 +37,6 @@ _RECORDS_A_BATCH = 10
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 300.0
 _COMMAND_SECONDS = 60.0
-_GRACE_SECONDS = 20.0
 _MIB = 1 << 20
 _COMMANDS = {
     "status": ("status",),
@@ -69,7 +65,7 @@ class LargeLink:
         """All of it, once.
 
         Raises:
-            MirrorFailed: the mirror or a command failed, or not every partition moved in time.
+            MeasurementFailed: the mirror or a command failed, or not every partition moved in time.
         """
         topics = self.topics
         partitions = sum(topics.values())
@@ -90,8 +86,8 @@ class LargeLink:
                 walls, cpus = _look(job.folder)
                 told = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
                 self.screen.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {told}")
-            except MirrorFailed as error:
-                raise MirrorFailed(f"{error}\n{running.last_words()}") from error
+            except MeasurementFailed as error:
+                raise MeasurementFailed(f"{error}\n{running.last_words()}") from error
             finally:
                 running.stop()
             _fill(clusters.source, topics)
@@ -140,7 +136,7 @@ def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
         with Connection(cluster.address) as connection:
             while _ends(connection, topics, -1) < sum(topics.values()):
                 if time.monotonic() - began > _LIMIT_SECONDS:
-                    raise MirrorFailed(f"the topics weren't made within {_LIMIT_SECONDS:.0f} s")
+                    raise MeasurementFailed(f"the topics weren't made within {_LIMIT_SECONDS:.0f} s")
                 time.sleep(_POLL_SECONDS)
         return time.monotonic() - began
     finally:
@@ -179,7 +175,7 @@ def _await_moving(
             if first is not None and moving == wanted:
                 return first, seconds, tree.cpu_seconds()
             if running.process.poll() is not None or seconds > _LIMIT_SECONDS:
-                raise MirrorFailed(f"only {moving:,} of {wanted:,} partitions moved within {seconds:.0f} s")
+                raise MeasurementFailed(f"only {moving:,} of {wanted:,} partitions moved within {seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
 
 
@@ -187,20 +183,8 @@ def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds by command: by the clock, and of CPU."""
     walls, cpus = {}, {}
     for name, command in _COMMANDS.items():
-        used, began = children_cpu(), time.monotonic()
-        ended = subprocess.run(
-            [sys.executable, "-m", "drkit", *command, "--output", "json", "--config", str(folder / CONFIG)],
-            capture_output=True,
-            check=False,
-            cwd=folder,
-            timeout=_COMMAND_SECONDS,
-            env={**os.environ, "XDG_STATE_HOME": str(folder)},
-        )
-        walls[name], cpus[name] = round(time.monotonic() - began, 2), round(children_cpu() - used, 2)
-        if ended.returncode not in _NOT_READY:
-            raise MirrorFailed(
-                f"{name} ended with {ended.returncode}: {ended.stdout[-1000:]!r}{ended.stderr[-1000:]!r}"
-            )
+        ended = run(drkit(folder, *command, "--output", "json"), folder, _NOT_READY)
+        walls[name], cpus[name] = round(ended.seconds, 2), round(ended.cpu_seconds, 2)
     walls["page"], cpus["page"] = _page(folder)
     return walls, cpus
 
@@ -208,20 +192,19 @@ def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 def _page(folder: Path) -> tuple[float, float]:
     """From the launch of `drkit serve` until its page has all that it shows first; and CPU seconds until then."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    command = [sys.executable, "-m", "drkit", "serve", "--listen", address, "--config", str(folder / CONFIG)]
     began = time.monotonic()
-    serving = spawn(command, folder / "serve.log", cwd=folder)
+    serving = spawn(drkit(folder, "serve", "--listen", address), folder / "serve.log", cwd=folder)
     try:
         while not _answers(f"http://{address}/readyz"):
             if serving.poll() is not None or time.monotonic() - began > _COMMAND_SECONDS:
-                raise MirrorFailed(f"the page wasn't there: {(folder / 'serve.log').read_text()[-1000:]}")
+                raise MeasurementFailed(f"the page wasn't there: {(folder / 'serve.log').read_text()[-1000:]}")
             time.sleep(_POLL_SECONDS)
         for part in ("", "api/summary", "api/partitions", "status.json"):
             if not _answers(f"http://{address}/{part}"):
-                raise MirrorFailed(f"the page has no {part}")
+                raise MeasurementFailed(f"the page has no {part}")
         return round(time.monotonic() - began, 2), round(ProcessTree(serving).cpu_seconds(), 2)
     finally:
-        end([serving], _GRACE_SECONDS)
+        end([serving])
 
 
 def _answers(url: str) -> bool:

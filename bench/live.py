@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -11,13 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cases import Extent, LiveCase
-from bench.clusters import ROOT, Cluster, Clusters, die_with_parent, end, spawn
+from bench.clusters import Cluster, Clusters
 from bench.load import await_leaders
 from bench.measure import ProcessTree
 from bench.peers.base import Job, Peer, Running
+from bench.processes import ROOT, Helper, MeasurementFailed, end, spawn
 from bench.progress import Screen
 from bench.results import LiveRun
-from bench.watch import MirrorFailed
 from bench.wire import Connection
 
 DIRECT = "direct"
@@ -40,7 +39,7 @@ class Live:
         """One measurement; without a peer the source itself is read.
 
         Raises:
-            MirrorFailed: nothing arrived, or the producer or the reader failed.
+            MeasurementFailed: nothing arrived, or the producer or the reader failed.
         """
         topic = f"bench-{case.name}-{repeat}-{peer.name if peer else DIRECT}"
         self.clusters.source.delete_topics()
@@ -82,25 +81,14 @@ class Live:
         producer: subprocess.Popen[bytes],
         running: Running | None,
     ) -> LiveRun:
-        command = [sys.executable, "-m", "bench.live_reader", read_from.address, topic, str(self.extent.live_seconds)]
         tree = ProcessTree(running.process) if running else None
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
-        ) as reader:
-            if reader.stdout is None or reader.stdout.readline().strip() != "reading":
-                raise MirrorFailed(f"{case.name}, {name}: the reader got nothing")
+        arguments = (read_from.address, topic, self.extent.live_seconds)
+        with Helper.running("live_reader", *arguments, ready="reading") as reader:
             began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
-            said = reader.stdout.readline()
+            seen = reader.answer()
             took, used = time.monotonic() - began, tree.cpu_seconds() - cpu if tree else 0.0
-        if not said:
-            raise MirrorFailed(f"{case.name}, {name}: the reader failed; its message is above")
         if producer.poll() is not None:
-            raise MirrorFailed(f"{case.name}, {name}: the producer could not keep the rate")
-        seen = json.loads(said)
+            raise MeasurementFailed(f"{case.name}, {name}: the producer could not keep the rate")
         percentiles = seen["percentiles"]
         return LiveRun(
             case=case.name,
@@ -125,7 +113,7 @@ def _await_first(
     with Connection(cluster.address) as connection:
         while len([end for end in connection.ends(topic, range(partitions)).values() if end]) < partitions:
             if producer.poll() is not None:
-                raise MirrorFailed(f"the producer ended with exit code {producer.returncode}")
+                raise MeasurementFailed(f"the producer ended with exit code {producer.returncode}")
             if running and (running.process.poll() is not None or time.monotonic() > deadline):
-                raise MirrorFailed(f"no record of {topic} arrived\n{running.last_words()}")
+                raise MeasurementFailed(f"no record of {topic} arrived\n{running.last_words()}")
             time.sleep(_POLL_SECONDS)

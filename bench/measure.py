@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import time
 from contextlib import suppress
@@ -67,12 +66,6 @@ def _high_water_mark(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise ValueError(f"the kernel tells no VmHWM of process {pid}")
-
-
-def children_cpu() -> float:
-    """CPU seconds of the children of this process that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def cores() -> int:

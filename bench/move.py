@@ -9,10 +9,7 @@ lags somewhere.
 from __future__ import annotations
 
 import random
-import resource
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,12 +22,12 @@ from confluent_kafka import Producer
 from bench.cases import Extent
 from bench.clusters import Cluster, Clusters
 from bench.peers.base import Job
-from bench.peers.drkit import CONFIG, STORE, render
+from bench.peers.drkit import STORE, render
 from bench.positions import Offsets, check, commit, delete_groups
+from bench.processes import CONFIG, MeasurementFailed, drkit, run
 from bench.progress import Screen
 from bench.results import MoveRun
 from bench.targets import DRKIT, MOVE_OTHER
-from bench.watch import MirrorFailed
 from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import TopicPartition
 
@@ -40,7 +37,6 @@ _STEP_MS = 1000
 _LAGGING = 10
 _SEED = 7
 _FLUSH_SECONDS = 60.0
-_LIMIT_SECONDS = 600.0
 _HEAP = "-Xmx512M"  # what Kafka's own script gives its tools is 256 MiB
 _CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -59,7 +55,7 @@ class Move:
         """Both tools, by turns, so many times.
 
         Raises:
-            MirrorFailed: one of them failed, or left a group elsewhere than it should be.
+            MeasurementFailed: one of them failed, or left a group elsewhere than it should be.
         """
         extent = self.extent
         self.screen.say(f"move: {extent.move_groups:,} groups × {extent.move_partitions} partitions")  # noqa: RUF001
@@ -109,7 +105,7 @@ class Move:
                 value = b"%d-%d-%s" % (partition, number, b"x" * 80)
                 producer.produce(_TOPIC, value, partition=partition, timestamp=first + _STEP_MS * number)
         if producer.flush(_FLUSH_SECONDS):
-            raise MirrorFailed("the source could not be filled")
+            raise MeasurementFailed("the source could not be filled")
         commit(source, self._stands())
         return datetime.fromtimestamp((first + _STEP_MS * self._back_to) // 1000, UTC)
 
@@ -134,7 +130,7 @@ class Move:
     def _mirror(self, folder: Path) -> None:
         job = Job(folder, self.clusters.source, self.clusters.target, _TOPIC, "lz4")
         (folder / CONFIG).write_text(render(job), encoding="utf-8")
-        _run([sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(folder / CONFIG)], folder)
+        run(drkit(folder, "mirror", "--until-caught-up"), folder)
 
     # -- the two tools -----------------------------------------------------------------------------
 
@@ -150,35 +146,20 @@ class Move:
         return self._measured(MOVE_OTHER, command, self.work, repeat, lambda _: self._back_to)
 
     def _drkit(self, folder: Path, at: datetime, repeat: int) -> MoveRun:
-        command = [
-            *(sys.executable, "-m", "drkit", "failover", "--to", self.clusters.target.alias, "--all-groups"),
-            *("--at", at.strftime("%Y-%m-%dT%H:%M:%SZ"), "--execute", "--yes", "--accept-unfenced"),
-            *("--config", str(folder / CONFIG)),
-        ]
+        words = ("--to", self.clusters.target.alias, "--all-groups", "--execute", "--yes", "--accept-unfenced")
+        command = drkit(folder, "failover", *words, "--at", at.strftime("%Y-%m-%dT%H:%M:%SZ"))
         return self._measured(DRKIT, command, folder, repeat, lambda offset: min(offset, self._back_to))
 
     def _measured(
         self, tool: str, command: Sequence[str], folder: Path, repeat: int, expected: Callable[[int], int]
     ) -> MoveRun:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        began = time.monotonic()
-        _run(command, folder)
-        seconds = time.monotonic() - began
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = run(command, folder)
         wanted = {
             (group, tp): expected(offset)
             for group, offsets in self._stands().items()
             for tp, (offset, _) in offsets.items()
         }
         check(self.clusters.target, tool, wanted)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        self.screen.say(f"  {tool}: {seconds:.1f} s, {cpu:.1f} CPU-s")
-        return MoveRun(tool, self.extent.move_groups, self.extent.move_partitions, repeat, seconds, cpu)
-
-
-def _run(command: Sequence[str], folder: Path) -> None:
-    ended = subprocess.run(
-        list(command), capture_output=True, text=True, check=False, cwd=folder, timeout=_LIMIT_SECONDS
-    )
-    if ended.returncode:
-        raise MirrorFailed(f"{' '.join(command[-6:])} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
+        self.screen.say(f"  {tool}: {ended.seconds:.1f} s, {ended.cpu_seconds:.1f} CPU-s")
+        scene = (self.extent.move_groups, self.extent.move_partitions)
+        return MoveRun(tool, *scene, repeat, ended.seconds, ended.cpu_seconds)

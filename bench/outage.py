@@ -7,25 +7,21 @@ up` runs, from its launch to its end. By turns as the link is by default, and wi
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.cases import Extent
-from bench.clusters import ROOT, Clusters, die_with_parent
+from bench.clusters import Clusters
 from bench.load import Shape, load
 from bench.peers.base import Job
-from bench.peers.drkit import CONFIG, render
+from bench.peers.drkit import render
+from bench.processes import CONFIG, Helper, drkit, run
 from bench.progress import Screen
 from bench.results import OutageRun
-from bench.watch import MirrorFailed
 
 _POLICIES = {"adaptive": (), "unlimited": ("[links.catch_up]", "adaptive = false")}
 _PREFIX = "bench-outage-"
@@ -35,7 +31,6 @@ _RATE = 200
 _A_TOPIC = 100
 _RECORD_BYTES = 100
 _A_BATCH = 100
-_LIMIT_SECONDS = 900.0
 _MB = 1e6
 
 
@@ -52,7 +47,7 @@ class Outage:
         """Each policy, by turns, so many times.
 
         Raises:
-            MirrorFailed: the mirror or the producer failed.
+            MeasurementFailed: the mirror or the producer failed.
         """
         source, target = self.clusters.source, self.clusters.target
         topics = [f"{_PREFIX}{number}" for number in range(max(1, self.extent.outage_partitions // _A_TOPIC))]
@@ -81,14 +76,14 @@ class Outage:
             load(self.clusters.source.address, topic, shape, lambda _: None)
 
     def _once(self, job: Job, policy: str, lines: tuple[str, ...], repeat: int) -> OutageRun:
-        with self._producer() as ended:
+        with self._producer() as producer:
             time.sleep(self.extent.outage_seconds)
-            alone = ended()
-        with self._producer() as ended:
+            alone = _measured(producer)
+        with self._producer() as producer:
             seconds = self._mirror(job, lines)
-            beside = ended()
+            beside = _measured(producer)
         records = self.extent.outage_records
-        run = OutageRun(
+        found = OutageRun(
             policy,
             repeat,
             self.extent.outage_partitions,
@@ -99,45 +94,22 @@ class Outage:
             records / seconds,
             records * _RECORD_BYTES / seconds / _MB,
         )
-        felt = f"p99 {run.alone_p99_ms:.1f} ms, then {run.p99_ms:.1f} ms"
-        self.screen.say(f"  {policy}: {felt}; {run.records_per_second:,.0f} records/s")
-        return run
+        felt = f"p99 {found.alone_p99_ms:.1f} ms, then {found.p99_ms:.1f} ms"
+        self.screen.say(f"  {policy}: {felt}; {found.records_per_second:,.0f} records/s")
+        return found
 
-    @contextmanager
-    def _producer(self) -> Iterator[Callable[[], dict[str, Any]]]:
-        """A producer on the target; what is given ends it, and says what it measured."""
+    def _producer(self) -> AbstractContextManager[Helper]:
+        """A producer on the target, which measures until it is ended."""
         arguments = (self.clusters.target.address, _USERS_TOPIC, _USERS_PARTITIONS, _RATE)
-        command = [sys.executable, "-m", "bench.produce_latency", *map(str, arguments)]
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
-        ) as child:
-            if child.stdout is None or child.stdout.readline().strip() != "producing":
-                raise MirrorFailed("outage: the producer got no answer")
-            output = child.stdout
-
-            def ended() -> dict[str, Any]:
-                child.terminate()
-                said: dict[str, Any] = json.loads(output.readline())
-                return said
-
-            try:
-                yield ended
-            finally:
-                child.terminate()
+        return Helper.running("produce_latency", *arguments, ready="producing")
 
     def _mirror(self, job: Job, lines: tuple[str, ...]) -> float:
         """Have all copied; returns the seconds from the mirror's launch to its end."""
-        config = job.folder / CONFIG
-        config.write_text(render(job, lines=lines), encoding="utf-8")
-        command = [sys.executable, "-m", "drkit", "mirror", "--until-caught-up", "--config", str(config)]
-        began = time.monotonic()
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=job.folder, timeout=_LIMIT_SECONDS
-        )
-        if ended.returncode:
-            raise MirrorFailed(f"outage: the mirror ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
-        return time.monotonic() - began
+        (job.folder / CONFIG).write_text(render(job, lines=lines), encoding="utf-8")
+        return run(drkit(job.folder, "mirror", "--until-caught-up"), job.folder).seconds
+
+
+def _measured(producer: Helper) -> dict[str, Any]:
+    """End a producer, and have what it measured."""
+    producer.process.terminate()
+    return producer.answer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.clusters import Cluster
-from bench.watch import MirrorFailed
+from bench.processes import MeasurementFailed
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.topology import TopicPartition
@@ -25,13 +25,13 @@ def commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:
 
 
 def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
-    """Raise `MirrorFailed` where a group stands elsewhere than a tool should have put it."""
+    """Raise `MeasurementFailed` where a group stands elsewhere than a tool should have put it."""
     with _groups(cluster) as admin:
         stands = {(found.group, found.tp): found.offset for found in admin.committed(sorted({g for g, _ in wanted}))}
     wrong = [key for key, offset in wanted.items() if stands.get(key) != offset]
     if wrong:
         group, tp = wrong[0]
-        raise MirrorFailed(
+        raise MeasurementFailed(
             f"{tool} left {len(wrong)} of {len(wanted)} positions elsewhere, e.g. {group} on {tp} at "
             f"{stands.get((group, tp))}, not {wanted[group, tp]}"
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from bench.judge import Place
-from bench.watch import MirrorFailed
+from bench.processes import MeasurementFailed
 
 _SILENCE_SECONDS = 30.0
 _AT_ONCE = 10_000
@@ -26,7 +26,7 @@ def read(address: str, topic: str) -> list[Read]:
     """Every record that readers of committed data see, from the start to the end of now; by partition in order.
 
     Raises:
-        MirrorFailed: nothing came for 30 s.
+        MeasurementFailed: nothing came for 30 s.
     """
     consumer = Consumer(
         {
@@ -44,14 +44,14 @@ def read(address: str, topic: str) -> list[Read]:
         while unread:
             first = consumer.poll(_SILENCE_SECONDS)
             if first is None:
-                raise MirrorFailed(f"{topic}: nothing came for {_SILENCE_SECONDS:.0f} s")
+                raise MeasurementFailed(f"{topic}: nothing came for {_SILENCE_SECONDS:.0f} s")
             for message in (first, *consumer.consume(_AT_ONCE, 0)):
                 error = message.error()
                 partition, offset = message.partition(), message.offset()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
                     unread.discard(partition)
                 elif error is not None or partition is None or offset is None:
-                    raise MirrorFailed(f"{topic} can't be read: {error}")
+                    raise MeasurementFailed(f"{topic} can't be read: {error}")
                 else:
                     seen.append(Read(Place(topic, partition), offset, _bytes(message.key()), _bytes(message.value())))
     finally:

@@ -37,12 +37,12 @@ from bench.peers.bare import BARE, Bare
 from bench.peers.base import Peer
 from bench.peers.drkit import Drkit
 from bench.peers.mirrormaker import MirrorMaker
+from bench.processes import MeasurementFailed
 from bench.progress import Screen
 from bench.report import render as render_report
 from bench.results import Results
 from bench.site import Site
 from bench.translate import Translate
-from bench.watch import MirrorFailed
 from bench.wire import WireError
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError, Refused
@@ -52,7 +52,7 @@ REPORT_FILE = "RESULTS.md"
 _NEED_FREE_GIB = 8
 _OWN_CLUSTERS = frozenset({LOOKUP, LARGE_LINK, *(case.name for case in SITES)})
 T = TypeVar("T")
-_FAILURES = (MirrorFailed, WireError, DrkitError, OSError)
+_FAILURES = (MeasurementFailed, WireError, DrkitError, OSError)
 
 
 @dataclass(slots=True)

@@ -7,29 +7,24 @@ group is caught up or lags somewhere; afterwards each position is read by a clie
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bench.cases import SITE_WAYS, SiteCase
-from bench.clusters import TARGET, Cluster, Clusters, end, spawn
+from bench.clusters import TARGET, Cluster, Clusters
 from bench.load import Shape, load
-from bench.measure import children_cpu
-from bench.peers.drkit import CONFIG, STORE
+from bench.peers.drkit import STORE
 from bench.positions import Offsets, check, commit, delete_groups
+from bench.processes import CONFIG, MeasurementFailed, drkit, end, run, spawn
 from bench.progress import Screen
 from bench.results import SiteRun
 from bench.targets import DRKIT
-from bench.watch import MirrorFailed
 from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -41,8 +36,7 @@ _LAGGING = 10
 _SEED = 7
 _READY_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
-_LIMIT_SECONDS = 300.0
-_GRACE_SECONDS = 20.0
+_FAILOVER = ("failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class Site:
         """Each way to die, by turns, so many times.
 
         Raises:
-            MirrorFailed: mirror or failover failed, or a group stands elsewhere than it should.
+            MeasurementFailed: mirror or failover failed, or a group stands elsewhere than it should.
         """
         self.screen.say(f"{self.case.name}: {len(SOURCES)} links, {self.case.description}")
         with Clusters(self.work, self.toolchain, self.screen.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
@@ -89,7 +83,7 @@ class Site:
             try:
                 with self._mirroring(folder, stands):
                     _strike(clusters, way)
-                    found, seconds, cpu = _failover(folder)
+                    ended = run(drkit(folder, *_FAILOVER), folder)
             finally:
                 clusters.heal_sources()
             wanted = {
@@ -101,6 +95,7 @@ class Site:
             check(clusters.target, DRKIT, wanted)
         delete_groups(clusters.target, _PREFIX)
         clusters.target.delete_topics()
+        found, seconds, cpu = json.loads(ended.stdout), ended.seconds, ended.cpu_seconds
         slowest: dict[str, float] = {}
         for stage in found["stages"]:
             slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
@@ -125,17 +120,17 @@ class Site:
     @contextmanager
     def _mirroring(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> Iterator[None]:
         """A mirror of all links, which has brought everything over when the block begins."""
-        command = [sys.executable, "-m", "drkit", "mirror", "--config", str(folder / CONFIG)]
-        mirror = spawn(command, folder / "mirror.log", cwd=folder)
+        mirror = spawn(drkit(folder, "mirror"), folder / "mirror.log", cwd=folder)
         try:
             deadline = time.monotonic() + _READY_SECONDS
             while not self._all_there(folder, stands):
                 if mirror.poll() is not None or time.monotonic() > deadline:
-                    raise MirrorFailed(f"the mirror did not catch up:\n{(folder / 'mirror.log').read_text()[-2000:]}")
+                    last = (folder / "mirror.log").read_text()[-2000:]
+                    raise MeasurementFailed(f"the mirror did not catch up:\n{last}")
                 time.sleep(_LOOK_SECONDS)
             yield
         finally:
-            end([mirror], _GRACE_SECONDS)
+            end([mirror])
 
     def _all_there(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> bool:
         """Whether the mirror has recorded all records and all positions."""
@@ -172,23 +167,3 @@ def _strike(clusters: Clusters, way: str) -> None:
         clusters.silence_sources()
     else:
         clusters.strike_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
-
-
-def _failover(folder: Path) -> tuple[dict[str, Any], float, float]:
-    """The run's document, the seconds from the command's launch to its end, and its CPU seconds."""
-    command = [sys.executable, "-m", "drkit", "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced"]
-    began, used = time.monotonic(), children_cpu()
-    ended = subprocess.run(
-        [*command, "--output", "json", "--config", str(folder / CONFIG)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        timeout=_LIMIT_SECONDS,
-        env={**os.environ, "XDG_STATE_HOME": str(folder)},  # the operator's file of anchors is not to grow by this
-    )
-    seconds, cpu = time.monotonic() - began, children_cpu() - used
-    if ended.returncode:
-        raise MirrorFailed(f"the failover ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found, seconds, cpu

@@ -9,8 +9,6 @@ MirrorMaker 2's checkpoints topic), and an independent reader of the target says
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +21,12 @@ from bench.checkpoints import read_checkpoints
 from bench.clusters import Clusters
 from bench.judge import Commit, Copied, Place, judge
 from bench.peers.base import Job, Peer, Running
-from bench.peers.drkit import CONFIG, Drkit
+from bench.peers.drkit import Drkit
+from bench.processes import MeasurementFailed, drkit, run
 from bench.progress import Screen
 from bench.reader import read
 from bench.results import TranslateRun
 from bench.translate_source import KINDS, Source
-from bench.watch import MirrorFailed
 from bench.wire import Connection
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -56,7 +54,7 @@ class Translate:
         """One mirror's figures, by kind of topic.
 
         Raises:
-            MirrorFailed: it ended, didn't catch up, or the source could not be made.
+            MeasurementFailed: it ended, didn't catch up, or the source could not be made.
         """
         source = Source(self.clusters.source, f"bench-translate-{peer.name}")
         self.screen.say(f"translate: {peer.title}, {self.extent.commits:,} commits")
@@ -70,8 +68,8 @@ class Translate:
                 running = peer.launch(job)
                 try:
                     return self._judged(peer, source, job, running)
-                except MirrorFailed as error:
-                    raise MirrorFailed(f"translate, {peer.title}: {error}\n{running.last_words()}") from error
+                except MeasurementFailed as error:
+                    raise MeasurementFailed(f"translate, {peer.title}: {error}\n{running.last_words()}") from error
                 finally:
                     running.stop()
         finally:
@@ -113,7 +111,7 @@ class Translate:
                     return
                 before = now
                 if running.process.poll() is not None or time.monotonic() > deadline:
-                    raise MirrorFailed("it ended or did not catch up")
+                    raise MeasurementFailed("it ended or did not catch up")
                 time.sleep(_POLL_SECONDS)
 
     def _logs(self, source: Source) -> dict[Place, list[Copied]]:
@@ -121,7 +119,7 @@ class Translate:
         for kind in KINDS:
             for record in read(self.clusters.target.address, source.topic(kind)):
                 if record.value not in source.offsets:
-                    raise MirrorFailed(f"{record.place} holds a record at {record.offset} that was never written")
+                    raise MeasurementFailed(f"{record.place} holds a record at {record.offset} that was never written")
                 logs.setdefault(record.place, []).append(Copied(record.offset, source.offsets[record.value]))
         return logs
 
@@ -149,12 +147,7 @@ def _settled(ask: Callable[[], dict[str, int | None]]) -> dict[str, int]:
 
 
 def _ask_drkit(job: Job, commits: Mapping[str, Commit]) -> dict[str, int | None]:
-    command = [sys.executable, "-m", "drkit", "translate", "--all-groups", "--output", "json"]
-    said = subprocess.run(
-        [*command, "--config", str(job.folder / CONFIG)], capture_output=True, text=True, check=False, cwd=job.folder
-    )
-    if said.returncode:
-        raise MirrorFailed(f"drkit translate failed:\n{said.stderr}")
+    said = run(drkit(job.folder, "translate", "--all-groups", "--output", "json"), job.folder)
     answers: dict[str, int | None] = dict.fromkeys(commits)
     for position in json.loads(said.stdout)["positions"]:
         commit = commits.get(position["group"])

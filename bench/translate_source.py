@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.clusters import Cluster
 from bench.judge import Commit, Place
+from bench.processes import MeasurementFailed
 from bench.reader import read
-from bench.watch import MirrorFailed
 from bench.wire import Connection
 
 PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
@@ -75,14 +75,14 @@ class Source:
         """Wait until compaction has made holes in the compacted topic.
 
         Raises:
-            MirrorFailed: it has not after two minutes.
+            MeasurementFailed: it has not after two minutes.
         """
         topic = self.topic(COMPACTED)
         before = len(read(self.cluster.address, topic))
         deadline = time.monotonic() + _SETTLE_SECONDS
         while len(read(self.cluster.address, topic)) > before * 2 // 3:
             if time.monotonic() > deadline:
-                raise MirrorFailed(f"the source did not compact {topic} within {_SETTLE_SECONDS:.0f} s")
+                raise MeasurementFailed(f"the source did not compact {topic} within {_SETTLE_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)
             self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
 
@@ -151,7 +151,7 @@ class Source:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value, offset = message.value(), message.offset()
         if error is not None or value is None or offset is None:
-            raise MirrorFailed(f"the source refused a record: {error}")
+            raise MeasurementFailed(f"the source refused a record: {error}")
         self.offsets[value] = offset
 
 
@@ -162,4 +162,4 @@ def partition_of(key: str | None, number: int, partitions: int) -> int:
 
 def _flush(producer: Producer) -> None:
     if producer.flush(_SETTLE_SECONDS):
-        raise MirrorFailed("the source did not take all records in time")
+        raise MeasurementFailed("the source did not take all records in time")

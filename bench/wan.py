@@ -25,8 +25,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.backlog import Backlog
 from bench.cases import BacklogCase
-from bench.clusters import Clusters, die_with_parent
+from bench.clusters import Clusters
 from bench.peers.drkit import Drkit
+from bench.processes import die_with_parent
 from bench.progress import Screen
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError

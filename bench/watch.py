@@ -13,15 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bench.measure import ProcessTree
+from bench.processes import MeasurementFailed
 from bench.wire import Connection
 
 _FIRST_POLL_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _MEMORY_SECONDS = 0.25
-
-
-class MirrorFailed(Exception):
-    """The mirror ended, or nothing arrived for too long."""
 
 
 @dataclass(slots=True)
@@ -69,7 +66,7 @@ def watch(
         progress: gets the number of records so far.
 
     Raises:
-        MirrorFailed: the process ended, or was quiet for too long.
+        MeasurementFailed: the process ended, or was quiet for too long.
     """
     tree = ProcessTree(process)
     wanted = [(topic, range(partitions)) for topic, partitions in topics.items()]
@@ -93,7 +90,7 @@ def watch(
             if records != seen:
                 seen, moved_at = records, now
             if process.poll() is not None:
-                raise MirrorFailed(f"it ended with exit code {process.returncode} after {records:,} records")
+                raise MeasurementFailed(f"it ended with exit code {process.returncode} after {records:,} records")
             if now - moved_at > quiet_seconds or over:
-                raise MirrorFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
+                raise MeasurementFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
             time.sleep(_FIRST_POLL_SECONDS if first is None else _POLL_SECONDS)

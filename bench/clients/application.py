@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.clients.kinds import Event, Kind, Told
-from bench.clusters import ROOT, end, spawn
+from bench.processes import ROOT, end, spawn
 
 TOPIC = "clients"
 STOP_SECONDS = 3.0

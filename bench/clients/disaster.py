@@ -19,8 +19,9 @@ from bench.clients import network
 from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
 from bench.clients.kinds import RECOMMENDED, Kind
 from bench.clients.results import Disaster, Waited
-from bench.clusters import SOURCE, TARGET, Clusters, end, spawn
+from bench.clusters import SOURCE, TARGET, Clusters
 from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
+from bench.processes import end, spawn
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
 from drkit.lab.toolchain import Toolchain

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.clusters import die_with_parent
+from bench.processes import die_with_parent
 
 PORT = 9092
 PRIMARY = f"127.0.1.1:{PORT}"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 
 from bench.clients.results import Disaster, Results, Waited
-from bench.clusters import ROOT
+from bench.processes import ROOT
 
 RESULTS = ROOT / "bench" / "clients.json"
 PAGE = ROOT / "docs" / "clients.md"

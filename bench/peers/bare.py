@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from bench.clusters import ROOT
 from bench.peers.base import Job, Running, launched
+from bench.processes import ROOT
 
 BARE = "bare"
 

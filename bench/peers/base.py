@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.batches import Codec
-from bench.clusters import Cluster, end, spawn
+from bench.clusters import Cluster
+from bench.processes import end, spawn
 from drkit.lab.start import last_lines
 
 _GRACE_SECONDS = 20.0
@@ -61,7 +62,7 @@ class Peer(Protocol):
         """Start it; returns at once."""
 
     def check(self, job: Job, running: Running) -> None:
-        """Raise `MirrorFailed` where it did not run as it was to; once it has mirrored something."""
+        """Raise `MeasurementFailed` where it did not run as it was to; once it has mirrored something."""
 
 
 def launched(command: list[str], log: Path, *, cwd: Path, environment: dict[str, str] | None = None) -> Running:

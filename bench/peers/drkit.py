@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.peers.base import Job, Running, launched
+from bench.processes import CONFIG, drkit
 
 STORE = "drkit.db"
-CONFIG = "drkit.toml"
 
 _TEMPLATE = """[clusters.{source}]
 bootstrap_servers = "{source_address}"
@@ -55,10 +54,8 @@ class Drkit:
 
     def launch(self, job: Job) -> Running:
         """Start `drkit mirror`; it runs until stopped."""
-        config = job.folder / CONFIG
-        config.write_text(render(job, self.buffer_bytes, self.lines), encoding="utf-8")
-        command = [sys.executable, "-m", "drkit", "mirror", "--config", str(config)]
-        command += ["--processes", str(self.processes)] if self.processes > 1 else []
+        (job.folder / CONFIG).write_text(render(job, self.buffer_bytes, self.lines), encoding="utf-8")
+        command = drkit(job.folder, "mirror", *(("--processes", str(self.processes)) if self.processes > 1 else ()))
         return launched(command, job.folder / "mirror.log", cwd=job.folder)
 
     def check(self, job: Job, running: Running) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from bench.peers.base import Job, Running, launched
-from bench.watch import MirrorFailed
+from bench.processes import MeasurementFailed
 from drkit.lab.toolchain import Toolchain
 
 PROPERTIES = Path(__file__).parents[1] / "mm2.properties"
@@ -74,7 +74,7 @@ class MirrorMaker:
         """Compare the settings that its clients logged with those it was given."""
         wrong = untuned(render(job), running.log.read_text(encoding="utf-8", errors="replace"), job)
         if wrong:
-            raise MirrorFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
+            raise MeasurementFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
 
 
 def effective_settings(log: str) -> dict[str, set[str]]:

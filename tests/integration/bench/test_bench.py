@@ -13,7 +13,7 @@ from bench.peers.bare import Bare
 from bench.peers.base import Job
 from bench.peers.drkit import Drkit
 from bench.reader import read
-from bench.watch import MirrorFailed, watch
+from bench.watch import MeasurementFailed, watch
 from bench.wire import Connection, WireError
 from drkit.lab import Lab
 from tests.support.wait import wait_until
@@ -121,7 +121,7 @@ def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, targe
 def test_a_mirror_that_ends_is_a_failure_with_its_last_words(source, target, unique_name, tmp_path):
     running = Drkit().launch(Job(tmp_path, source, target, "(", "lz4"))  # no regular expression: it refuses
     try:
-        with pytest.raises(MirrorFailed, match="exit code 2 after 0 records"):
+        with pytest.raises(MeasurementFailed, match="exit code 2 after 0 records"):
             watch(
                 target.address,
                 {unique_name: 1},

@@ -1,0 +1,158 @@
+"""Child processes of the bench: servers with a log, commands that are timed, helpers that report in JSON.
+
+Each dies with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[1]
+"""Where `-m bench…` is found from."""
+
+CONFIG = "drkit.toml"
+_SET_PARENT_DEATH_SIGNAL = 1
+_LIMIT_SECONDS = 900.0
+_GRACE_SECONDS = 20.0
+_LAST_CHARACTERS = 2000
+
+
+class MeasurementFailed(Exception):
+    """What was to be measured ended, failed, or did something else than it should."""
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: the kernel kills the child when this process ends, however it ends."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def spawn(
+    command: Sequence[str], log: Path, *, cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a child, both outputs to `log`. Call from the main thread only."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,  # a terminal's Ctrl-C is ours to pass on, in order
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+        )
+
+
+def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE_SECONDS) -> None:
+    """SIGTERM, then SIGKILL what hasn't ended after the grace; returns when all are gone."""
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+    deadline = time.monotonic() + grace_seconds
+    for child in children:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.1, deadline - time.monotonic()))
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that ended: its standard output, seconds from its launch to its end, and its CPU seconds."""
+
+    stdout: str
+    seconds: float
+    cpu_seconds: float
+
+
+def run(command: Sequence[str], folder: Path, accepted: Collection[int] = (0,)) -> Ended:
+    """Run a command in a folder to its end. An operator's own files (the journal's anchors) are kept out of it.
+
+    Raises:
+        MeasurementFailed: it ended with a code that isn't accepted; its last lines are in the message.
+    """
+    used, began = _children_cpu(), time.monotonic()
+    ended = subprocess.run(
+        list(command),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=_LIMIT_SECONDS,
+        env={**os.environ, "XDG_STATE_HOME": str(folder)},
+    )
+    seconds, cpu = time.monotonic() - began, _children_cpu() - used
+    if ended.returncode not in accepted:
+        said = ended.stdout[-_LAST_CHARACTERS:] + ended.stderr[-_LAST_CHARACTERS:]
+        raise MeasurementFailed(f"{' '.join(command[-6:])} ended with {ended.returncode}:\n{said}")
+    return Ended(ended.stdout, seconds, cpu)
+
+
+def drkit(folder: Path, *words: str) -> list[str]:
+    """A command line of drkit with the drkit.toml of a folder."""
+    return [sys.executable, "-m", "drkit", *words, "--config", str(folder / CONFIG)]
+
+
+def _children_cpu() -> float:
+    """CPU seconds of the children of this process that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class Helper:
+    """A module of the bench that runs as a process, says one word when it is ready, and then a line of JSON."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    @classmethod
+    @contextmanager
+    def running(cls, module: str, *arguments: object, ready: str) -> Iterator[Self]:
+        """`python -m bench.MODULE`, once it has said that it is ready; ended with the block.
+
+        Raises:
+            MeasurementFailed: it ended before; its message is on stderr.
+        """
+        command = [sys.executable, "-m", f"bench.{module}", *map(str, arguments)]
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+        ) as process:
+            helper = cls(process)
+            try:
+                if helper._line().strip() != ready:
+                    raise MeasurementFailed(f"{module} ended before it was {ready}; its message is above")
+                yield helper
+            finally:
+                end([process])
+
+    def answer(self) -> dict[str, Any]:
+        """What it measured.
+
+        Raises:
+            MeasurementFailed: it ended without an answer; its message is on stderr.
+        """
+        line = self._line()
+        if not line:
+            raise MeasurementFailed("a helper of the bench failed; its message is above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _line(self) -> str:
+        return self.process.stdout.readline() if self.process.stdout else ""
