@@ -16,10 +16,10 @@ from rich.console import Console
 from bench.cases import FULL, QUICK, STEPS, Extent
 from bench.machine import describe
 from bench.progress import Screen
+from bench.report import grids, rich_table
 from bench.results import Results
 from bench.results import load as load_results
 from bench.run import REPORT_FILE, RESULTS_FILE, Run
-from bench.table import grids, rich_table
 from bench.wire import WireError
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import ConfigError, DrkitError, ExitCode

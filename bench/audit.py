@@ -9,30 +9,30 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bench.audit_load import Log, damaged_batches, write
+from bench.audit_load import damaged_batches, log_of, write
 from bench.audit_start import LIMIT_SECONDS, START, Start, measure_starts
 from bench.audit_ways import WAYS, Job, keep_digests, shuffled_bytes
 from bench.clusters import Clusters
+from bench.load import Shape
 from bench.machine import describe
 from bench.measure import ProcessTree, cores
+from bench.processes import Helper, MeasurementFailed
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 
 _HERE = Path(__file__).parent
 _ONE_IN = 1_000_000
 _QUICK, _FULL = (1_000_000,), (1_000_000, 5_000_000, 50_000_000)
-_WARM = Log(400_000)
+_WARM = log_of(400_000)
 """Large enough for every core's worker to have a task of it."""
 
 _BESIDE = frozenset({"plain", "exceptall"})
@@ -100,15 +100,15 @@ def main(
     scratch = Path(tempfile.mkdtemp(prefix="drkit-bench-audit-"))
     try:
         with Clusters(scratch, toolchain, _say) as clusters:
-            _fill(clusters, "warm", _WARM, scratch, one_in=_WARM.loaded)  # what comes after damage is warm, too
+            _fill(clusters, "warm", _WARM, scratch, one_in=_WARM.loaded_records)  # what comes after damage is warm, too
             if not way or _START in way:
                 starts += _starts(clusters, scratch, memory)
                 _write(folder, rows, starts, describe(toolchain), memory)
             for size in sizes if way != [_START] else ():
-                log = Log(size)
+                log = log_of(size)
                 topics = {False: f"clean-{size}", True: f"damaged-{size}"}
                 for damaged, topic in topics.items():
-                    _say(f"writing {log.loaded:,} records to {topic} on both sides")
+                    _say(f"writing {log.loaded_records:,} records to {topic} on both sides")
                     _fill(clusters, topic, log, scratch, one_in=_ONE_IN if damaged else None)
                 for each in [name for name in way or WAYS if name != _START]:
                     if each in _BESIDE and size > _BESIDE_UP_TO and not way:
@@ -118,7 +118,7 @@ def main(
                     _write(folder, rows, starts, describe(toolchain), memory)
                 for cluster in (clusters.source, clusters.target):
                     cluster.delete_topics(keep=["warm"])
-    except DrkitError as error:
+    except (DrkitError, MeasurementFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
     finally:
@@ -137,7 +137,7 @@ def _starts(clusters: Clusters, scratch: Path, memory: str) -> list[Start]:
     return found
 
 
-def _fill(clusters: Clusters, topic: str, log: Log, scratch: Path, one_in: int | None = None) -> None:
+def _fill(clusters: Clusters, topic: str, log: Shape, scratch: Path, one_in: int | None = None) -> None:
     clusters.source.create_topic(topic, log.partitions)
     clusters.target.create_topic(topic, log.partitions)
     keep_digests(scratch, write(clusters.source.address, topic, log))
@@ -146,28 +146,26 @@ def _fill(clusters: Clusters, topic: str, log: Log, scratch: Path, one_in: int |
 
 
 def _measure(
-    clusters: Clusters, way: str, topics: dict[bool, str], log: Log, scratch: Path, memory: str
+    clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, scratch: Path, memory: str
 ) -> Iterator[Row]:
     folder = Path(tempfile.mkdtemp(prefix=f"{way}-", dir=scratch))
     job = Job(clusters.source.address, clusters.target.address, "", "warm", log.partitions, str(folder), memory)
-    with _child(way, job) as child:
-        tree = ProcessTree(child)
-        _answer(child)
+    with Helper.running("audit_child", way, json.dumps(asdict(job)), ready="warm", patience_seconds=60.0) as child:
+        tree = ProcessTree(child.process)
         start = before = tree.cpu_seconds()
         shuffled = shuffled_bytes(folder)
-        again = _REPEATED if log.loaded <= _REPEATED_UP_TO and way not in _BESIDE else 1
+        again = _REPEATED if log.loaded_records <= _REPEATED_UP_TO and way not in _BESIDE else 1
         rows: list[Row] = []
         for damaged, topic in [*topics.items()] * again:
             _say(f"{_NAMES[way]}: {topic}")
-            _tell(child, topic)
-            answer = _answer(child)
+            answer = child.ask(topic)
             after, so_far = tree.cpu_seconds(), shuffled_bytes(folder)
             expected = len(damaged_batches(log, _ONE_IN)) if damaged else 0
             if answer["found"] != expected:
                 raise DrkitError(f"{_NAMES[way]} found {answer['found']} of {expected} in {topic}")
             rows.append(
                 Row(
-                    records=log.loaded,
+                    records=log.loaded_records,
                     way=way,
                     damaged=damaged,
                     seconds=round(answer["seconds"], 2),
@@ -183,39 +181,6 @@ def _measure(
     for damaged in topics:
         by_cpu = sorted((row for row in rows if row.damaged is damaged), key=lambda row: row.cpu)
         yield by_cpu[len(by_cpu) // 2]
-
-
-@contextmanager
-def _child(way: str, job: Job) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "bench.audit_child", way, json.dumps(asdict(replace(job)))]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_HERE.parent)
-    try:
-        yield child
-    finally:
-        if child.stdin is not None:
-            child.stdin.close()
-        try:
-            child.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
-
-
-def _tell(child: subprocess.Popen[bytes], line: str) -> None:
-    assert child.stdin is not None  # noqa: S101 - it was given a pipe
-    child.stdin.write(f"{line}\n".encode())
-    child.stdin.flush()
-
-
-def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
-    assert child.stdout is not None  # noqa: S101 - as above
-    line = child.stdout.readline()
-    if not line:
-        raise DrkitError("a way of comparing ended before its time", remedy="Its error is above")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
 
 
 def _write(folder: Path, rows: Sequence[Row], starts: Sequence[Start], machine: dict[str, Any], memory: str) -> None:

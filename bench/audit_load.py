@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from itertools import cycle
 
-from bench.batches import Codec, batch_variants
+from bench.batches import batch_variants
+from bench.load import Shape
 from bench.wire import Connection
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
@@ -21,37 +21,19 @@ _BEGAN = 1_780_000_000_000
 _VARIANTS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """What a topic holds: every batch has other timestamps, so no two records are equal."""
-
-    records: int
-    record_bytes: int = 150
-    codec: Codec = "lz4"
-    records_a_batch: int = 1_000
-    partitions: int = 8
-
-    @property
-    def batches(self) -> int:
-        """How many batches that is; a multiple of the partitions."""
-        return max(1, self.records // (self.records_a_batch * self.partitions)) * self.partitions
-
-    @property
-    def loaded(self) -> int:
-        """How many records are really written."""
-        return self.batches * self.records_a_batch
+def log_of(records: int, partitions: int = 8) -> Shape:
+    """A log for audits: 150-byte records, lz4, 1,000 a batch."""
+    return Shape(records, 150, "lz4", 1_000, partitions)
 
 
-def damaged_batches(log: Log, one_in: int) -> frozenset[int]:
+def damaged_batches(log: Shape, one_in: int) -> frozenset[int]:
     """Which batches get a corrupted record, so that one record in `one_in` is; at even distances."""
-    count = max(1, log.loaded // one_in)
+    count = max(1, log.loaded_records // one_in)
     return frozenset(log.batches * (2 * number + 1) // (2 * count) for number in range(count))
 
 
-def write(
-    address: str, topic: str, log: Log, *, spoil: Collection[int] = (), told: Callable[[int], None] | None = None
-) -> list[RangeDigest]:
-    """Write a log to a topic that is there, round robin over its partitions.
+def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) -> list[RangeDigest]:
+    """Write a log to a topic that is there, round robin over its partitions; every batch has a time of its own.
 
     Returns what a mirror that forwards it, each record to the same offset, keeps of it.
 
@@ -60,7 +42,6 @@ def write(
         topic: exists, with `log.partitions` partitions.
         log: what to write.
         spoil: numbers of batches in the middle of which one record gets another value.
-        told: gets the records written since its last call.
     """
     made = batch_variants(
         record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
@@ -74,8 +55,6 @@ def write(
             if waiting >= _IN_FLIGHT:
                 connection.receive_produce()
                 waiting -= 1
-                if told is not None:
-                    told(log.records_a_batch)
             batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)
             at = number // log.partitions * log.records_a_batch
             folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])

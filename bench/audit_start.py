@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.audit_load import Log
+from bench.audit_load import log_of
 from bench.audit_ways import Job, remember
 from bench.processes import CONFIG, drkit, run
 from drkit.model.errors import DrkitError, ExitCode
 from drkit.store import open_store
 
-START = Log(100_000, partitions=4)
+START = log_of(100_000, partitions=4)
 LIMIT_SECONDS = 8.0
 _REPEATED = 5
 
@@ -62,12 +62,12 @@ def measure_starts(job: Job, topics: Mapping[bool, str], expected: int, say: Cal
             seconds, document = _command(folder, topic, folder / "out")
             if document["findings_total"] != (expected if damaged else 0):
                 raise DrkitError(f"drkit audit found {document['findings_total']} in {topic}")
-            if document["totals"]["source_records"] != START.loaded:
+            if document["totals"]["source_records"] != START.loaded_records:
                 raise DrkitError(f"drkit audit read {document['totals']['source_records']} records of {topic}")
             if number:
                 taken[damaged].append(seconds)
     return [
-        Start(START.loaded, damaged, round(median(each), 2), round(max(each), 2), expected if damaged else 0)
+        Start(START.loaded_records, damaged, round(median(each), 2), round(max(each), 2), expected if damaged else 0)
         for damaged, each in taken.items()
     ]
 

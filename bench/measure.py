@@ -7,6 +7,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -20,7 +21,7 @@ class ProcessTree:
     was waited for.
     """
 
-    def __init__(self, root: subprocess.Popen[bytes]) -> None:
+    def __init__(self, root: subprocess.Popen[Any]) -> None:
         self._root = psutil.Process(root.pid)
         self._members = [self._root]
         self._looked_at = 0.0

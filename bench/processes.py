@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 ROOT = Path(__file__).parents[1]
 """Where `-m bench…` is found from."""
@@ -113,15 +113,17 @@ def _children_cpu() -> float:
 
 
 class Helper:
-    """A module of the bench that runs as a process, says one word when it is ready, and then a line of JSON."""
+    """A module of the bench that runs as a process: says one word when it is ready, then answers in lines of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
     @classmethod
     @contextmanager
-    def running(cls, module: str, *arguments: object, ready: str) -> Iterator[Self]:
+    def running(cls, module: str, *arguments: object, ready: str, patience_seconds: float = 0.0) -> Iterator[Self]:
         """`python -m bench.MODULE`, once it has said that it is ready; ended with the block.
+
+        `patience_seconds`: for how long it may end by itself, once its standard input is closed.
 
         Raises:
             MeasurementFailed: it ended before; its message is on stderr.
@@ -129,6 +131,7 @@ class Helper:
         command = [sys.executable, "-m", f"bench.{module}", *map(str, arguments)]
         with subprocess.Popen(
             command,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
@@ -140,7 +143,16 @@ class Helper:
                     raise MeasurementFailed(f"{module} ended before it was {ready}; its message is above")
                 yield helper
             finally:
+                helper._stdin.close()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(patience_seconds)
                 end([process])
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """What it answers to a line of its standard input."""
+        self._stdin.write(f"{line}\n")
+        self._stdin.flush()
+        return self.answer()
 
     def answer(self) -> dict[str, Any]:
         """What it measured.
@@ -154,5 +166,11 @@ class Helper:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    @property
+    def _stdin(self) -> IO[str]:
+        assert self.process.stdin is not None  # noqa: S101 - it was given a pipe
+        return self.process.stdin
+
     def _line(self) -> str:
-        return self.process.stdout.readline() if self.process.stdout else ""
+        assert self.process.stdout is not None  # noqa: S101 - as above
+        return self.process.stdout.readline()

@@ -7,7 +7,6 @@ the classes here. What isn't known is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from typing import Any
 from bench.stats import median
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError
-
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +230,20 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
-        write_atomically(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
+
+
+_KINDS = {
+    "backlog": BacklogRun,
+    "live": LiveRun,
+    "translate": TranslateRun,
+    "lookup": LookupRun,
+    "moves": MoveRun,
+    "sites": SiteRun,
+    "large_links": LargeLinkRun,
+    "outages": OutageRun,
+}
+"""By the document's lists, what they hold."""
 
 
 def load(path: Path) -> Results:
@@ -244,31 +254,18 @@ def load(path: Path) -> Results:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        _check_format(data["format"])
-        return Results(
-            machine=data["machine"],
-            extent=data["extent"],
-            backlog=[_backlog(run) for run in data["backlog"]],
-            live=[LiveRun(**{**run, "percentiles": tuple(run["percentiles"])}) for run in data["live"]],
-            translate=[TranslateRun(**run) for run in data["translate"]],
-            lookup=[LookupRun(**run) for run in data["lookup"]],
-            moves=[MoveRun(**run) for run in data.get("moves", [])],
-            sites=[SiteRun(**run) for run in data.get("sites", [])],
-            large_links=[LargeLinkRun(**run) for run in data.get("large_links", [])],
-            outages=[OutageRun(**run) for run in data.get("outages", [])],
-            failures=list(data["failures"]),
-        )
+        runs = {name: [_run(kind, each) for each in data[name]] for name, kind in _KINDS.items()}
+        return Results(data["machine"], data["extent"], failures=list(data["failures"]), **runs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path} holds no results of the bench: {error}", remedy="Run without --resume to measure again"
         ) from error
 
 
-def _check_format(number: int) -> None:
-    if number != FORMAT:
-        raise ValueError(f"format {number}, and this bench knows {FORMAT}")
+def _run(kind: type[Any], data: dict[str, Any]) -> Any:
+    """A measurement; its lists are tuples, as they were when it was measured."""
+    return kind(**{name: _tuples(value) if isinstance(value, list) else value for name, value in data.items()})
 
 
-def _backlog(data: dict[str, Any]) -> BacklogRun:
-    progress: Iterable[Any] = data["progress"]
-    return BacklogRun(**{**data, "progress": tuple((float(at), int(count)) for at, count in progress)})
+def _tuples(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuples(each) if isinstance(each, list) else each for each in values)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from bench.cases import BACKLOG
+from bench.report import class_verdict, grids, number, significant
 from bench.report import render as render_report
-from bench.table import class_verdict, grids, number, significant
 
 LARGE = next(case for case in BACKLOG if case.name == "large")
 TEN = next(case for case in BACKLOG if case.name == "ten")
