@@ -8,7 +8,6 @@ lags somewhere.
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from bench.cases import Extent
 from bench.clusters import Cluster, Clusters
 from bench.peers.base import Job
 from bench.peers.drkit import STORE, render
-from bench.positions import Offsets, check, commit, delete_groups
+from bench.positions import Offsets, check, commit, delete_groups, scattered
 from bench.processes import CONFIG, MeasurementFailed, drkit, run
 from bench.progress import Screen
 from bench.results import MoveRun
@@ -34,8 +33,6 @@ from drkit.model.topology import TopicPartition
 _TOPIC = "bench-move"
 _PREFIX = "bench-move-"
 _STEP_MS = 1000
-_LAGGING = 10
-_SEED = 7
 _FLUSH_SECONDS = 60.0
 _HEAP = "-Xmx512M"  # what Kafka's own script gives its tools is 256 MiB
 _CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -116,16 +113,8 @@ class Move:
 
     def _stands(self) -> dict[str, Offsets]:
         """Where groups are on the source."""
-        chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
         extent = self.extent
-        groups = {}
-        for number in range(extent.move_groups):
-            lags = number % _LAGGING == 0
-            offset = chance.randrange(extent.move_records) if lags else extent.move_records
-            groups[f"{_PREFIX}{number:04}"] = {
-                TopicPartition(_TOPIC, partition): (offset, "") for partition in range(extent.move_partitions)
-            }
-        return groups
+        return scattered(_PREFIX, extent.move_groups, _TOPIC, extent.move_partitions, extent.move_records)
 
     def _mirror(self, folder: Path) -> None:
         job = Job(folder, self.clusters.source, self.clusters.target, _TOPIC, "lz4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 
 from bench.clusters import Cluster
@@ -11,10 +12,22 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.topology import TopicPartition
 
 Offsets = dict[TopicPartition, tuple[int, str]]
+_LAGGING = 10
+_SEED = 7
 
 
 def _groups(cluster: Cluster) -> GroupAdmin:
     return GroupAdmin(cluster.alias, ClusterConfig(bootstrap_servers=cluster.address), timeout_seconds=60.0)
+
+
+def scattered(prefix: str, groups: int, topic: str, partitions: int, records: int) -> dict[str, Offsets]:
+    """Positions of groups on a topic with so many records a partition: nine of ten are caught up, the others lag."""
+    chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
+    found = {}
+    for number in range(groups):
+        offset = chance.randrange(records) if number % _LAGGING == 0 else records
+        found[f"{prefix}{number:04}"] = {TopicPartition(topic, each): (offset, "") for each in range(partitions)}
+    return found
 
 
 def commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:

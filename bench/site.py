@@ -7,7 +7,6 @@ group is caught up or lags somewhere; afterwards each position is read by a clie
 from __future__ import annotations
 
 import json
-import random
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -20,20 +19,18 @@ from bench.cases import SITE_WAYS, SiteCase
 from bench.clusters import TARGET, Cluster, Clusters
 from bench.load import Shape, load
 from bench.peers.drkit import STORE
-from bench.positions import Offsets, check, commit, delete_groups
+from bench.positions import Offsets, check, commit, delete_groups, scattered
 from bench.processes import CONFIG, MeasurementFailed, drkit, end, run, spawn
 from bench.progress import Screen
 from bench.results import SiteRun
 from bench.targets import DRKIT
 from drkit.lab.toolchain import Toolchain
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import LinkId
 from drkit.store import open_store
 
 SOURCES = ("primary", "orders", "payments")
 _PREFIX = "bench-site-"
 _HEAP_MIB = 512
-_LAGGING = 10
-_SEED = 7
 _READY_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _FAILOVER = ("failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
@@ -66,13 +63,8 @@ class Site:
         source.create_topic(topic, partitions, {"retention.ms": "-1"})
         shape = Shape(records * partitions, 100, "lz4", records // 10, partitions)
         load(source.address, topic, shape, lambda _: None)
-        chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
-        stands: dict[str, Offsets] = {}
-        for number in range(self.case.groups // len(SOURCES)):
-            offset = chance.randrange(records) if number % _LAGGING == 0 else records
-            stands[f"{_PREFIX}{source.alias}-{number:04}"] = {
-                TopicPartition(topic, partition): (offset, "") for partition in range(partitions)
-            }
+        groups = self.case.groups // len(SOURCES)
+        stands = scattered(f"{_PREFIX}{source.alias}-", groups, topic, partitions, records)
         commit(source, stands)
         return stands
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from bench import namespace
 from bench.backlog import Backlog
 from bench.cases import BacklogCase
 from bench.clusters import Clusters
@@ -33,13 +32,11 @@ from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import DEFAULT_BUFFER_BYTES
 
-_INSIDE = "BENCH_NAMESPACE"
 _QUEUE = "7"
 _MIB = 1 << 20
 _RECORD_BYTES = 1000
 _WINDOW_BYTES = 64 * _MIB
 _READY_SECONDS = 10.0
-_TOOLS = ("unshare", "ip", "iptables", "sysctl")
 _READ_SECONDS = 150.0
 
 
@@ -80,15 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"skipped: {lacks}")
         return 0
     toolchain = ensure("kafka")  # fetched before there is no network any more
-    if os.environ.get(_INSIDE) != "1":
-        os.environ[_INSIDE] = "1"
-        again = [sys.executable, "-m", "bench.wan", *(sys.argv[1:] if arguments is None else arguments)]
-        inside = subprocess.Popen(
-            ["unshare", "--net", *again],
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
-        )
-        return inside.wait()
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    if not namespace.inside():
+        return namespace.run_inside("bench.wan", sys.argv[1:] if arguments is None else arguments)
+    namespace.loopback_up()
     screen, rows = Screen(), []
     for host in HOSTS[: options.hosts]:
         if host.window_bytes is not None:
@@ -186,16 +177,10 @@ def _delayed(address: str, options: argparse.Namespace) -> Iterator[None]:
 
 def _lacks(delay: Path) -> str:
     """What is missing, or ""."""
-    if os.geteuid() != 0:
-        return "a network namespace and iptables need root"
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"{', '.join(missing)} not on PATH"
     if not delay.is_file():
         return f"{delay} isn't there: the script that holds packets back (see bench/README.md)"
-    probe = "iptables -A INPUT -i lo -p tcp --sport 1 -j NFQUEUE --queue-num 7"
-    tried = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"no NFQUEUE: {tried.stderr.strip() or 'iptables failed'}"
+    probe = f"iptables -A INPUT -i lo -p tcp --sport 1 -j NFQUEUE --queue-num {_QUEUE}"
+    return namespace.lacking(("ip", "iptables", "sysctl"), probe, "NFQUEUE")
 
 
 def _table(rows: Sequence[Row], rtt_ms: float) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bench import namespace
 from bench.clients import network
 from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, play
 from bench.clients.kinds import Go, Kind, built_go, kinds
@@ -32,15 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"skipped: {lacks}")
         return 0
     toolchain = ensure("kafka", "mirrormaker", "clients-3.9", "cassandra")  # before there is no network any more
-    if not network.inside():
+    if not namespace.inside():
         if options.go_program is not None:
-            return network.run_inside(given)
+            return namespace.run_inside("bench.clients", given, "--mount")
         with tempfile.TemporaryDirectory(prefix="drkit-go-") as folder:
             try:
                 made = [_GO_PROGRAM, str(built_go(Path(folder)).program)]
             except DrkitError as error:
                 made = [f"{_GO_PROGRAM}={error.what}"]
-            return network.run_inside([*given, *made])
+            return namespace.run_inside("bench.clients", [*given, *made], "--mount")
     screen = Screen()
     measured: list[Kind] = kinds(toolchain)
     not_run = {}

@@ -6,23 +6,18 @@ is moved from one cluster to the other, as a load balancer or a virtual IP is: b
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.processes import die_with_parent
+from bench import namespace
 
 PORT = 9092
 PRIMARY = f"127.0.1.1:{PORT}"
 DR = f"127.0.1.2:{PORT}"
 MOVING = f"127.0.1.10:{PORT}"
 RESOLVER = "127.0.0.1"
-_INSIDE = "BENCH_NAMESPACE"
-_TOOLS = ("unshare", "mount", "ip", "iptables")
 _CHAIN = "MOVING"
 
 MOVE_SCRIPT = """
@@ -43,32 +38,13 @@ place.write_text(json.dumps(entry))
 
 def lacking() -> str:
     """Why there can be no such namespace here; "" where there can."""
-    if os.geteuid() != 0:
-        return "a network namespace and iptables need root"
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"{', '.join(missing)} not on PATH"
     probe = "iptables -t nat -A OUTPUT -p tcp -j DNAT --to-destination 127.0.0.1:1"
-    tried = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"no NAT: {tried.stderr.strip()}"
-
-
-def inside() -> bool:
-    """Whether this process runs in the namespace."""
-    return os.environ.get(_INSIDE) == "1"
-
-
-def run_inside(arguments: list[str]) -> int:
-    """Run `python -m bench.clients` in it; its exit code."""
-    os.environ[_INSIDE] = "1"
-    command = ["unshare", "--net", "--mount", sys.executable, "-m", "bench.clients", *arguments]
-    child = subprocess.Popen(command, preexec_fn=die_with_parent)  # noqa: PLW1509 - no lock is taken between fork and exec
-    return child.wait()
+    return namespace.lacking(("mount", "ip", "iptables"), probe, "NAT")
 
 
 def set_up(folder: Path) -> None:
     """Loopback, and the resolver of this namespace."""
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    namespace.loopback_up()
     resolver = folder / "resolv.conf"
     resolver.write_text(f"nameserver {RESOLVER}\noptions timeout:1 attempts:1\n", encoding="ascii")
     subprocess.run(["mount", "--bind", str(resolver), "/etc/resolv.conf"], check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import wan
+from bench import namespace, wan
 from bench.clusters import Cluster
 from bench.peers.base import Job
 from bench.peers.drkit import render
@@ -23,15 +23,16 @@ def test_the_first_third_does_not_count() -> None:
 def test_without_the_script_it_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(wan.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(wan.shutil, "which", lambda name: f"/sbin/{name}")
-    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
-    assert "none.py isn't there" in capsys.readouterr().out
-    monkeypatch.setattr(wan.shutil, "which", lambda name: None if name == "iptables" else name)
-    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
+    delay = tmp_path / "delay.py"
+    assert wan.main(["--delay", str(delay)]) == 0
+    assert "delay.py isn't there" in capsys.readouterr().out
+    delay.touch()
+    monkeypatch.setattr(namespace.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(namespace.shutil, "which", lambda name: None if name == "iptables" else name)
+    assert wan.main(["--delay", str(delay)]) == 0
     assert "skipped: iptables not on PATH" in capsys.readouterr().out
-    monkeypatch.setattr(wan.os, "geteuid", lambda: 1000)
-    assert wan.main(["--delay", str(tmp_path / "none.py")]) == 0
+    monkeypatch.setattr(namespace.os, "geteuid", lambda: 1000)
+    assert wan.main(["--delay", str(delay)]) == 0
     assert "need root" in capsys.readouterr().out
 
 
