@@ -25,7 +25,7 @@ from drkit.audit.findings.findings import (
 from drkit.audit.findings.findings_path import discard_findings, findings_path
 from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
-from drkit.audit.spark.failures import KeptWorkLost, LogMoved, in_words
+from drkit.audit.spark.failures import ExecutorLost, LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
 from drkit.config import Config
@@ -50,7 +50,7 @@ _OFFSETS_A_SHUFFLE_TASK = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ClassifiedScope:
     """A scope judged: what an audit and a salvage both start from."""
 
     reader: ScopeReader
@@ -88,7 +88,7 @@ def run_audit(
         _make_folder(path.parent)
         try:
             return _audit(request, store, config, spark, path, say, tasks)
-        except KeptWorkLost as error:
+        except ExecutorLost as error:
             say(f"{error.what}; starting again")
             shutil.rmtree(path, ignore_errors=True)
         return _audit(request, store, config, spark, path, say, tasks)
@@ -166,7 +166,7 @@ def judged(
     tasks: Tasks | None = None,
     *,
     leave_out: bool = False,
-) -> Judged:
+) -> ClassifiedScope:
     """Observe and judge; anew where records went away while they were read, or the logs' starts moved.
 
     Records read before retention took them and looked for afterwards would seem lost, so a judgement only
@@ -213,7 +213,7 @@ def judged(
             continue
         starts = log_starts(scope, config)
         if starts == scope.starts() or (leave_out and not _matters(judgement, starts)):
-            return Judged(reader, judgement)
+            return ClassifiedScope(reader, judgement)
         progress("retention moved a log meanwhile: starting again")
     raise DrkitError(
         f"retention removed records during each attempt at {what}",

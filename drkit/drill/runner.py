@@ -58,7 +58,7 @@ def nothing_stands_against() -> str | None:
 
 
 @dataclass
-class _Course:
+class _DrillProgress:
     """What happened so far."""
 
     file: ExperimentFile
@@ -112,7 +112,7 @@ def run_drill(
         own_configuration(Lab.open(lab_dir), file.experiment)
     at = now()
     run = new_run(at)
-    course = _Course(file, run, at, drills.begin(run, file.path), say, guard)
+    course = _DrillProgress(file, run, at, drills.begin(run, file.path), say, guard)
     course.told(f"{file.experiment.title} ({run})")
     write_experiment(course.folder, file)
     write_origin(course.folder, run, witness=witness, began=course.began)
@@ -139,7 +139,7 @@ def run_drill(
     return result
 
 
-def _play_on(env: DrillEnvironment, course: _Course) -> None:
+def _play_on(env: DrillEnvironment, course: _DrillProgress) -> None:
     try:
         _method(env, course)
     except (KeyboardInterrupt, SystemExit):
@@ -155,7 +155,7 @@ def _play_on(env: DrillEnvironment, course: _Course) -> None:
             add_lab(course.folder, env.lab)
 
 
-def _method(env: DrillEnvironment, course: _Course) -> None:
+def _method(env: DrillEnvironment, course: _DrillProgress) -> None:
     """Play the steps; before the first disturbance the steady state must be seen."""
     experiment = course.file.experiment
     disturbance = experiment.disturbance
@@ -173,7 +173,7 @@ def _method(env: DrillEnvironment, course: _Course) -> None:
     return None
 
 
-def _aborted(env: DrillEnvironment, course: _Course, step: Step, number: int) -> bool:
+def _aborted(env: DrillEnvironment, course: _DrillProgress, step: Step, number: int) -> bool:
     """Whether a safety rule ends the method before this step."""
     broken = course.guard() or broken_rule(env, course.file.experiment.safety, step, course.began)
     if broken is not None:
@@ -183,7 +183,7 @@ def _aborted(env: DrillEnvironment, course: _Course, step: Step, number: int) ->
     return broken is not None
 
 
-def _strike_guard(env: DrillEnvironment, course: _Course) -> Callable[[Fault], str | None]:
+def _strike_guard(env: DrillEnvironment, course: _DrillProgress) -> Callable[[Fault], str | None]:
     """What is asked before each fault at a stage: its step was asked about when it began, a while ago."""
     safety = course.file.experiment.safety
     return lambda fault: course.guard() or broken_rule(env, safety, fault, course.began)
@@ -191,7 +191,7 @@ def _strike_guard(env: DrillEnvironment, course: _Course) -> Callable[[Fault], s
 
 def _play_one(
     env: DrillEnvironment,
-    course: _Course,
+    course: _DrillProgress,
     section: Literal["setup", "method", "rollbacks"],
     step: Step | Rollback,
     number: int,
@@ -225,7 +225,7 @@ def _play_one(
     return played.outcome == "ok"
 
 
-def _strike_result(course: _Course, number: int, strike: PlayedStrike) -> StrikeResult:
+def _strike_result(course: _DrillProgress, number: int, strike: PlayedStrike) -> StrikeResult:
     began = strike.began
     return StrikeResult(
         step=strike.step,
@@ -237,7 +237,7 @@ def _strike_result(course: _Course, number: int, strike: PlayedStrike) -> Strike
     )
 
 
-def _skip(course: _Course, first: int) -> None:
+def _skip(course: _DrillProgress, first: int) -> None:
     for number, step in enumerate(course.file.experiment.method[first:], first):
         course.steps.append(
             StepResult(
@@ -251,7 +251,7 @@ def _skip(course: _Course, first: int) -> None:
         )
 
 
-def _steady(env: DrillEnvironment, course: _Course) -> bool:
+def _steady(env: DrillEnvironment, course: _DrillProgress) -> bool:
     steady = course.file.experiment.steady_state
     course.told("steady state …")
     began = time.monotonic()
@@ -261,7 +261,7 @@ def _steady(env: DrillEnvironment, course: _Course) -> bool:
     return result.holds
 
 
-def _rollbacks(env: DrillEnvironment, course: _Course) -> None:
+def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
     for number, step in enumerate(course.file.experiment.rollbacks):
         try:
             _play_one(env, course, "rollbacks", step, number)
@@ -269,7 +269,7 @@ def _rollbacks(env: DrillEnvironment, course: _Course) -> None:
             course.signal("interrupted by a signal while rolling back")
 
 
-def _collect(env: DrillEnvironment, course: _Course) -> ClientHistory:
+def _collect(env: DrillEnvironment, course: _DrillProgress) -> ClientHistory:
     """What the clients kept, and what a bystander now reads from the target."""
     workload = env.experiment.workload
     incomplete = env.clients.incomplete()
@@ -293,7 +293,7 @@ def _collect(env: DrillEnvironment, course: _Course) -> ClientHistory:
     )
 
 
-def _result(course: _Course, env: DrillEnvironment | None) -> DrillResult:
+def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult:
     experiment = course.file.experiment
     measured = measure(
         course.history,
@@ -338,7 +338,7 @@ def _nothing(reason: str) -> ClientHistory:
 
 
 @contextmanager
-def _lab(course: _Course, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]:
+def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]:
     """The lab to play on; one that this drill made is taken down again, unless it is to be kept."""
     spec = course.file.experiment.lab
     if lab_dir is not None and _holds_lab(lab_dir):
@@ -367,7 +367,7 @@ def _holds_lab(lab_dir: Path) -> bool:
     return True
 
 
-def _down(lab: Lab, course: _Course) -> None:
+def _down(lab: Lab, course: _DrillProgress) -> None:
     try:
         lab.down(say=course.told)
     except (KeyboardInterrupt, SystemExit):  # the lab stops between nodes when a signal came: once more

@@ -28,7 +28,7 @@ _INHERITED_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", 
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class SpawnRecord:
     """What was noted at a spawn. `started` is the process's start, seconds since the epoch."""
 
     pid: int
@@ -68,16 +68,16 @@ def note(path: Path, process: psutil.Process) -> None:
     write_atomically(path, json.dumps({"pid": process.pid, "started": process.create_time()}) + "\n")
 
 
-def noted(path: Path) -> Noted | None:
+def noted(path: Path) -> SpawnRecord | None:
     """What was kept; None where nothing, or nothing readable, was (the mark still finds the process)."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return Noted(int(data["pid"]), float(data["started"]))
+        return SpawnRecord(int(data["pid"]), float(data["started"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def proved(candidate: Noted | None, argument: str) -> psutil.Process | None:
+def proved(candidate: SpawnRecord | None, argument: str) -> psutil.Process | None:
     """The process, if the pid still belongs to the one that was noted: start time and mark agree."""
     if candidate is None:
         return None

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
-from drkit.audit.classify.classifier import Classified, PartitionLimits, Steps, classify, reordered
+from drkit.audit.classify.classifier import ClassifiedPartition, PartitionLimits, Steps, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.merge_join_tasks import read_span
@@ -127,7 +127,7 @@ class InMemory:
 
     def classified(
         self, *, parallel: int = 1, full: bool = False, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[Classified, set[Expected]]:
+    ) -> tuple[ClassifiedPartition, set[Expected]]:
         """The classification as the driver does it, and its findings. `meanwhile`: once both sides are compared."""
         found = self.compared(parallel, full=full)
         if meanwhile is not None:
@@ -143,14 +143,14 @@ class InMemory:
             (str(each.outcome), each.s, each.t) for each in classifications if str(each.outcome) in FINDINGS
         }
 
-    def driven(self, steps: Steps) -> Classified:
+    def driven(self, steps: Steps) -> ClassifiedPartition:
         """A classification taken to its end."""
         answer = None
         try:
             while True:
                 answer = self.answer(steps.send(answer))
         except StopIteration as done:
-            result: Classified = done.value
+            result: ClassifiedPartition = done.value
             return result
 
     def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:

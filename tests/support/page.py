@@ -25,7 +25,7 @@ from drkit.model.topology import Link, LinkId
 from drkit.observe.history import StatusHistory
 from drkit.observe.page.access import Access
 from drkit.observe.page.application import make_application
-from drkit.observe.page.board import Board, Earlier, Sources
+from drkit.observe.page.board import Board, EarlierRuns, Sources
 from drkit.observe.page.decision import Answer, Decision, Obstruction, PlannedRow
 from drkit.observe.page.server import Certificates, PageServer, bind
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint
@@ -143,14 +143,14 @@ def planned(group: str, partition: int = 0, **changes: Any) -> PlannedRow:
     return row._replace(**changes)
 
 
-def earlier(**changes: Any) -> Earlier:
-    return replace(Earlier((), (), {}, None, "no drill is kept on this machine"), **changes)
+def earlier(**changes: Any) -> EarlierRuns:
+    return replace(EarlierRuns((), (), {}, None, "no drill is kept on this machine"), **changes)
 
 
 def sources(
     statuses: Callable[[], Sequence[LinkStatus]] = lambda: [snapshot()],
     decisions: Callable[[], Sequence[Decision]] = lambda: [decision()],
-    before: Callable[[], Earlier] = earlier,
+    before: Callable[[], EarlierRuns] = earlier,
     **changes: Any,
 ) -> Sources:
     plain = Sources(statuses, decisions, before, lambda _: None, list, lambda _: None, {"dr": (str(LINK),)})

@@ -15,7 +15,7 @@ import pyarrow as pa
 from drkit.audit.classify.classifier import (
     TARGET_APPENDED,
     Classification,
-    Classified,
+    ClassifiedPartition,
     Pair,
     PartitionLimits,
     Steps,
@@ -111,7 +111,7 @@ def classification_row(entry: Classification) -> Row:
     return (str(entry.outcome), entry.p, entry.s, *of_source[1:], entry.t, *of_target[1:])
 
 
-def rows_of(found: Classified) -> Iterator[Row]:
+def rows_of(found: ClassifiedPartition) -> Iterator[Row]:
     """The classifications and pairs of a partition but those of its stretches set aside."""
     yield from map(classification_row, found.classifications)
     yield from map(_pair_row, found.pairs)
@@ -170,14 +170,14 @@ def _pair_row(pair: Pair) -> Row:
     return (PAIR, pair.p, pair.s, None, None, None, None, pair.stamp, None, None, pair.t, *_NO_TARGET[1:])
 
 
-def _answered(source: BatchReader, target: BatchReader, steps: Steps, unit: Unit) -> Classified:
+def _answered(source: BatchReader, target: BatchReader, steps: Steps, unit: Unit) -> ClassifiedPartition:
     """Run a classification to its end."""
     try:
         request = next(steps)
         while True:
             request = steps.send(_answer(target if request.of_target else source, request, unit))
     except StopIteration as done:
-        found: Classified = done.value
+        found: ClassifiedPartition = done.value
         return found
 
 

@@ -58,10 +58,10 @@ from drkit.audit.classify.log_lookups import (
     NewestOfKeys,
     WantedRecord,
 )
-from drkit.audit.classify.ordering import Beside, MatchedLine, Neighbours, put_in_order
+from drkit.audit.classify.ordering import AdjacentLines, MatchedLine, Neighbours, put_in_order
 from drkit.audit.classify.retention import (
-    Explained,
-    Places,
+    CompactedResiduals,
+    PlaceOwners,
     compacted_on_source,
     compacted_on_target,
     highest_of_keys,
@@ -157,7 +157,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(slots=True)
-class Classified:
+class ClassifiedPartition:
     """One partition. `aside`: stretches of records that matched and are out of order, all of them;
     `through`: the highest mirrored position; `exact`: whether the reordered are the fewest."""
 
@@ -169,7 +169,7 @@ class Classified:
     exact: bool = True
 
 
-Steps = Generator[LogRequest, Any, Classified]
+Steps = Generator[LogRequest, Any, ClassifiedPartition]
 
 
 def classify(
@@ -219,7 +219,7 @@ class _Classifier:
         self._source = source
         self._target = target
         self._stretches = stretches
-        self._found = Classified(limits, limits.through)
+        self._found = ClassifiedPartition(limits, limits.through)
         self._through = limits.through
         self._paired: dict[int, int] = {}
         self._beside = Neighbours()
@@ -394,7 +394,7 @@ class _Classifier:
         """By key, the highest source offset of a record that was found at its place: by the target, where the source
         has lost records since it was compared."""
         found = yield NewestOfKeys(keys, frozenset(row.t for row in self._target), of_target=True)
-        lookup = Places(self._limits.zones)
+        lookup = PlaceOwners(self._limits.zones)
         stood = {key: lookup.source_of(t) for key, t in found.newest.items()}
         return {key: s for key, s in stood.items() if s is not None}
 
@@ -525,7 +525,7 @@ class _Classifier:
         unmatched: Sequence[SourceLeft],
         strangers: Sequence[TargetLeft],
         written: set[bytes],
-    ) -> Generator[LogRequest, Any, Explained]:
+    ) -> Generator[LogRequest, Any, CompactedResiduals]:
         """Which source residuals the target's compaction explains, and which it may."""
         limits = self._limits
         above = [(row, self._beside.of_source(row.s)) for row in unseen if row.s_null]
@@ -542,7 +542,7 @@ class _Classifier:
         def keys() -> frozenset[bytes]:
             return frozenset(row.s_key for row in lost if row.s_key is not None and row.s not in explained.taken)
 
-        explained = Explained(set(), set())
+        explained = CompactedResiduals(set(), set())
         found = (yield NewestOfKeys(keys(), frozenset(row.s for row in unmatched))) if keys() else KeysFound()
         newest = found.newest
         explained = explain(newest, written_since=written)
@@ -600,7 +600,7 @@ def _moved(pair: tuple[SourceLeft, TargetLeft]) -> MatchedLine:
     return MatchedLine(source.s, source.s, target.t, target.t, target.t - source.e, 1, moved=True)
 
 
-def _in_its_gap(t: int, beside: Beside) -> bool:
+def _in_its_gap(t: int, beside: AdjacentLines) -> bool:
     """Whether `t` lies between the records in order around a source row, so that no row reaches into another gap."""
     if beside.within:
         return True

@@ -76,7 +76,7 @@ def _runs(by_source: Sequence[MatchedLine]) -> list[tuple[int, list[MatchedLine]
     return runs
 
 
-class Beside(NamedTuple):
+class AdjacentLines(NamedTuple):
     """The lines in order before and after an offset; None where there is none. An offset within a line has that one
     before and after."""
 
@@ -106,11 +106,11 @@ class Neighbours:
         self._by_source = sorted(kept, key=attrgetter("s_lo"))
         self._by_target = sorted(self._by_source, key=attrgetter("t_lo"))
 
-    def of_source(self, offset: int) -> Beside:
+    def of_source(self, offset: int) -> AdjacentLines:
         """Beside a source offset."""
         return _beside(self._by_source, offset, attrgetter("s_lo"), attrgetter("s_hi"))
 
-    def of_target(self, offset: int) -> Beside:
+    def of_target(self, offset: int) -> AdjacentLines:
         """Beside a target offset."""
         return _beside(self._by_target, offset, attrgetter("t_lo"), attrgetter("t_hi"))
 
@@ -120,14 +120,14 @@ def _beside(
     offset: int,
     low: Callable[[MatchedLine], int],
     high: Callable[[MatchedLine], int],
-) -> Beside:
+) -> AdjacentLines:
     """The lines beside an offset of one side. `lines`: in that side's order; `low`, `high`: their offsets there."""
     at = bisect_right(lines, offset, key=low)
     before = lines[at - 1] if at else None
     if before is not None and offset < high(before):
-        return Beside(before, before)
+        return AdjacentLines(before, before)
     at = bisect_left(lines, offset, key=low)
-    return Beside(before, lines[at] if at < len(lines) else None)
+    return AdjacentLines(before, lines[at] if at < len(lines) else None)
 
 
 def heaviest_increasing(runs: Sequence[tuple[int, int]]) -> list[int]:

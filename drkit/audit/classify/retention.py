@@ -26,12 +26,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from drkit.audit.classify.ordering import Beside
+from drkit.audit.classify.ordering import AdjacentLines
 from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import Zone
 
 
-class Explained(NamedTuple):
+class CompactedResiduals(NamedTuple):
     """Source residuals, by offset: what the target's cleaner took, and what it may have taken, which nothing shows."""
 
     taken: set[int]
@@ -39,15 +39,15 @@ class Explained(NamedTuple):
 
 
 def compacted_on_target(
-    missing: Sequence[tuple[SourceLeft, Beside]],
+    missing: Sequence[tuple[SourceLeft, AdjacentLines]],
     newest_there: Mapping[bytes, int],
     strangers: Mapping[bytes, int],
     written_since: Collection[bytes],
     occupied: Collection[int],
     log: tuple[int, int],
     *,
-    unrecorded: Iterable[tuple[SourceLeft, Beside]] = (),
-) -> Explained:
+    unrecorded: Iterable[tuple[SourceLeft, AdjacentLines]] = (),
+) -> CompactedResiduals:
     """Which source residuals the target's compaction explains.
 
     Args:
@@ -90,11 +90,11 @@ def compacted_on_target(
             below = None if beside.after is None else beside.after.t_lo
             tried.append(_Tried(row.s, places, above, below, beside.within))
     found = _one_each(tried, occupied, log, perhaps)
-    return Explained(found - perhaps, found & perhaps)
+    return CompactedResiduals(found - perhaps, found & perhaps)
 
 
 def compacted_on_source(
-    left: Sequence[tuple[TargetLeft, Beside]],
+    left: Sequence[tuple[TargetLeft, AdjacentLines]],
     newest: Mapping[bytes, int],
     zones: Sequence[Zone],
     occupied: Collection[int],
@@ -113,7 +113,7 @@ def compacted_on_source(
         aborted: records of aborted transactions are mirrored, too: the source's cleaner takes these whatever their key.
     """
     tombstones = highest_of_keys((row.t_key, row.t) for row, _ in left if row.t_null)
-    lookup = Places(zones)
+    lookup = PlaceOwners(zones)
     tried = []
     for row, beside in left:
         key = row.t_key
@@ -180,7 +180,7 @@ def _one_each(
     }
 
 
-class Places:
+class PlaceOwners:
     """Finds whose place a target offset is."""
 
     def __init__(self, zones: Sequence[Zone]) -> None:

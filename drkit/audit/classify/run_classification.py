@@ -34,7 +34,7 @@ from drkit.audit.classify.classifier import (
     TARGET_UNPROVEN,
     UNCOMPARED,
     Classification,
-    Classified,
+    ClassifiedPartition,
     Pair,
     PartitionLimits,
     classify,
@@ -175,9 +175,11 @@ def _check_unmoved(comparison: Comparison, facts: Iterable[RowOfSpark]) -> None:
             raise LogMoved("records went away while they were compared", remedy="Run it again")
 
 
-def _on_driver(reader: ScopeReader, comparison: Comparison, limits: Iterable[PartitionLimits]) -> list[Classified]:
+def _on_driver(
+    reader: ScopeReader, comparison: Comparison, limits: Iterable[PartitionLimits]
+) -> list[ClassifiedPartition]:
     """Classify the residuals of these partitions, which the driver holds."""
-    found: list[Classified] = []
+    found: list[ClassifiedPartition] = []
     steps = {
         each.number: classify(each, *comparison.in_hand[each.number], comparison.stretches[each.number])
         for each in limits
@@ -232,7 +234,7 @@ def _grown(
         }
 
 
-def _too_long(classified: Sequence[Classified]) -> set[int]:
+def _too_long(classified: Sequence[ClassifiedPartition]) -> set[int]:
     """Partitions of which so many records are out of order at their place that tasks shall name them."""
     sizes = {each.limits.number: sum(line.records for line in each.aside) for each in classified}
     room = _MOST_ASIDE
@@ -244,7 +246,9 @@ def _too_long(classified: Sequence[Classified]) -> set[int]:
     return found
 
 
-def _reordered(reader: ScopeReader, comparison: Comparison, classified: Iterable[Classified]) -> list[Classification]:
+def _reordered(
+    reader: ScopeReader, comparison: Comparison, classified: Iterable[ClassifiedPartition]
+) -> list[Classification]:
     """The records that matched at their place and are out of order."""
     requests: dict[int, LogRequest] = {
         number: MatchedRecords(

@@ -16,7 +16,14 @@ from functools import partial
 from drkit.audit.compare.merge_join import MatchedRange, Piece, PieceComparison
 from drkit.audit.compare.merge_join_tasks import compare_pieces, prove_ranges
 from drkit.audit.compare.range_proof import Provable, ProvenRegion, RangeProof, choose, covered, regions
-from drkit.audit.compare.record_pass import MEMORY_BUDGET, Comparison, InHand, PartitionTally, by_partition, chunk_shift
+from drkit.audit.compare.record_pass import (
+    MEMORY_BUDGET,
+    Comparison,
+    PartitionResiduals,
+    PartitionTally,
+    by_partition,
+    chunk_shift,
+)
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.offset_ranges import Span, shared_whole, wanted_tasks
 from drkit.audit.read.record_frames import ScopeReader, in_tasks
@@ -43,7 +50,7 @@ def compare_batches(reader: ScopeReader, say: Callable[[str], None], *, full: bo
     stretches: defaultdict[int, list[MatchedRange]] = defaultdict(list)
     for row in () if proven is None else proven.stretches:
         stretches[row.p].append(row)
-    in_hand: defaultdict[int, InHand] = defaultdict(lambda: InHand([], []))
+    in_hand: defaultdict[int, PartitionResiduals] = defaultdict(lambda: PartitionResiduals([], []))
     for each in found:
         stretches[each.number] += each.stretches
         if (each.source_left or each.target_left) and each.number not in stay:

@@ -39,7 +39,7 @@ def any_in(needles: Iterable[bytes], text: bytes | bytearray, end: int) -> bool:
     return any(text.find(each, 0, end) >= 0 for each in each_once)
 
 
-class _Together:
+class _ByteScanner:
     """Looks for these at once. The first text decides which bytes of each are looked up: those that are the rarest
     there, as field names and the like are in every record."""
 
@@ -74,7 +74,7 @@ class _Together:
                 self._at[slot].append((place, needle))
 
 
-_together = lru_cache(maxsize=8)(_Together)
+_together = lru_cache(maxsize=8)(_ByteScanner)
 
 
 def _stands(needle: bytes, text: bytes | bytearray, at: int, end: int) -> bool:

@@ -45,7 +45,7 @@ def reconcile(
 ) -> list[Reconciled]:
     """Compare ranges of different partitions, all in one go.
 
-    Records on the target behind the last mirrored one belong to no range: `continuous/behind_mirror.py` audits these.
+    Records on the target behind the last mirrored one belong to no range: `continuous/target_tail.py` audits these.
 
     Raises:
         LogMoved: retention moved the logs faster than they could be read.

@@ -77,7 +77,7 @@ Unreadable = Mapping[int, tuple[tuple[int, int], ...]]
 """Offsets [first, until) by the number of a partition, ascending and apart."""
 
 
-class InHand(NamedTuple):
+class PartitionResiduals(NamedTuple):
     """The residuals of one partition, by offset."""
 
     source_left: list[SourceLeft]
@@ -98,7 +98,7 @@ class Comparison:
     shift: int
     stretches: Mapping[int, list[MatchedRange]]
     pieces: Mapping[int, list[Piece]]
-    in_hand: Mapping[int, InHand]
+    in_hand: Mapping[int, PartitionResiduals]
     in_tasks: frozenset[int] = frozenset()
     full: bool = False
     coverage: Coverage | None = None

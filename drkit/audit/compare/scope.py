@@ -180,7 +180,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
         ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-        builder = _Builder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
+        builder = _ScopeBuilder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
         if not sealed:  # after the switch the target's owner may remove what he will
@@ -344,7 +344,7 @@ class _Side:
         return end if found is None else min(max(found, start), end)
 
 
-class _Builder:
+class _ScopeBuilder:
     """Puts the observations together, partition by partition."""
 
     def __init__(

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from drkit.audit.compare.closed_ranges import CountedRanges, begin, reconcile
 from drkit.audit.compare.transformed_links import callables_of
-from drkit.audit.continuous.behind_mirror import Behind
+from drkit.audit.continuous.target_tail import TargetTailAudit
 from drkit.audit.continuous.watermark_stream import closed_ranges
 from drkit.audit.run import refuse_unmapped
 from drkit.audit.spark.failures import LogMoved, in_words
@@ -109,7 +109,7 @@ class ContinuousAudit:
         self._idle = threading.Event()
         self._idle.set()
         self._working = threading.Lock()
-        self._behind = Behind(request.link, store, config)
+        self._behind = TargetTailAudit(request.link, store, config)
         self._failure: BaseException | None = None
         self._progress: AuditProgress | None = None
         self.problem: str | None = None

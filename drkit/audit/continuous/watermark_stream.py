@@ -103,7 +103,7 @@ def position(throughs: Mapping[tuple[str, int, int], int], at: int, last: Positi
     return {"at": at, "through": dict(sorted(known.items()))}
 
 
-class _Share(InputPartition):
+class _RangePartition(InputPartition):
     """ClosedRange ranges as tuples."""
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
@@ -146,11 +146,11 @@ class WatermarkReader(DataSourceStreamReader):
         if self._last is None or self._last["at"] < end["at"]:  # where the stream continues
             self._last = end
         rows = [tuple(each) for each in between(start, end)]
-        return [_Share(rows)] if rows else []
+        return [_RangePartition(rows)] if rows else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """The task's rows."""
-        assert isinstance(partition, _Share)  # noqa: S101 - those that `partitions` made
+        assert isinstance(partition, _RangePartition)  # noqa: S101 - those that `partitions` made
         return iter(partition.rows)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ _LEAST_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class OverTime:
+class FindingsOverTime:
     """Findings by time of stamp: `counts` by (topic, kind), one for each of BUCKETS equal parts of [first, last].
 
     `earlier`, `later`: findings outside of these, at most a quarter: one odd stamp doesn't hide when the rest was.
@@ -39,7 +39,7 @@ class OverTime:
     later: int = 0
 
 
-def over_time(paths: Iterable[Path]) -> OverTime | None:
+def over_time(paths: Iterable[Path]) -> FindingsOverTime | None:
     """Count the findings in these Parquet folders; None where there are none. Memory doesn't grow with them."""
     sources = [findings_dataset(path) for path in paths]
     bounds = _bounds(sources, None)
@@ -69,7 +69,7 @@ def _bounds(sources: Sequence[ds.Dataset], within: tuple[int, int] | None) -> tu
     return None if low is None or high is None else (low, high)
 
 
-def _nearer(found: OverTime) -> tuple[int, int] | None:
+def _nearer(found: FindingsOverTime) -> tuple[int, int] | None:
     """The few neighbouring buckets that hold most findings, as [low, high] in ms; None where they are spread out."""
     low, width = to_millis(found.first), to_millis(found.last) - to_millis(found.first)
     sums = np.sum(list(found.counts.values()), axis=0)
@@ -81,7 +81,7 @@ def _nearer(found: OverTime) -> tuple[int, int] | None:
     return low + at * width // BUCKETS, low + -(-(at + _FEW_BUCKETS) * width // BUCKETS)
 
 
-def _counted(sources: Sequence[ds.Dataset], low: int, high: int) -> OverTime:
+def _counted(sources: Sequence[ds.Dataset], low: int, high: int) -> FindingsOverTime:
     width = max(1, high - low)
     earlier = later = 0
     counts: dict[tuple[str, str], np.ndarray] = {}
@@ -98,7 +98,7 @@ def _counted(sources: Sequence[ds.Dataset], low: int, high: int) -> OverTime:
                     places = np.minimum((stamps - low) * BUCKETS // width, BUCKETS - 1)
                     found = np.bincount(places, minlength=BUCKETS)
                     counts[topic, kind] = counts.get((topic, kind), np.zeros(BUCKETS, np.int64)) + found
-    return OverTime(
+    return FindingsOverTime(
         from_millis(low), from_millis(high), {each: sums.tolist() for each, sums in counts.items()}, earlier, later
     )
 

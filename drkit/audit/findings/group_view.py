@@ -24,7 +24,7 @@ from drkit.audit.findings.findings import outcome_counts
 from drkit.audit.findings.group_events import Events, GroupBorder, find_events
 from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.findings.witnesses import read_content
-from drkit.audit.run import Judged, judged, refuse_altered
+from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, watching
@@ -151,7 +151,7 @@ def audit_group(
     )
 
 
-def _by_records(found: Judged, places: Mapping[tuple[str, int], GroupPositions]) -> list[_Log]:
+def _by_records(found: ClassifiedScope, places: Mapping[tuple[str, int], GroupPositions]) -> list[_Log]:
     """The target's logs, and what can't be compared of what the group had not read."""
     scope, judgement = found.reader.scope, found.judgement
     counts = outcome_counts(scope, judgement)

@@ -22,7 +22,7 @@ from drkit.model.wording import counted
 _NAMED = 3
 
 
-class Hindrance(NamedTuple):
+class IncomparableOffsets(NamedTuple):
     """How many offsets of a partition can't be compared, below which they are, and why, in words."""
 
     offsets: int
@@ -30,22 +30,22 @@ class Hindrance(NamedTuple):
     words: str
 
 
-def unreadable_target(scope: Scope, judgement: Judgement) -> dict[int, Hindrance]:
+def unreadable_target(scope: Scope, judgement: Judgement) -> dict[int, IncomparableOffsets]:
     """By partition, what of the target can't be read and stands for no record of the source."""
     unreadable = judgement.comparison.target_unreadable
     named = _named(judgement) if unreadable else Counter[int]()
-    found: dict[int, Hindrance] = {}
+    found: dict[int, IncomparableOffsets] = {}
     for number, members in sorted(unreadable.items()):
         each = scope.partitions[number]
         beside = images(each, judgement.comparison.source_unreadable.get(number, ()))  # said of the source already
         ranges = _of_link(each, without_ranges(members, beside), judgement.bounds.get(number))
         more = sum(until - first for first, until in ranges) - named[number]
         if more > 0:
-            found[number] = Hindrance(more, ranges[-1][1], _unreadable_words(scope, each, ranges, more))
+            found[number] = IncomparableOffsets(more, ranges[-1][1], _unreadable_words(scope, each, ranges, more))
     return found
 
 
-def hidden_target(scope: Scope, counts: Mapping[int, Mapping[str, int]]) -> dict[int, Hindrance]:
+def hidden_target(scope: Scope, counts: Mapping[int, Mapping[str, int]]) -> dict[int, IncomparableOffsets]:
     """By partition, which of the target's records stand behind an open transaction.
 
     Args:
@@ -54,7 +54,7 @@ def hidden_target(scope: Scope, counts: Mapping[int, Mapping[str, int]]) -> dict
     """
     target = scope.link.id.target
     return {
-        number: Hindrance(
+        number: IncomparableOffsets(
             hidden,
             each.hidden.end,
             f"{each.target_topic}:{each.partition} on {target} can be read up to offset {each.hidden.begin - 1} only: "

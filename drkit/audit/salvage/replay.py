@@ -113,7 +113,7 @@ def replay(
         compared = _compared(manifest)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
     say(f"reading {topic} for what is there already")
-    seen = _Seen(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
+    seen = _TargetContents(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
     _read(client, link.target, bounds, lambda message: seen.add(message, compared))
     say("looking for keys that were written since the salvage")
     _read(client, link.target, {tp: each for tp, each in since.items() if tp not in bounds}, seen.add_key)
@@ -211,7 +211,7 @@ def _digest(key: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TargetContents:
     """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
 
     `through`: the salvaged offsets' ends, by `topic/partition` of the source; `keys`: digests of those that were new.

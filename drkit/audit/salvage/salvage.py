@@ -36,10 +36,10 @@ from pyspark.sql import functions as F
 from drkit import __version__
 from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGET_UNPROVEN
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
-from drkit.audit.run import Judged, judged, refuse_altered
+from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
-from drkit.audit.salvage.salvage_size import Size
+from drkit.audit.salvage.salvage_size import SalvageSize
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
@@ -195,7 +195,7 @@ class _Wanted:
         return sum(self.counts.values())
 
 
-def _wanted(found: Judged) -> _Wanted:
+def _wanted(found: ClassifiedScope) -> _Wanted:
     """Every record of the source that no record of the target stands for."""
     counts: Counter[tuple[int, SalvageKind]] = Counter()
     ranges: dict[int, tuple[int, int]] = {}
@@ -223,9 +223,9 @@ def _wanted(found: Judged) -> _Wanted:
     return _Wanted(frame, counts, ranges)
 
 
-def _write(found: Judged, wanted: _Wanted, staging: Path) -> dict[SalvageClass, int]:
+def _write(found: ClassifiedScope, wanted: _Wanted, staging: Path) -> dict[SalvageClass, int]:
     """Write the records; returns how many stand how to the target."""
-    size = Size(wanted.total)
+    size = SalvageSize(wanted.total)
     source = keep(found.reader.source_records(wanted.ranges).join(size.beside(wanted.frame), ["p", "s"]))
     standing = with_standing(found, source, wanted.ranges, size)
     records = keep(
@@ -280,7 +280,7 @@ def _plain_base64(column: Column) -> Column:
 
 def _facts(
     request: AuditRequest,
-    found: Judged,
+    found: ClassifiedScope,
     counts: Mapping[tuple[str, SalvageKind], int],
     standings: Mapping[SalvageClass, int],
     config: Config,

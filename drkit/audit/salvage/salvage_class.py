@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from drkit.audit.compare.offset_zones import FOREVER, place
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.record_frames import ScopeReader, keep
-from drkit.audit.run import Judged
-from drkit.audit.salvage.salvage_size import Size
+from drkit.audit.run import ClassifiedScope
+from drkit.audit.salvage.salvage_size import SalvageSize
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit.audit_result import FindingKind, SalvageClass, SalvageKind
@@ -39,7 +39,9 @@ def with_target_ends_now(scope: Scope, config: Config) -> Scope:
     return replace(scope, partitions=partitions)
 
 
-def with_standing(found: Judged, records: DataFrame, ranges: Mapping[int, tuple[int, int]], size: Size) -> DataFrame:
+def with_standing(
+    found: ClassifiedScope, records: DataFrame, ranges: Mapping[int, tuple[int, int]], size: SalvageSize
+) -> DataFrame:
     """`p`, `s` and `standing` of the records to keep.
 
     Reads the target from the first place of each partition's range on, or from where others wrote.
@@ -86,7 +88,7 @@ def with_standing(found: Judged, records: DataFrame, ranges: Mapping[int, tuple[
     )
 
 
-def _of_these(target: DataFrame, records: DataFrame, size: Size) -> DataFrame:
+def _of_these(target: DataFrame, records: DataFrame, size: SalvageSize) -> DataFrame:
     """Rows of the target that bear on these records, kept: of their keys, or equal where they have none; and what can't
     be read, which may be either."""
     keyless = F.col("key").isNull()
@@ -106,14 +108,14 @@ def _later() -> Column:
     return F.coalesce(seen, F.lit(False)) | F.coalesce(hidden, F.lit(False))
 
 
-def _others_from(each: PartitionScope, found: Judged) -> int:
+def _others_from(each: PartitionScope, found: ClassifiedScope) -> int:
     """The target offset from which on records aren't the mirror's; FOREVER where that isn't known to be so."""
     if each.target_anew:
         return each.target_start
     return found.judgement.bounds.get(each.number, FOREVER)
 
 
-def _strange_keys(found: Judged) -> DataFrame:
+def _strange_keys(found: ClassifiedScope) -> DataFrame:
     """`p`, `key`, `strange`: keys of target records that no source record stands for, before where others write."""
     classifications = found.judgement.classifications
     if classifications is None:

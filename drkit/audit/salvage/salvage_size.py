@@ -17,7 +17,7 @@ _RECORDS_A_FILE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SalvageSize:
     """A salvage of so many records."""
 
     records: int

@@ -34,7 +34,7 @@ class LogMoved(DrkitError):
     """Records were removed while they were read (retention, a deleted topic): start again."""
 
 
-class KeptWorkLost(DrkitError):
+class ExecutorLost(DrkitError):
     """An executor was lost with its part of the work so far: start again."""
 
 
@@ -123,7 +123,7 @@ def _translated(what: str, found: list[str]) -> DrkitError:  # noqa: PLR0911 - o
             remedy="Run it again",
         )
     if any(word in text for word in _KEPT):
-        return KeptWorkLost(
+        return ExecutorLost(
             f"an executor was lost during {what}, and with it what it kept of the work so far: {root}",
             remedy="Run it again; see in Spark's page why the executor was lost",
         )

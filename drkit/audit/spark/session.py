@@ -77,7 +77,7 @@ class SparkRuntime:
 
 
 @dataclass(slots=True)
-class _Alive:
+class _RunningSession:
     runtime: SparkRuntime
     session: SparkSession
     jvm: Jvm
@@ -91,7 +91,7 @@ class _Alive:
 
 
 _lock = threading.RLock()
-_alive: _Alive | None = None
+_alive: _RunningSession | None = None
 _shipped: str | None = None
 _starting: tuple[SparkRuntime, Future[SparkSession]] | None = None
 
@@ -172,7 +172,7 @@ def spark_session(runtime: SparkRuntime, *, brief: bool = False, launch: Launch 
                 meaning=f"Its log ends with: {tail}" if tail else "It wrote no log",
                 remedy="Check the master's address, free memory (--driver-memory) and the Java runtime",
             ) from error
-        _alive = _Alive(runtime, session, jvm, owned, os.getpid())
+        _alive = _RunningSession(runtime, session, jvm, owned, os.getpid())
         atexit.register(stop_session)
         return session
 

@@ -74,7 +74,7 @@ class OutputWriter:
         if mode is OutputMode.HUMAN and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that isn't UTF-8 lacks ▶
         console = Console(highlight=False)
-        log = Console(file=cast("IO[str]", _Remarks()), highlight=False)
+        log = Console(file=cast("IO[str]", _StderrStream()), highlight=False)
         for each in (console, log):
             each.push_render_hook(PrintableOnly())
         return cls(mode, console, log, lines)
@@ -83,12 +83,12 @@ class OutputWriter:
         """Write remarks, and errors, in this format from now on; returns itself."""
         self.log_format = log_format
         if log_format is LogFormat.JSON and self.events is None:
-            self.log, self.events = event_console(cast("IO[str]", _Remarks()))
+            self.log, self.events = event_console(cast("IO[str]", _StderrStream()))
         return self
 
     def logging(self, *, verbose: bool) -> AbstractContextManager[None]:
         """In the block drkit's log goes to stderr, too."""
-        return logging_to(self.log, self.log_format, cast("IO[str]", _Remarks()), verbose=verbose)
+        return logging_to(self.log, self.log_format, cast("IO[str]", _StderrStream()), verbose=verbose)
 
     def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile."""
@@ -119,7 +119,7 @@ class OutputWriter:
                 _write_json({"error": error_body(error)}, indent=None if self.lines else 2)
 
 
-class _Remarks:
+class _StderrStream:
     """stderr. What it doesn't take (its disk is full, its reader is gone) is dropped: no command fails for remarks."""
 
     def write(self, text: str) -> int:

@@ -125,7 +125,7 @@ class _Mirror:
 
 
 @dataclass(slots=True)
-class _Telling:
+class _SparkProgress:
     """Says what Spark is at: the step, and how many of its tasks are done."""
 
     say: Callable[[str], None]
@@ -157,10 +157,10 @@ class _Spark:
         """What a session is started from."""
         return spark_runtime(self.master, self.driver_memory, self.properties)
 
-    def telling(self, say: Callable[[str], None]) -> _Telling:
+    def telling(self, say: Callable[[str], None]) -> _SparkProgress:
         """Shows where Spark is: in the stage's line; where that was asked for, each step in a line of its own, too."""
         log = self.run.writer.log if self.run.verbose else None
-        return _Telling(say, log)
+        return _SparkProgress(say, log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.model.topology import Link
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
 from drkit.observe.drill_surroundings import known_drills
-from drkit.observe.page.board import Earlier, LastDrill, Sources
+from drkit.observe.page.board import EarlierRuns, LastDrill, Sources
 from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction, PlannedRow
 from drkit.observe.page.tables import Row
 from drkit.observe.status import link_statuses
@@ -56,10 +56,10 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
             for to, names in targets.items()
         ]
 
-    def earlier() -> Earlier:
+    def earlier() -> EarlierRuns:
         listed = tuple(store.runs())
         newest = drills.newest()
-        return Earlier(
+        return EarlierRuns(
             runs=listed,
             audits=tuple(last_audits(store, [str(link.id) for link in links])),
             durations={to: took for to in targets if (took := runs.duration(listed, to, newest)) is not None},

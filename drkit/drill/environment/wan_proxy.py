@@ -139,7 +139,7 @@ class _Connection:
     async def carry(self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one direction: read at once, write when it is due, in order."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        held = _Held()
+        held = _BytesInFlight()
         delivery = asyncio.create_task(self._deliver(direction, under_way, held, writer))
         last = 0.0
         try:
@@ -159,7 +159,7 @@ class _Connection:
         self,
         direction: Direction,
         under_way: asyncio.Queue[tuple[float, bytes]],
-        held: _Held,
+        held: _BytesInFlight,
         writer: asyncio.StreamWriter,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class _Connection:
         writer.close()
 
 
-class _Held:
+class _BytesInFlight:
     """How many bytes are under way."""
 
     def __init__(self) -> None:

@@ -238,7 +238,7 @@ class RandomSession:
 
 
 @dataclass(frozen=True, slots=True)
-class CutDown:
+class ShrunkFinding:
     """A finding, cut down. `cut_short`: why blocks are left that weren't tried; None: all were."""
 
     composition: Composition
@@ -249,7 +249,7 @@ class CutDown:
 
 def cut_down(
     composition: Composition, fails: Callable[[Composition], bool], limits: SessionLimits, *, stopped: str | None = None
-) -> CutDown:
+) -> ShrunkFinding:
     """Leave out block after block, as long as what is left still fails.
 
     Args:
@@ -275,7 +275,7 @@ def cut_down(
         if still:
             composition = smaller
             left_out.append(block)
-    return CutDown(composition, tuple(left_out), replays, stopped)
+    return ShrunkFinding(composition, tuple(left_out), replays, stopped)
 
 
 def failures(result: DrillResult) -> frozenset[str]:

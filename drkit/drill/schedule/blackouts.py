@@ -49,7 +49,7 @@ class _Spans(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Once:
+class _SingleBlackout:
     blackout: Blackout
 
     def covering(self, at: datetime) -> Blackout | None:
@@ -57,7 +57,7 @@ class _Once:
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
+class _RecurringBlackout:
     begins: BaseTrigger
     lasts: timedelta
     reason: str
@@ -137,12 +137,12 @@ def _span(entry: dict[str, Any], zone: ZoneInfo) -> _Spans:
         hours = entry["hours"]
         if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 < hours <= _MOST_HOURS:
             raise ValueError(f"`hours` is {hours!r}, not a number of hours up to a year")
-        return _Again(trigger(str(entry["cron"]), zone), timedelta(hours=hours), entry["reason"], zone)
+        return _RecurringBlackout(trigger(str(entry["cron"]), zone), timedelta(hours=hours), entry["reason"], zone)
     begins = _moment("from", entry["from"], zone, last=False)
     ends = _moment("until", entry["until"], zone, last=True)
     if ends <= begins:
         raise ValueError(f"it ends ({entry['until']}) before it begins ({entry['from']})")
-    return _Once(Blackout(begins, ends, entry["reason"]))
+    return _SingleBlackout(Blackout(begins, ends, entry["reason"]))
 
 
 def _moment(name: str, value: object, zone: ZoneInfo, *, last: bool) -> datetime:

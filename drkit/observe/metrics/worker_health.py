@@ -19,7 +19,7 @@ STARTING, WAITING, ENDED = "starting", "waiting", "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LinkState:
     state: str
     reason: str | None
     at: float
@@ -35,17 +35,17 @@ class WorkerHealth:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._links: dict[str, _Told] = {}
+        self._links: dict[str, _LinkState] = {}
 
     def begin(self, links: Iterable[str]) -> None:
         """These are to be mirrored, and no others."""
         with self._lock:
-            self._links = {link: _Told(STARTING, None, self._clock()) for link in links}
+            self._links = {link: _LinkState(STARTING, None, self._clock()) for link in links}
 
     def tell(self, link: str, state: str, reason: str | None = None) -> None:
         """A link's runtime told where it stands: a worker's state, or `WAITING` or `ENDED` instead of it."""
         with self._lock:
-            self._links[link] = _Told(state, reason, self._clock())
+            self._links[link] = _LinkState(state, reason, self._clock())
 
     def live(self) -> tuple[bool, dict[str, Any]]:
         """Whether it is live, and the document that says why."""
@@ -61,13 +61,13 @@ class WorkerHealth:
         ready = bool(links) and not missing
         return ready, {"ready": ready, "not_ready": missing, "links": _rows(links)}
 
-    def _told(self) -> list[tuple[str, _Told, float]]:
+    def _told(self) -> list[tuple[str, _LinkState, float]]:
         with self._lock:
             at = self._clock()
             return [(link, told, at - told.at) for link, told in sorted(self._links.items())]
 
 
-def _rows(links: list[tuple[str, _Told, float]]) -> list[dict[str, Any]]:
+def _rows(links: list[tuple[str, _LinkState, float]]) -> list[dict[str, Any]]:
     return [
         {"link": link, "state": told.state, "reason": told.reason, "age_seconds": round(age, 1)}
         for link, told, age in links

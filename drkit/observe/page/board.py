@@ -48,7 +48,7 @@ class LastDrill:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierRuns:
     """What earlier runs came to. `durations`: by target, what a failover there took last; of some there is none.
 
     `drill` None: `no_drill` says why. `rehearsed`: each kind of drill that the store knows.
@@ -79,7 +79,7 @@ class Sources:
 
     statuses: Callable[[], Sequence[LinkStatus]]
     decisions: Callable[[], Sequence[Decision]]
-    earlier: Callable[[], Earlier]
+    earlier: Callable[[], EarlierRuns]
     run: Callable[[str], dict[str, Any] | None]
     drills: Callable[[], list[Row]]
     drill: Callable[[str], dict[str, Any] | None]
@@ -116,7 +116,7 @@ class Board:
         self.decision: Poller[Plans] = Poller(
             "page-decision", self._plans, seconds=_DECISION_SECONDS, rest=_DECISION_REST
         )
-        self.earlier: Poller[Earlier] = Poller(
+        self.earlier: Poller[EarlierRuns] = Poller(
             "page-earlier", self._runs_before, seconds=_EARLIER_SECONDS, rest=_EARLIER_REST
         )
         self.stopping = threading.Event()
@@ -187,7 +187,7 @@ class Board:
             self.decision.soon()
         return found
 
-    def _runs_before(self) -> Earlier:
+    def _runs_before(self) -> EarlierRuns:
         return self.sources.earlier()
 
     def _plans(self) -> Plans:
@@ -270,7 +270,7 @@ class Board:
             return None, DrkitError("the first look at the clusters is still under way")
         return (look.value, look.error) if self.status.fresh(at) is not None else (None, _stale(look, at))
 
-    def _decision(self, decision: Decision, earlier: Earlier | None, at: datetime) -> dict[str, Any]:
+    def _decision(self, decision: Decision, earlier: EarlierRuns | None, at: datetime) -> dict[str, Any]:
         took = None if earlier is None else earlier.durations.get(decision.to)
         rto = {
             "seconds": None if took is None else round(took.seconds, 3),
@@ -406,7 +406,7 @@ def _why_nothing(look: PollResult[Any] | None, at: datetime) -> str:
     return "not known" if look.error is None else f"not known for {look.age(at):,.0f} s: {look.error.what}"
 
 
-def _no_duration(look: PollResult[Earlier] | None, to: str) -> str:
+def _no_duration(look: PollResult[EarlierRuns] | None, to: str) -> str:
     if look is None:
         return "earlier runs are still being read"
     if look.value is None:

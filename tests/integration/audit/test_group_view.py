@@ -61,7 +61,7 @@ def view(own, spark, tmp_path, monkeypatch):  # noqa: ARG001 - Spark ends with t
 @pytest.fixture
 def judged_once(monkeypatch):
     """Both sides stand still, so they are judged once for all groups that are on the same partitions."""
-    known: dict[object, run.Judged] = {}
+    known: dict[object, run.ClassifiedScope] = {}
 
     def judged(request, *arguments):
         if request.topics not in known:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.classify import ordering
-from drkit.audit.classify.ordering import Beside, MatchedLine, Neighbours, heaviest_increasing, put_in_order
+from drkit.audit.classify.ordering import AdjacentLines, MatchedLine, Neighbours, heaviest_increasing, put_in_order
 
 
 def heaviest_by_trying(runs: list[tuple[int, int]]) -> int:
@@ -83,9 +83,9 @@ def test_what_is_in_order_beside_an_offset():
     of_target = {8: (None, first), 12: (first, first), 14: (first, second), 17: (second, second), 21: (second, moved)}
     of_target |= {40: (moved, moved), 41: (moved, None)}
     for at, lines in of_source.items():
-        assert beside.of_source(at) == Beside(*lines), at
+        assert beside.of_source(at) == AdjacentLines(*lines), at
     for at, lines in of_target.items():
-        assert beside.of_target(at) == Beside(*lines), at
+        assert beside.of_target(at) == AdjacentLines(*lines), at
 
 
 def test_how_far_what_is_beside_an_offset_is_displaced():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.audit.classify.ordering import Beside, MatchedLine
+from drkit.audit.classify.ordering import AdjacentLines, MatchedLine
 from drkit.audit.classify.retention import (
-    Explained,
-    Places,
+    CompactedResiduals,
+    PlaceOwners,
     compacted_on_source,
     compacted_on_target,
     highest_of_keys,
@@ -17,13 +17,14 @@ from drkit.audit.compare.offset_zones import Zone
 
 LOG = (0, 100)
 BEFORE, AFTER = MatchedLine(0, 9, 0, 9, 0, 10, moved=False), MatchedLine(20, 29, 20, 29, 0, 10, moved=False)
-GAP = Beside(BEFORE, AFTER)
+GAP = AdjacentLines(BEFORE, AFTER)
 """Offsets 10 to 19 on either side, between two lines that stand at their places."""
-SHORTER = Beside(BEFORE, MatchedLine(20, 29, 19, 28, -1, 10, moved=False))
+SHORTER = AdjacentLines(BEFORE, MatchedLine(20, 29, 19, 28, -1, 10, moved=False))
 """The same, a place narrower on the target."""
-FURTHER = Beside(MatchedLine(0, 9, 2, 11, 2, 10, moved=False), MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
+FURTHER = AdjacentLines(MatchedLine(0, 9, 2, 11, 2, 10, moved=False), MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
 """The same, two places further on the target."""
 K, OTHER = b"k", b"other"
+NOTHING = CompactedResiduals(set(), set())
 
 
 def of_source(s: int, key: bytes | None = K, *, null: bool = False, placed: bool = True) -> SourceLeft:
@@ -36,7 +37,7 @@ def of_target(t: int, key: bytes | None = K, *, null: bool = False) -> TargetLef
 
 def explained_on_target(
     *rows: SourceLeft, beside=GAP, newest=None, strangers=None, since=(), occupied=(), log=LOG, unrecorded=()
-) -> Explained:
+) -> CompactedResiduals:
     missing = [(row, beside) for row in rows]
     beyond = [(row, beside) for row in unrecorded]
     return compacted_on_target(missing, newest or {}, strangers or {}, since, occupied, log, unrecorded=beyond)
@@ -79,22 +80,24 @@ def test_tombstones_go_and_what_is_older_of_their_keys_but_nothing_newer():
 
 def test_what_only_a_tombstone_would_explain_that_nothing_shows_to_have_been_copied_isnt_known():
     beyond = of_source(15, null=True)
-    assert explained_on_target(of_source(14), unrecorded=[beyond]) == Explained(set(), {14})
-    assert explained_on_target(of_source(16), unrecorded=[beyond]) == Explained(set(), set()), "it is newer"
-    assert explained_on_target(of_source(14, OTHER), unrecorded=[beyond]) == Explained(set(), set())
+    assert explained_on_target(of_source(14), unrecorded=[beyond]) == CompactedResiduals(set(), {14})
+    assert explained_on_target(of_source(16), unrecorded=[beyond]) == NOTHING, "it is newer"
+    assert explained_on_target(of_source(14, OTHER), unrecorded=[beyond]) == NOTHING
     for shown in ({"newest": {K: 3}}, {"strangers": {K: 3}}):
-        assert explained_on_target(of_source(14), unrecorded=[beyond], **shown) == Explained(set(), set()), shown
-    assert explained_on_target(of_source(14), unrecorded=[beyond], since={K}) == Explained({14}, set())
+        assert explained_on_target(of_source(14), unrecorded=[beyond], **shown) == NOTHING, shown
+    assert explained_on_target(of_source(14), unrecorded=[beyond], since={K}) == CompactedResiduals({14}, set())
     for nowhere in ({"occupied": {15}}, {"log": (0, 15)}):
-        assert explained_on_target(of_source(14), unrecorded=[beyond], **nowhere) == Explained(set(), set()), nowhere
+        assert explained_on_target(of_source(14), unrecorded=[beyond], **nowhere) == NOTHING, nowhere
     never = of_source(15, null=True, placed=False)
-    assert explained_on_target(of_source(14), unrecorded=[never]) == Explained(set(), set())
+    assert explained_on_target(of_source(14), unrecorded=[never]) == NOTHING
 
 
 def test_what_isnt_known_gets_the_empty_places_that_are_left():
     rows, beyond = [of_source(18), of_source(19, None)], [of_source(19, null=True)]
-    assert explained_on_target(*rows, beside=SHORTER, unrecorded=beyond) == Explained({19}, {18})
-    assert explained_on_target(*rows, beside=SHORTER, unrecorded=beyond, occupied={17}) == Explained({19}, set())
+    assert explained_on_target(*rows, beside=SHORTER, unrecorded=beyond) == CompactedResiduals({19}, {18})
+    assert explained_on_target(*rows, beside=SHORTER, unrecorded=beyond, occupied={17}) == CompactedResiduals(
+        {19}, set()
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,19 +183,19 @@ def test_only_tombstones_explain_what_is_older_and_displaced_ones_stand_for_earl
 
 def test_a_target_record_stood_where_what_is_before_it_says_or_else_what_is_after():
     """15 by what is before it, 13 by what is after."""
-    apart = Beside(BEFORE, MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
+    apart = AdjacentLines(BEFORE, MatchedLine(20, 29, 22, 31, 2, 10, moved=False))
     assert on_source(of_target(15, None), beside=apart, occupied={15}) == {15}
     assert on_source(of_target(15, None), beside=apart, occupied={13, 15}) == set()
     assert on_source(of_target(15), beside=apart, newest={K: 14}) == set()
     assert on_source(of_target(15), beside=apart, newest={K: 16}) == {15}
     later = [Zone(10, 100, 0, 10, 100)]  # 11 is 9 by what is before it, where the mapping has no place
-    nobody_s = Beside(MatchedLine(0, 7, 2, 9, 2, 8, moved=False), AFTER)
+    nobody_s = AdjacentLines(MatchedLine(0, 7, 2, 9, 2, 8, moved=False), AFTER)
     found = compacted_on_source([(of_target(11), nobody_s)], {K: 12}, later, (), LOG)
     assert found == {11}
 
 
 def test_whose_place_a_target_offset_is():
-    places = Places([Zone(0, 10, 0, 0, 8), Zone(10, 12, -3, 12, 12), Zone(12, 20, 5, 12, 20)])
+    places = PlaceOwners([Zone(0, 10, 0, 0, 8), Zone(10, 12, -3, 12, 12), Zone(12, 20, 5, 12, 20)])
     found = {at: places.source_of(at) for at in (-1, 0, 7, 8, 9, 16, 17, 24, 25)}
     assert found == {-1: None, 0: 0, 7: 7, 8: None, 9: None, 16: None, 17: 12, 24: 19, 25: None}
 

@@ -50,11 +50,11 @@ def test_it_runs_in_a_session_of_its_own(spawned: psutil.Process):
 
 
 def test_a_pid_of_another_start_is_not_ours(spawned: psutil.Process):
-    assert process.proved(process.Noted(spawned.pid, spawned.create_time() - 60), "the-mark") is None
+    assert process.proved(process.SpawnRecord(spawned.pid, spawned.create_time() - 60), "the-mark") is None
 
 
 def test_a_process_without_the_mark_is_not_ours(spawned: psutil.Process):
-    noted = process.Noted(spawned.pid, spawned.create_time())
+    noted = process.SpawnRecord(spawned.pid, spawned.create_time())
     assert process.proved(noted, "the-mark") is not None
     assert process.proved(noted, "another-mark") is None
 

@@ -182,7 +182,7 @@ def failover(
                     remedy="Leave them out: positions come from MirrorMaker 2's offsets, and a plan has its own",
                 )
             if plan is not None:
-                given = Given(to, planned, when, selection, accepted, allow_rewind=allow_rewind)
+                given = PlanFileOptions(to, planned, when, selection, accepted, allow_rewind=allow_rewind)
                 _apply(run, estate, plan, given, flags)
                 return
             request = PlanRequest(
@@ -206,7 +206,7 @@ def failover(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanFileOptions:
     """What was given beside a plan file."""
 
     to: str | None
@@ -217,7 +217,7 @@ class Given:
     allow_rewind: bool
 
 
-def _apply(run: Invocation, estate: ClusterContext, path: Path, given: Given, flags: FailoverFlags) -> None:
+def _apply(run: Invocation, estate: ClusterContext, path: Path, given: PlanFileOptions, flags: FailoverFlags) -> None:
     """Carry out the plan of a file, of one link or of several."""
     from drkit.cli.wiring.site_outcome import apply_site_plan, read_if_site_plan
     from drkit.failover.plan.failover_plan import read_plan
@@ -356,7 +356,7 @@ def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan
         )
 
 
-def _same_as_planned(plan: FailoverPlan, given: Given, *, one_of_several: bool = False) -> None:
+def _same_as_planned(plan: FailoverPlan, given: PlanFileOptions, *, one_of_several: bool = False) -> None:
     """A plan file says it all: flags beside it may repeat what it says, and nothing else.
 
     `one_of_several`: of a site's plan, each link of which has its part of the groups and topics.

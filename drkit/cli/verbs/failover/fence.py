@@ -79,7 +79,7 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
     from drkit.failover.fencing.fence_command import answers, fence_again, links_left
 
     left = links_left(estate, links)
-    tried = _Tried()
+    tried = _FenceOutcomes()
 
     def close(link: Link) -> None:
         again = f"drkit fence --link '{link.id}'"
@@ -105,7 +105,7 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
     _end(run, error, unfinished=not all(proof.proven for _, _, _, proof in tried.found))
 
 
-class _Tried:
+class _FenceOutcomes:
     """The outcome of each link, in the order of the configuration: the run and what it showed, or an error."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
             what = f"{chosen} serves, without what was written to {serves} since ({each.id})"
             meant = confirm(run, chosen, what, yes=False)
         opened[each.id] = chosen, meant
-    tried = _Tried()
+    tried = _FenceOutcomes()
 
     def open_it(link: Link) -> None:
         chosen, meant = opened[link.id]

@@ -63,7 +63,7 @@ def status(
     --group only what they name, but the state and the recovery point of whole links.
     """
     with command(config, output, verbose, lines=watch) as run:
-        chosen = _Chosen(topic_choices(topic), tuple(group or ()))
+        chosen = _Selection(topic_choices(topic), tuple(group or ()))
         if watch:
             _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
             return
@@ -80,7 +80,7 @@ def status(
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Selection:
     """What `--topic` and `--group` name; nothing: all."""
 
     topics: Sequence[TopicChoice]

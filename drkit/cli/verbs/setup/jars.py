@@ -35,7 +35,7 @@ _NO_JAVA = "missing: pip install 'drkit[lab]' brings it, or DRKIT_JAVA_HOME name
 
 
 @dataclass(frozen=True, slots=True)
-class _Set:
+class _JarSet:
     """One set of jars: what was missing before, and what is missing now."""
 
     name: str
@@ -103,7 +103,7 @@ def fetch(
         before = {name: tuple(missing_jars(name)) for name in names}
         java = _java() if dry_run else str(ensure(*names, repository=repository).java_home)
         found = [
-            _Set(name, read_lock(name).jars, before[name], before[name] if dry_run else tuple(missing_jars(name)))
+            _JarSet(name, read_lock(name).jars, before[name], before[name] if dry_run else tuple(missing_jars(name)))
             for name in names
         ]
         run.writer.emit(_document(found, java, chosen), lambda console: _print(console, found, java))
@@ -124,7 +124,7 @@ def _java() -> str | None:
         return None
 
 
-def _document(found: Sequence[_Set], java: str | None, repository: str | None) -> dict[str, Any]:
+def _document(found: Sequence[_JarSet], java: str | None, repository: str | None) -> dict[str, Any]:
     from drkit.config.cache import cache_dir
 
     return {
@@ -147,7 +147,7 @@ def _document(found: Sequence[_Set], java: str | None, repository: str | None) -
     }
 
 
-def _print(console: Console, found: Sequence[_Set], java: str | None) -> None:
+def _print(console: Console, found: Sequence[_JarSet], java: str | None) -> None:
     from drkit.config.cache import cache_dir
 
     console.print(Text(f"Cache: {cache_dir()}"), soft_wrap=True)

@@ -14,7 +14,7 @@ from drkit.model.audit.audit_result import AuditResult, Counts, FindingKind
 from drkit.model.clock import date_of, iso
 
 if TYPE_CHECKING:
-    from drkit.audit.findings.findings_over_time import OverTime
+    from drkit.audit.findings.findings_over_time import FindingsOverTime
     from drkit.audit.findings.witnesses import Content, FindingWitness
 
 _KINDS = tuple(kind.value for kind in FindingKind)
@@ -35,7 +35,7 @@ _WIDTH, _HEIGHT, _BAR = 720, 90, 14
 
 def render_report(
     results: Sequence[AuditResult],
-    times: Sequence[OverTime | None],
+    times: Sequence[FindingsOverTime | None],
     shown: Sequence[Sequence[FindingWitness]],
     run: str,
 ) -> str:
@@ -61,7 +61,7 @@ def render_report(
     )
 
 
-def _link(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWitness]) -> str:
+def _link(result: AuditResult, times: FindingsOverTime | None, shown: Sequence[FindingWitness]) -> str:
     counts, verdict = result.counts, result.verdict
     window = "".join(
         f", {word} {iso(at)}" for word, at in (("from", result.since), ("until", result.until)) if at is not None
@@ -91,7 +91,7 @@ def _aside(counts: Counts) -> str:
     return f'<p>No deviation, and in none of these counts:</p><ul class="dim">{lines}</ul>' if lines else ""
 
 
-def _findings(result: AuditResult, times: OverTime | None, shown: Sequence[FindingWitness]) -> str:
+def _findings(result: AuditResult, times: FindingsOverTime | None, shown: Sequence[FindingWitness]) -> str:
     if not result.findings_total:
         return '<p class="dim">No findings.</p>'
     return (
@@ -156,7 +156,7 @@ def _bar(counts: Counts) -> str:
     return f'<svg viewBox="0 0 {width} {_BAR}" width="{width}" height="{_BAR}" role="img">{"".join(bars)}</svg>'
 
 
-def _over_time(times: OverTime | None) -> str:
+def _over_time(times: FindingsOverTime | None) -> str:
     if times is None:
         return '<p class="dim">None of these timestamps is a date.</p>'
     topics = sorted({topic for topic, _ in times.counts})
@@ -166,7 +166,7 @@ def _over_time(times: OverTime | None) -> str:
     return "".join(charts)
 
 
-def _chart(times: OverTime, topic: str) -> str:
+def _chart(times: FindingsOverTime, topic: str) -> str:
     from drkit.audit.findings.findings_over_time import BUCKETS
 
     columns = [[times.counts.get((topic, kind), [0] * BUCKETS)[at] for kind in _KINDS] for at in range(BUCKETS)]

@@ -27,7 +27,7 @@ from drkit.model.topology import Link
 from drkit.store.api import Store
 
 
-class Behind:
+class TargetTailAudit:
     """Audits the records on the target behind the last one that was mirrored and reconciled.
 
     No closed range holds them, and nothing would read them before the mirror continues. What the mirror may have
@@ -40,7 +40,7 @@ class Behind:
         self._config = config
         self._ends: dict[str, int] = {}
 
-    def check(self, progress: AuditProgress, session: Callable[[], SparkSession]) -> list[Behold]:
+    def check(self, progress: AuditProgress, session: Callable[[], SparkSession]) -> list[TargetTail]:
         """The records there that weren't reported yet.
 
         Args:
@@ -92,21 +92,21 @@ class Behind:
         self._ends.clear()
 
 
-class Behold(NamedTuple):
+class TargetTail(NamedTuple):
     """What was found behind a partition's last mirrored record, and the target offsets that are told of with it."""
 
     outcome: Reconciled
     offsets: tuple[tuple[int, int], ...]
 
 
-def _unreadable(each: PartitionScope, problem: str) -> Behold:
+def _unreadable(each: PartitionScope, problem: str) -> TargetTail:
     """What can't be read there: whatever it is, a consumer stops at it. It is told of once."""
     at, there = each.source_from, (each.target_from, each.target_end)
     closed = ClosedRange(each.topic, each.partition, 0, at, at, to_millis(now()))
-    return Behold(Reconciled(closed, each.target_topic, problem=problem, behind=there), (there,))
+    return TargetTail(Reconciled(closed, each.target_topic, problem=problem, behind=there), (there,))
 
 
-def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
+def _behind(each: PartitionScope, judgement: Judgement) -> TargetTail | None:
     kinds = {str(FindingKind.DUPLICATED), str(FindingKind.FOREIGN)}
     found: Iterable[tuple[str, int | None, int | None]] = sorted(
         (
@@ -149,4 +149,4 @@ def _behind(each: PartitionScope, judgement: Judgement) -> Behold | None:
         first=tuple(first),
         behind=(offsets[0][0], offsets[-1][1]),
     )
-    return Behold(outcome, tuple(offsets))
+    return TargetTail(outcome, tuple(offsets))
