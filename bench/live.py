@@ -83,12 +83,14 @@ class Live:
     ) -> LiveRun:
         tree = ProcessTree(running.process) if running else None
         arguments = (read_from.address, topic, self.extent.live_seconds)
-        with Helper.running("live_reader", *arguments, ready="reading") as reader:
-            began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
-            seen = reader.answer()
-            took, used = time.monotonic() - began, tree.cpu_seconds() - cpu if tree else 0.0
-        if producer.poll() is not None:
-            raise MeasurementFailed(f"{case.name}, {name}: the producer could not keep the rate")
+        try:
+            with Helper.running("live_reader", *arguments, ready="reading") as reader:
+                began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
+                seen = reader.answer()
+                took, used = time.monotonic() - began, tree.cpu_seconds() - cpu if tree else 0.0
+        finally:
+            if producer.poll() is not None:  # without it no record comes, so this is the cause of the reader's failure
+                raise MeasurementFailed(f"{case.name}, {name}: the producer could not keep the rate")
         percentiles = seen["percentiles"]
         return LiveRun(
             case=case.name,
