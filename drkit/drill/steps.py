@@ -169,7 +169,7 @@ def _move_groups(env: DrillEnvironment, step: Move) -> tuple[Finished, tuple[Pla
     finished = env.run_move(step, strike)
     for number, each in enumerate(step.strikes):
         for one, fault in enumerate(each.faults):
-            never = Played("unknown", f"no run came to its stage {each.at}")
+            never = Played("unknown", f"no run reached its stage {each.at}")
             missing = PlayedStrike((number, one), describe_strike(step, each.at, fault), never, None, 0.0)
             played.setdefault((number, one), missing)
     return finished, tuple(one for _, one in sorted(played.items()))

@@ -43,7 +43,7 @@ def either_moment(at: str | None, committed_at: str | None, timezone: str | None
     if at is not None and committed_at is not None:
         raise ConfigError(
             "--at and --committed-at exclude each other",
-            meaning="The one goes by when records were stamped, the other by what groups had committed",
+            meaning="--at uses the records' timestamps, --committed-at the offsets that groups had committed by then",
             remedy="Give one of them",
         )
     found = moment(committed_at, timezone, option="--committed-at")

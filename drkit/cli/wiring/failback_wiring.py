@@ -116,9 +116,7 @@ class _Mirror:
         if report.halted:
             problem = report.halted[0]
             where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-            raise DrkitError(
-                f"the mirror of {link.id} stands still on {where}: {problem.reason}", remedy=problem.remedy
-            )
+            raise DrkitError(f"the mirror of {link.id} is halted on {where}: {problem.reason}", remedy=problem.remedy)
         if not report.caught_up:
             raise DrkitError(f"the mirror of {link.id} was stopped before it had caught up", remedy="Resume the run")
         return report

@@ -89,7 +89,7 @@ def _refuse_changed(config: Config) -> None:
     if config.file is not None and load_config(config.file).model_dump() != config.model_dump():
         raise ConfigError(
             f"{config.file}, or the environment, was changed since `drkit serve` began",
-            meaning="A failover goes by what it says now",
+            meaning="A failover uses the configuration as it is now",
             remedy="Send `drkit serve` a SIGHUP, or start it again: its log names what only a start can change",
         )
 

@@ -45,7 +45,7 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
         return False
     if not sys.stdin.isatty():
         raise Refused(
-            f"{what}, and nobody is there to confirm it",
+            f"{what}, which needs a confirmation",
             meaning="stdin is not a terminal",
             remedy="Look at --dry-run, then give --yes",
         )

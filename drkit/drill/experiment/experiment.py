@@ -411,7 +411,7 @@ class Contradictory(Exception):  # not a ValueError: pydantic would keep the tex
 def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     workloads = [n for n, step in enumerate(experiment.method) if isinstance(step, Workload)]
     if not workloads:
-        yield ("method",), "no workload step: without one nobody keeps what was acknowledged"
+        yield ("method",), "no workload step: only a workload records what was acknowledged"
         return
     for number in workloads[1:]:
         yield ("method", number), "a second workload; an experiment has one"
@@ -513,7 +513,7 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         if kills > step.resumes:
             yield (
                 ("method", number),
-                f"its run is killed; set resumes to {kills} at least, or nobody takes it to its end",
+                f"its run is killed; set resumes to at least {kills}, or it never ends",
             )
 
 
@@ -529,6 +529,9 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
                 "lost needs a stated RPO: set objectives.rpo_records or objectives.rpo_seconds",
             )
         if name == "skipped_by_group" and not moved:
-            yield ("checks", number), "skipped_by_group needs a move_clients step to dr: nobody reads there otherwise"
+            yield (
+                ("checks", number),
+                "skipped_by_group needs a move_clients step to dr: without one no group reads there",
+            )
     if objectives.rto_seconds is not None and not experiment.measures_rto:
         yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"

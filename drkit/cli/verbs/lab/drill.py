@@ -387,7 +387,7 @@ def _player(
         try:
             store = invocation.store(recorded=False)
         except StoreMissing as error:
-            say(f"{error.what}: nobody on another machine is kept from drilling, and the drill is remembered here only")
+            say(f"{error.what}: another machine can run a drill at the same time, and only this one keeps the result")
             return on_lab(file, nothing_stands_against)
         with drill_lease(store, DRILL) as lease:
             result = on_lab(file, lambda: lost(lease))
