@@ -513,7 +513,7 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         if kills > step.resumes:
             yield (
                 ("method", number),
-                f"its run is killed; set resumes to at least {kills}, or it never ends",
+                f"its run is killed; set resumes to {kills} at least, or it never ends",
             )
 
 
