@@ -8,25 +8,21 @@ the same numbers.
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
 from drkit.drill.environment.log_surgery import flip
 from drkit.kafka.protocol.record_batch import CRC_FROM
 from drkit.mirror.engine import range_digests
-from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.model.audit.audit_result import DEVIATIONS, AuditResult
+from drkit.model.audit.audit_result import DEVIATIONS
+from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.store import open_store
+from tests.support.audit_ways import continuously, every_way, mirrored, rows
 from tests.support.damage import STAMP, Bench, Expected, Record
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
@@ -133,13 +129,6 @@ ACTS: dict[str, Callable[[list[Record]], Damage]] = {
 SAMPLE = ("tail-lost", "late-copies", "many-strange", "batch-moved", "several", "unreadable")
 
 
-def rows(result: AuditResult, topic: str) -> list[dict]:
-    """All of a topic's findings but what names the audit itself."""
-    table = pq.read_table(result.findings_path)
-    kept = [name for name in table.column_names if name not in {"observed_at", "run"}]
-    return sorted((row for row in table.select(kept).to_pylist() if row["topic"] == topic), key=str)
-
-
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("acts", [SAMPLE, pytest.param(tuple(ACTS), marks=pytest.mark.long)], ids=["sample", "all"])
 def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_name, tmp_path: Path, monkeypatch, acts):
@@ -152,8 +141,7 @@ def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_na
     for topic in topics.values():
         bench.create(topic, on=["primary"], config=unlimited)
         bench.produce("primary", topic, 0, source, batched=BATCH)
-    link = replace(bench.link, topics=(re.escape(unique_name) + "[.].*",))
-    assert MirrorRuntime(bench.config, link, bench.store).run(until_caught_up=True).caught_up
+    link = mirrored(bench, re.escape(unique_name) + "[.].*")
     with bench.admin("dr") as admin:
         admin.delete_topics(list(topics.values()))
     expected: dict[str, set[Expected]] = {}
@@ -163,16 +151,8 @@ def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_na
         bench.forward(topic, 0, bench.read("primary", topic, 0), target)
     spoilt = flip(lab.dir / "nodes" / "dr-1" / "data" / f"{topics['unreadable']}-0", 350, CRC_AT)
     expected[topics["unreadable"]] = {("unreadable", n, n) for n in range(spoilt.base_offset, spoilt.last_offset + 1)}
-    options = {"link": link, "store": bench.store}
 
-    found = {
-        "default": audit(*topics.values(), **options),
-        "full": audit(*topics.values(), full=True, **options),
-        "digest": audit(*topics.values(), from_digests=True, **options),
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
-        found["in tasks"] = audit(*topics.values(), **options)
+    found = every_way(audit, *topics.values(), link=link, store=bench.store)
 
     for topic in topics.values():
         for way, result in found.items():
@@ -181,30 +161,14 @@ def test_every_way_of_comparing_finds_what_was_done(lab, audit, spark, unique_na
         first, *others = (rows(result, topic) for result in found.values())
         assert all(other == first for other in others)
     assert len({result.partitions for result in found.values()}) == 1
-    continuously(ContinuousRequest(link, tmp_path / "checkpoint", url, 0.5), bench, spark, expected)
-    bench.store.close()
+    numbers = {topic: Counter(kind for kind, _, _ in each) for topic, each in expected.items()}
 
-
-def continuously(request: ContinuousRequest, bench: Bench, spark, expected: dict[str, set[Expected]]) -> None:
-    """Assert that a continuous audit that begins now comes to the same numbers."""
-    told: list[object] = []
-    watch = ContinuousAudit(request, bench.store, bench.config, spark, lambda each, _: told.extend(each), told.append)
-    stop = threading.Event()
-    numbers = {topic: Counter(kind for kind, _, _ in found) for topic, found in expected.items()}
-
-    def as_expected() -> bool:
-        assert watch.progress is not None
+    def agrees(progress: AuditProgress) -> None:
         counted = {
             topic: Counter({kind: getattr(counts, kind) for kind in DEVIATIONS if getattr(counts, kind)})
-            for topic, counts in watch.progress.topics.items()
+            for topic, counts in progress.topics.items()
         }
-        assert counted == numbers, told
-        return True
+        assert counted == numbers
 
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        running = pool.submit(watch.run, stop)
-        try:
-            wait_until(as_expected, timeout=90, what="the continuous audit to find what was done")
-        finally:
-            stop.set()
-            running.result(60)
+    continuously(bench, link, spark, tmp_path / "checkpoint", url, agrees)
+    bench.store.close()

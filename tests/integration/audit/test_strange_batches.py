@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from drkit.audit.continuous.continuous_audit import ContinuousAudit, ContinuousRequest
 from drkit.drill.environment.log_surgery import flip, rewrite
 from drkit.kafka.config.client_config import confluent_config
 from drkit.kafka.protocol.record_batch import CRC_FROM, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse
 from drkit.mirror.engine import range_digests
-from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit.audit_result import DEVIATIONS, AuditResult, Counts, Verdict
+from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.store import open_store
 from tests.support import raw
+from tests.support.audit_ways import continuously, every_way, mirrored, rows
 from tests.support.batches import batch_bytes, retouched
 from tests.support.damage import STAMP, Bench, Record, forwarded
 from tests.support.log_reader import read_partition, read_until_refused
@@ -115,12 +112,6 @@ HIDDEN = {act for act in ACTS if act.startswith(("base", "count", "cut", "crc"))
 and librdkafka takes some of what Java's client refuses."""
 
 
-def rows(result: AuditResult, topic: str) -> list[dict]:
-    table = pq.read_table(result.findings_path)
-    kept = [name for name in table.column_names if name not in {"observed_at", "run"}]
-    return sorted((row for row in table.select(kept).to_pylist() if row["topic"] == topic), key=str)
-
-
 def counts_of(result: AuditResult, topic: str) -> Counts:
     return next(each.counts for each in result.partitions if each.topic == topic)
 
@@ -137,20 +128,11 @@ def test_what_a_consumer_of_the_target_reads_is_what_an_audit_says(
         bench.create(topic, on=["primary"])
         kind = {"transactions": "c", "transaction": BATCH} if act in TRANSACTIONS else {}
         bench.produce("primary", topic, 0, source, batched=BATCH, **kind)
-    link = replace(bench.link, topics=(re.escape(unique_name) + "[.].*",))
-    assert MirrorRuntime(bench.config, link, bench.store).run(until_caught_up=True).caught_up
+    link = mirrored(bench, re.escape(unique_name) + "[.].*")
     for act, topic in topics.items():
         ACTS[act](Place(bench, topic, lab.dir / "nodes" / "dr-1" / "data" / f"{topic}-0"))
-    options = {"link": link, "store": bench.store}
 
-    found = {
-        "default": audit(*topics.values(), **options),
-        "full": audit(*topics.values(), full=True, **options),
-        "digest": audit(*topics.values(), from_digests=True, **options),
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
-        found["in tasks"] = audit(*topics.values(), **options)
+    found = every_way(audit, *topics.values(), link=link, store=bench.store)
 
     client = {alias: confluent_config(bench.config.clusters[alias]) for alias in ("primary", "dr")}
     wrong: list[str] = []
@@ -177,37 +159,22 @@ def test_what_a_consumer_of_the_target_reads_is_what_an_audit_says(
         first, *others = (rows(result, topic) for result in found.values())
         wrong += [f"{act}: ways differ" for each in others if each != first]
     assert (wrong, as_if_unharmed) == ([], CLEAN), "\n".join(wrong)
-    continuously(ContinuousRequest(link, tmp_path / "checkpoint", url, 0.5), bench, spark, found["default"])
-    bench.store.close()
-
-
-def continuously(request: ContinuousRequest, bench: Bench, spark, audited: AuditResult) -> None:
-    """Assert that a continuous audit that begins now comes to the audit's numbers, and is as unsure as it."""
-    told: list[object] = []
-    watch = ContinuousAudit(request, bench.store, bench.config, spark, lambda each, _: told.extend(each), told.append)
-    stop = threading.Event()
+    audited = found["default"]
     numbers = {each.topic: deviations(each.counts) for each in audited.partitions}
 
-    def as_audited() -> bool:
-        assert watch.progress is not None
-        assert {topic: deviations(counts) for topic, counts in watch.progress.topics.items()} == numbers, told
-        assert watch.progress.unknown == len(audited.incomplete), (told, audited.incomplete)
-        return True
+    def agrees(progress: AuditProgress) -> None:
+        assert {topic: deviations(counts) for topic, counts in progress.topics.items()} == numbers
+        assert progress.unknown == len(audited.incomplete), audited.incomplete
 
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        running = pool.submit(watch.run, stop)
-        try:
-            wait_until(as_audited, timeout=90, what="the continuous audit to find what was done")
-        finally:
-            stop.set()
-            running.result(60)
+    continuously(bench, link, spark, tmp_path / "checkpoint", url, agrees)
+    bench.store.close()
 
 
 def deviations(counts: Counts) -> dict[str, int]:
     return {kind: number for kind in DEVIATIONS if (number := getattr(counts, kind))}
 
 
-def test_what_stands_behind_an_open_transaction_is_not_compared(bench, audit, unique_name, monkeypatch):
+def test_what_stands_behind_an_open_transaction_is_not_compared(bench, audit, unique_name):
     """Somebody's producer died on the target within a transaction: readers of committed records get no further."""
     bench.create(unique_name)
     source = [Record(b"key %d" % n, b"value %d" % n, STAMP + n) for n in range(100)]
@@ -222,14 +189,11 @@ def test_what_stands_behind_an_open_transaction_is_not_compared(bench, audit, un
     bench.produce("dr", unique_name, 0, source[50:])
     bench.remember(unique_name, {0: {n: n + (n >= 50) for n in range(100)}})
 
-    found = [audit(unique_name), audit(unique_name, full=True)]
-    with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
-        found.append(audit(unique_name))
+    found = every_way(audit, unique_name, digests=False)
     stranger.abort_transaction(30)
     after = wait_until(lambda: settled(audit(unique_name)), what="the transaction's end")
 
-    for result in found:
+    for result in found.values():
         assert (result.verdict, result.counts) == (Verdict.INCOMPLETE, Counts(50, 50, 50))
         assert f"{unique_name}:0 on dr can be read up to offset 49 only" in result.incomplete[0]
         assert "50 records" in result.incomplete[0]
