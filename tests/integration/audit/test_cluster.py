@@ -194,7 +194,8 @@ def test_a_failback_seeded_by_the_cluster_survives_its_driver(lab, cluster, tmp_
             )
 
         own.config_path.write_text(written.replace("[[links]]", "[[links]]\nmax_bytes_per_second = 150000"))
-        with drkit("failback", "--engine", "spark", "--cluster-id", known, "--accept-unfenced") as first:
+        accepted = ("--accept-unfenced", "--accept-salvage-only")  # the primary alone has what was deleted on dr
+        with drkit("failback", "--engine", "spark", "--cluster-id", known, *accepted) as first:
 
             def midway() -> bool:
                 assert first.poll() is None, first.communicate()[1]

@@ -267,7 +267,7 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
             wait_until(lambda: own.store.problems(own.link.id), timeout=60, what="the problem to be on record")
             found = second.metrics()
             assert found["drkit_audit_mismatches_total{}"] == 1
-            assert found["drkit_audit_latency_seconds{}"] < 60
+            assert found["drkit_audit_latency_seconds{}"] > 0
             (problem,) = own.store.problems(own.link.id)
             assert (problem.kind, problem.topic, problem.partition) == (PROBLEM, topic, 0)
             second.process.terminate()

@@ -11,6 +11,7 @@ import pytest
 
 from drkit.audit.spark.session import spark_session
 from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis, Verdict
+from tests.support.audit_ways import in_tasks, rows
 from tests.support.damage import (
     STAMP,
     Damaged,
@@ -98,16 +99,7 @@ def test_batches_first_finds_what_decoding_all_finds(bench, audit, unique_name):
     assert equal > 60
 
 
-def rows(result: AuditResult) -> list[dict]:
-    """All findings, as they are on the disk, but what names the audit itself."""
-    table = pq.read_table(result.findings_path)
-    kept = [name for name in table.column_names if name not in {"observed_at", "run"}]
-    return sorted(table.select(kept).to_pylist(), key=str)
-
-
-def test_damage_of_every_kind_costs_a_few_jobs_and_tasks_find_what_the_driver_finds(
-    bench, audit, spark, unique_name, monkeypatch
-):
+def test_damage_of_every_kind_costs_a_few_jobs_and_tasks_find_what_the_driver_finds(bench, audit, spark, unique_name):
     """However much is damaged: what a classification asks for is read in one job for all partitions."""
     rng = seeded(7)
     expected: dict[tuple[str, int], Damaged] = {}
@@ -129,16 +121,15 @@ def test_damage_of_every_kind_costs_a_few_jobs_and_tasks_find_what_the_driver_fi
 
     on_driver = audit(*topics)
     jobs = len(context.statusTracker().getJobIdsForGroup(unique_name))
-    with monkeypatch.context() as patch:
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
-        in_tasks = audit(*topics)
+    with in_tasks():
+        by_tasks = audit(*topics)
     jobs_in_tasks = len(context.statusTracker().getJobIdsForGroup(unique_name)) - jobs
 
     for (topic, partition), damage in expected.items():
         damage.explains(found(on_driver, topic, partition))
-    assert on_driver.partitions == in_tasks.partitions
-    assert rows(on_driver) == rows(in_tasks)
-    assert pq.read_schema(parts(on_driver)[0]).names == pq.read_schema(parts(in_tasks)[0]).names
+    assert on_driver.partitions == by_tasks.partitions
+    assert rows(on_driver) == rows(by_tasks)
+    assert pq.read_schema(parts(on_driver)[0]).names == pq.read_schema(parts(by_tasks)[0]).names
     assert jobs <= 6
     assert jobs_in_tasks <= 16
 
