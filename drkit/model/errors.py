@@ -64,6 +64,16 @@ class DrkitError(Exception):
         return ". ".join(part.rstrip(".") for part in parts if part) + "."
 
 
+def answered(error: DrkitError) -> bool:
+    """Whether a cluster answered, and what is wrong is between it and drkit: it is up, and its clients may be well."""
+    return isinstance(error, AuthenticationError | NotShown)
+
+
+def unreached(*, refused: bool) -> str:
+    """Why nothing is read from a cluster, as a predicate. `refused`: it `answered`."""
+    return "answers, but drkit can't work with it" if refused else "does not answer"
+
+
 def error_body(error: DrkitError) -> dict[str, Any]:
     """An error as the contract's JSON has it (docs/schemas/error.schema.json, below `error`)."""
     return {

@@ -23,7 +23,7 @@ from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, P
 from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable, answered, unreached
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
     OFFSETS_DIFFER,
@@ -57,9 +57,9 @@ _LATER = "the mirror's last look was later than now by this machine's clock: the
 class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
-    `reason` says why nothing is known; then both mappings are empty. `refused`: because the cluster, which
-    answers, or drkit refuses the other (`AuthenticationError`), or because it isn't the link's (`NotShown`). `ids`: of
-    its topics. `rules`: its access rules; None: not asked for, or not seen. `held`: how many offsets stand behind open
+    `reason` says why nothing is known; then both mappings are empty. `refused`: although the cluster answers, because
+    one of the two refuses the other (`AuthenticationError`) or it isn't the link's (`NotShown`). `ids`: of its topics.
+    `rules`: its access rules; None: not asked for, or not seen. `held`: how many offsets stand behind open
     transactions, where there are any and `end` is the last stable offset.
     """
 
@@ -137,7 +137,8 @@ class RecoveryPoint:
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """One link, all of it. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
-    `statistics`: what they count, a few seconds old."""
+    `statistics`: what they count, a few seconds old. `refused`: clusters that aren't reachable although they answer,
+    and why."""
 
     link: Link
     state: str
@@ -153,6 +154,11 @@ class LinkStatus:
     workers: tuple[WorkerNote, ...] = ()
     statistics: tuple[WorkerStatistics, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def unreached(self, alias: str) -> str:
+        """Why a cluster isn't reachable, as a predicate: it is silent, or it answers and drkit can't work with it."""
+        return unreached(refused=alias in self.refused)
 
     @property
     def loss_means(self) -> str:
@@ -258,7 +264,7 @@ def _partitions_of(
 
 
 def _silent(error: DrkitError) -> ClusterLogEnds:
-    return ClusterLogEnds(reason=str(error), refused=isinstance(error, AuthenticationError | NotShown))
+    return ClusterLogEnds(reason=str(error), refused=answered(error))
 
 
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
@@ -347,6 +353,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         recovery_point=_recovery_point(partitions, source, watermarks, at),
         workers=tuple(workers),
         statistics=statistics,
+        refused={
+            alias: ends.reason or ""
+            for alias, ends in ((link.id.source, source), (link.id.target, target))
+            if ends.refused
+        },
     )
 
 
@@ -642,7 +653,7 @@ def _recovery_point(
     reason = None
     if not source.reachable:
         later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
-        reason = "; ".join((f"the source does not answer: {source.reason}", *sorted(later)))
+        reason = "; ".join((f"the source {unreached(refused=source.refused)}: {source.reason}", *sorted(later)))
     if held:
         reason = (
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "

@@ -286,4 +286,4 @@ def _cluster(view: ClusterView) -> Text:
     text = Text(view.alias, style="bold")
     if view.reachable:
         return text.append(f" ({view.brokers} broker{'' if view.brokers == 1 else 's'})", style="green")
-    return text.append(" (unreachable)", style="bold red")
+    return text.append(" (unreachable)" if view.denied is None else " (drkit can't work with it)", style="bold red")

@@ -193,7 +193,9 @@ def _loss(loss: Loss) -> str:
 
 
 def _source(plan: FailoverPlan) -> str:
-    return "[green]answers[/]" if plan.source.reachable else "[bold red]unreachable[/]"
+    if plan.source.reachable:
+        return "[green]answers[/]"
+    return "[bold red]unreachable[/]" if plan.source.denied is None else "[bold red]refuses drkit[/]"
 
 
 def _where(link: LinkResult) -> str:

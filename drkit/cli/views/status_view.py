@@ -90,7 +90,7 @@ def render_link(status: LinkStatus, *, every: bool = False) -> RenderableType:
     """One link: a headline, partitions, groups, problems; `every`: each row of them."""
     parts: list[RenderableType] = [_headline(status)]
     if status.partitions:
-        parts += _partitions(status.partitions, every=every)
+        parts += _partitions(status.partitions, every=every, seen=status.source_reachable)
     if status.groups:
         parts += _groups(status.groups, every=every)
     parts += _problems(status, every=every)
@@ -167,7 +167,7 @@ def _headline(status: LinkStatus) -> Text:
         (status.link.id.target, status.target_reachable),
     ):
         if not reachable:
-            line.append(f"\n  {alias} does not answer: its offsets are as last seen", "red")
+            line.append(f"\n  {alias} {status.unreached(alias)}: its offsets are as last seen", "red")
     if status.reason:
         line.append(f"\n  {status.reason}", "yellow")
     if len(status.workers) > 1:
@@ -189,7 +189,7 @@ def _headline(status: LinkStatus) -> Text:
     return line
 
 
-def _partitions(partitions: Sequence[PartitionStatus], *, every: bool) -> list[RenderableType]:
+def _partitions(partitions: Sequence[PartitionStatus], *, every: bool, seen: bool) -> list[RenderableType]:
     """How many lag; then those that lag most, or all."""
     counts = _Counts()
     for each in partitions:
@@ -202,7 +202,7 @@ def _partitions(partitions: Sequence[PartitionStatus], *, every: bool) -> list[R
             counts.caught_up += 1
             continue
         counts.bad.append(each)
-    parts: list[RenderableType] = [_partition_counts(len(partitions), counts)]
+    parts: list[RenderableType] = [_partition_counts(len(partitions), counts, seen=seen)]
     all_rows = every or len(partitions) <= _FEW
     worst = sorted(counts.bad, key=lambda p: (p.lag_records is not None, -(p.lag_records or 0), p.topic, p.partition))
     shown = sorted(partitions, key=attrgetter("topic", "partition")) if all_rows else worst[:_FEW]
@@ -214,10 +214,12 @@ def _partitions(partitions: Sequence[PartitionStatus], *, every: bool) -> list[R
     return parts
 
 
-def _partition_counts(total: int, counts: _Counts) -> Text:
+def _partition_counts(total: int, counts: _Counts, *, seen: bool) -> Text:
     line = Text(f"{counted(total, 'partition')}: ")
+    if not seen:  # what the source got since nobody has looked is in none of these counts
+        line.append("as last seen, ", "red")
     if counts.caught_up == total:
-        return line.append("all caught up", "green")
+        return line.append("all caught up", "green" if seen else "")
     said = [(f"{counts.unknown:,} with a lag that isn't known", "bold yellow")] if counts.unknown else []
     said += [(f"{counts.behind:,} behind by {counted(counts.records, 'record')}", "yellow")] if counts.behind else []
     said += [(f"{counts.caught_up:,} caught up", "green")] if counts.caught_up else []

@@ -30,7 +30,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.model.clock import now
 from drkit.model.deadline import Deadline
-from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, NotShown, PartlyDone, Refused, Unreachable, answered
 from drkit.model.runs.fence import (
     FENCES,
     FenceMethod,
@@ -74,6 +74,15 @@ def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str
     return FenceMethod.ACL, ""
 
 
+def _no_method(cluster: str, why: str) -> Refused:
+    return Refused(
+        f"{cluster} can't be fenced: {why}",
+        meaning=f"Nothing was changed; what clients write to {cluster} reaches no other cluster",
+        remedy=f"Give it an authorizer, and drkit the rights that `drkit acls --command fence` prints; or a command in "
+        f"[clusters.{cluster}.fence] (docs/fencing.md). Until then stop its producers yourself",
+    )
+
+
 def fence_record(store: Store, link: LinkId, cluster: str) -> FenceRecord | None:
     """The newest decision about a cluster's fence for the clients of a configured link."""
     return newest(store.notes(link, FENCES), cluster)
@@ -110,16 +119,17 @@ class ClusterFence:
             if method is not FenceMethod.COMMAND:  # rules on another cluster would keep nobody from this one
                 check_source_cluster(self._store, self._acting.link.id, self._admin().cluster_id())
             if method is FenceMethod.NONE:
-                return FenceProof(
-                    proven=False,
-                    reason=f"{self._cluster} answers and drkit can't deny its writes ({why}); records that are "
-                    "written there now are lost",
+                reason = (
+                    f"{self._cluster} answers and drkit can't deny its writes ({why}); records that are written there "
+                    "now are lost"
                 )
+                return FenceProof(proven=False, reason=reason, impossible=_no_method(self._cluster, why))
         except (Unreachable, ConfigError) as error:
-            self._estate.reach(self._cluster).gone = True
+            self._estate.reach(self._cluster).gone = not answered(error)
             found = fence_record(self._store, self._link, self._cluster)
             self._claim(FenceState.PENDING, found.method if found is not None and found.stands else FenceMethod.NONE)
-            return FenceProof(proven=False, reason=error.what)
+            lasts = error if isinstance(error, ConfigError | NotShown) else None
+            return FenceProof(proven=False, reason=error.what, impossible=lasts)
         before = fence_record(self._store, self._link, self._cluster)
         record = self._claim(FenceState.CLOSING, method)
         try:

@@ -19,7 +19,7 @@ from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import StageOutcome
 from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.runs.fence import FenceState, serving_cluster
 from drkit.model.runs.journal import RunSummary
@@ -45,13 +45,18 @@ class CommandFenceContext:
 
 
 def answers(estate: ClusterContext, cluster: str) -> bool:
-    """Whether a cluster answers now."""
+    """Whether a cluster answers now, and drkit can work with it."""
+    return why_unreached(estate, cluster) is None
+
+
+def why_unreached(estate: ClusterContext, cluster: str) -> DrkitError | None:
+    """Why nothing is read from a cluster now; None: it answers."""
     try:
         estate.admin(cluster, may_be_gone=True).brokers()
-    except DrkitError:
-        return False
+    except DrkitError as error:
+        return error
     estate.reach(cluster).gone = False
-    return True
+    return None
 
 
 def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
@@ -178,8 +183,13 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
             meaning=f"Opened, {cluster} serves without what was written to {serves} since",
             remedy=f"If {serves} is gone and that is meant, give --yes",
         )
-    if cluster != serves and not answers(estate, cluster):
-        raise Refused(f"{cluster} does not answer", meaning="Nothing was changed", remedy=f"Bring {cluster} up first")
+    if cluster != serves and (error := why_unreached(estate, cluster)) is not None:
+        refused = answered(error)
+        raise Refused(
+            f"{cluster} {unreached(refused=refused)}: {error.what}",
+            meaning="Nothing was changed",
+            remedy=error.remedy if refused else f"Bring {cluster} up first",
+        )
     own = fence_record(estate.store, link.id, serves)
     elsewhere = fence_record(estate.store, link.id, other)
     nothing_here = own is None or own.state is FenceState.OPEN

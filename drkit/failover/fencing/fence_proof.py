@@ -12,7 +12,7 @@ from typing import Protocol
 
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
-from drkit.model.errors import Refused
+from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceRecord
 from drkit.model.topology import Link
 
@@ -49,13 +49,14 @@ class FenceProof:
     """The result of closing a fence. `proven`: nobody can write; `reason`: what was shown, or why it was not.
 
     `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or it isn't
-    known.
+    known. `impossible`: why there is no fence and trying again brings none, until somebody corrects that.
     """
 
     proven: bool
     reason: str
     epoch: int | None = None
     ends: dict[str, int] | None = None
+    impossible: DrkitError | None = None
 
 
 class FenceSuperseded(Refused):

@@ -276,6 +276,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
             target,
             plan.mode,
             plan.source.reachable,
+            plan.source.denied is not None,
             already,
             plan.fence,
             catch_up=plan.catch_up and already is None,

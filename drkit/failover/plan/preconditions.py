@@ -60,9 +60,9 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
     source = snapshot.source.alias
     if not snapshot.source.reachable:
         yield Obstacle(
-            f"{source} does not answer: {snapshot.source.reason}",
+            f"{source} {snapshot.source.unreached}: {snapshot.source.reason}",
             "A planned move needs both clusters: it loses nothing or does nothing",
-            f"Bring {source} back, or fail over with --unplanned",
+            snapshot.source.denied or f"Bring {source} back, or fail over with --unplanned",
         )
         return
     if snapshot.lag != 0 and snapshot.mirror is None:
@@ -176,11 +176,15 @@ def _unfenced(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         return
     source = snapshot.source.alias
     why = f"answers, and drkit can't deny its writes ({plan.fence_reason})"
+    if not snapshot.source.reachable:
+        denied = f" ({snapshot.source.reason})" if snapshot.source.denied is not None else ""
+        why = f"{snapshot.source.unreached}{denied}"
+    first = f"{snapshot.source.denied}. Or: make" if snapshot.source.denied is not None else "Make"
     yield Obstacle(
-        f"{source} can't be fenced: it {why if snapshot.source.reachable else 'does not answer'}",
+        f"{source} can't be fenced: it {why}",
         f"UNFENCED: records that clients still write to {source}, now or once it is back, never reach "
         f"{snapshot.target.alias}",
-        f"Make sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}; once it answers and can be fenced: "
+        f"{first} sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}; once it answers and can be fenced: "
         "drkit fence",
         waived_by=ACCEPT_UNFENCED,
     )

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, unreached
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
@@ -30,6 +30,11 @@ class ClusterView:
     brokers: int | None = None
     reason: str | None = None
     denied: str | None = None
+
+    @property
+    def unreached(self) -> str:
+        """Why it isn't reachable, as a predicate: it is silent, or it answers and drkit can't work with it."""
+        return unreached(refused=self.denied is not None)
 
     def refusal(self) -> Refused:
         """Why nothing can be done with a target that isn't reachable."""

@@ -27,7 +27,7 @@ from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_n
 from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.mapping_rows import floor, following, last_valid
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, Problem, TopicState
@@ -140,7 +140,7 @@ def observe(
         source = replace(source, view=replace(source.view, cluster_id=known_source_cluster(estate.store, link.id)))
     if settle is None:
         settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
-    estate.reach(link.id.source).gone = not source.view.reachable
+    estate.reach(link.id.source).gone = not source.view.reachable and source.view.denied is None
     positions = _merge_positions(memory.positions, source.offsets)
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
@@ -262,7 +262,7 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
     try:
         return ask()
     except (Unreachable, AuthenticationError) as error:
-        denied = error.remedy if isinstance(error, NotShown | AuthenticationError) else None
+        denied = error.remedy if answered(error) else None
         return _Side(ClusterView(alias, reachable=False, reason=error.what if denied else str(error), denied=denied))
 
 

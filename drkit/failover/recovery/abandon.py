@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_command import CommandFenceContext, answers
+from drkit.failover.fencing.fence_command import CommandFenceContext, why_unreached
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
@@ -27,7 +27,7 @@ from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import FINAL_STATES, Kind, StageOutcome, State, abandon
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs.fence import FenceState, serving_cluster
 from drkit.model.runs.journal import JournalEntry, RunSummary
@@ -63,7 +63,8 @@ class AbandonReport:
 
 @dataclass(slots=True)
 class _Looked:
-    """The run as far as it is known, and the clusters. `strangers`: clusters that aren't those of the plan."""
+    """The run as far as it is known, and the clusters. `strangers`: clusters that aren't those of the plan. `errors`:
+    why nothing is read from a cluster."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -72,8 +73,15 @@ class _Looked:
     control: LinkControl | None
     answering: dict[str, bool]
     strangers: frozenset[str] = frozenset()
+    errors: dict[str, DrkitError | None] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     stands: list[str] = field(default_factory=list)
+
+    def unreached(self, alias: str) -> str:
+        """That nothing is read from a cluster, and why."""
+        error = self.errors.get(alias)
+        refused = error is not None and answered(error)
+        return f"{alias} {unreached(refused=refused)}{f' ({error.what})' if error is not None and refused else ''}"
 
     def begun(self, stage: str) -> bool:
         """Whether a stage was begun, by entries that each are whole, or may be: they can't be counted on."""
@@ -162,10 +170,11 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
         problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
     if not store.entries(run):
         problem = "it was lost with the store" if looked_up.state == _LOST else "it is empty"
-    answering = {alias: answers(estate, alias) for alias in (link.id.source, link.id.target)}
+    errors = {alias: why_unreached(estate, alias) for alias in (link.id.source, link.id.target)}
+    answering = {alias: error is None for alias, error in errors.items()}
     strangers = frozenset() if record is None else replaced_clusters(estate, record.plan, answering)
     entries, control = store.entries(run), store.link_control(link.id)
-    return _Looked(looked_up, entries, record, problem, control, answering, strangers)
+    return _Looked(looked_up, entries, record, problem, control, answering, strangers, errors)
 
 
 def _check(looked: _Looked, link: Link) -> None:
@@ -229,7 +238,7 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
     if not looked.answering[serves]:
         closed = record is not None and record.state is not FenceState.OPEN and record.stands
         held = f"; its fence (epoch {record.epoch}) is in place, and {lift} lifts it then" if closed and record else ""
-        looked.stands.append(f"{serves} does not answer{held}")
+        looked.stands.append(f"{looked.unreached(serves)}{held}")
         return False if closed else None
     try:
         done = ClusterFence(context, serves).open()
@@ -246,7 +255,7 @@ def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other:
     if record is not None and record.state is not FenceState.OPEN:
         looked.stands.append(f"{other} stays closed to clients ({record.state}, epoch {record.epoch})")
     if not looked.answering[other]:
-        looked.stands.append(f"{other} does not answer")
+        looked.stands.append(looked.unreached(other))
 
 
 def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, acting: str) -> None:

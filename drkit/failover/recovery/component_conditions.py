@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.fence_command import answers
+from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.recovery.way_out import ComponentCondition, Situation, WayOut, furthest, way_out
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import Journal
@@ -14,7 +14,7 @@ from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
 from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
 from drkit.failover.site.site_record import site_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -24,13 +24,24 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 @dataclass(frozen=True, slots=True)
 class Advice:
     """How to recover from the present state of a link (`run` None: no run is unfinished). `broken`: the components that
-    are not well, in words.
+    are not well, in words. `first`: what to correct before anything is given up, where a cluster answers and drkit
+    can't work with it: its clients may be well.
     """
 
     run: str | None
     state: str
     way: WayOut
     broken: tuple[str, ...]
+    first: str = ""
+
+    @property
+    def do(self) -> str:
+        """What to do, in words."""
+        return self.said("; then ".join(self.way.commands))
+
+    def said(self, commands: str) -> str:
+        """Commands, behind what is to be corrected first."""
+        return f"{self.first}. Only where that can't be done: {commands}" if self.first else commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,8 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
         Unreachable: the store doesn't answer.
     """
     ids = link.id
-    up = {alias: answers(estate, alias) for alias in (ids.source, ids.target)}
+    errors = {alias: why_unreached(estate, alias) for alias in (ids.source, ids.target)}
+    up = {alias: error is None for alias, error in errors.items()}
     conditions = {alias: ComponentCondition.UP if there else ComponentCondition.DOWN for alias, there in up.items()}
     control = estate.store.link_control(ids)
     away = control is not None and control.direction in _AWAY
@@ -72,16 +84,21 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
         run = unfinished.machine
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
     now = replace(now, source=conditions[ids.source], target=conditions[ids.target])
+    refused = {alias: error for alias, error in errors.items() if error is not None and answered(error)}
     broken = tuple(
-        f"{alias} {'does not answer' if each is ComponentCondition.DOWN else 'is another cluster now, or was emptied'}"
+        f"{alias} is another cluster now, or was emptied"
+        if each is not ComponentCondition.DOWN
+        else f"{alias} {unreached(refused=alias in refused)}"
+        + (f" ({refused[alias].what})" if alias in refused else "")
         for alias, each in conditions.items()
         if each is not ComponentCondition.UP
     )
+    first = "; ".join(dict.fromkeys(error.remedy.rstrip(".") for error in refused.values() if error.remedy))
     name = None if unfinished is None else unfinished.run
     way = way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target)
     if unfinished is not None:
         way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
-    return Advice(name, now.state.value, way, broken)
+    return Advice(name, now.state.value, way, broken, first)
 
 
 def _by_site(run: Unfinished, command: str) -> str:

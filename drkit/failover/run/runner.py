@@ -281,7 +281,7 @@ class Runner:
             advice = advise(self.estate, self.configured, left)
         except DrkitError:
             return None
-        return f"{'; '.join(advice.broken)}: {advice.way}" if advice.broken else None
+        return f"{'; '.join(advice.broken)}: {advice.said(str(advice.way))}" if advice.broken else None
 
     def back_before_fence(self, why: str) -> None:
         """Go back before the fence, which doesn't stand any more.

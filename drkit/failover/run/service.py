@@ -9,7 +9,7 @@ from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.fencing.cluster_fence import fence_record
-from drkit.failover.fencing.fence_command import answers
+from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
@@ -38,7 +38,7 @@ from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kin
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable
+from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
@@ -301,7 +301,14 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
     remedy = f"drkit resume {run}"
     if machine.kind is not Kind.FAILBACK or record.journal.attempted("switch"):
         raise Refused(f"run {run} is no failback that waits for its live cluster", remedy=remedy)
-    if answers(estate, live):
+    error = why_unreached(estate, live)
+    if error is not None and answered(error):
+        raise Refused(
+            f"{live} {unreached(refused=True)}: {error.what}",
+            meaning=f"It is up: its clients may write to it, and what they wrote would be left behind ({remedy})",
+            remedy=error.remedy,
+        )
+    if error is None:
         raise Refused(
             f"{live} answers", meaning="What was written there would be left behind; nothing has to be", remedy=remedy
         )

@@ -86,13 +86,14 @@ class Translate:
         )
         if not snapshot.target.reachable:
             raise DrkitError(
-                f"{self.target} does not answer: {snapshot.target.reason}", remedy="Bring it back, then drkit resume"
+                f"{self.target} {snapshot.target.unreached}: {snapshot.target.reason}",
+                remedy=f"{snapshot.target.denied or 'Bring it back'}, then drkit resume",
             )
         if context.facts.mode is Mode.PLANNED and not snapshot.positions_live:
             raise DrkitError(
-                f"{self.source} does not answer: {snapshot.source.reason}",
+                f"{self.source} {snapshot.source.unreached}: {snapshot.source.reason}",
                 meaning="A planned move takes groups from where they are, not from where they were last seen",
-                remedy=f"Bring {self.source} back",
+                remedy=snapshot.source.denied or f"Bring {self.source} back",
             )
         if context.facts.mode is Mode.PLANNED and snapshot.notes:
             raise DrkitError(

@@ -17,7 +17,7 @@ from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.compare_tails import compare_tails
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link
 from drkit.model.clock import now
-from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.errors import PartlyDone, Refused, Unreachable, unreached
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import TopicPartition
@@ -34,15 +34,17 @@ _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 class Fence:
     """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
 
-    `reachable` is what the plan saw, `method` by what it found that the cluster can be fenced. `already_sealed`
-    names the run that sealed the link before. `catch_up`: before the link is sealed, wait at most `seconds` until the
-    mirror has brought over what the source holds; `accept_loss` may be missing then.
+    `reachable` is what the plan saw, `refused` that the cluster answers all the same, `method` by what it found that
+    the cluster can be fenced. `already_sealed` names the run that sealed the link before. `catch_up`: before the link
+    is sealed, wait at most `seconds` until the mirror has brought over what the source holds; `accept_loss` may be
+    missing then.
     """
 
     source: str
     target: str
     mode: Mode
     reachable: bool
+    refused: bool = False
     already_sealed: str | None = None
     method: str = FenceMethod.NONE
     catch_up: bool = False
@@ -53,7 +55,7 @@ class Fence:
     def explain(self) -> str:
         """What it will do."""
         if not self.reachable:
-            denial = f"{self.source} does not answer: nothing can be denied there (UNFENCED)"
+            denial = f"{self.source} {unreached(refused=self.refused)}: nothing can be denied there (UNFENCED)"
         elif self.method == FenceMethod.NONE:
             denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
         else:

@@ -462,6 +462,8 @@ class AdminConnection:
                 self._client, self._patience = client, None
                 if self._reach is not None:
                     self._reach.gone = False
+            elif wanted and failure is not None and _refused(failure):
+                self._patience = None  # a broker answered: the next attempt is waited for as long as this one
         attempt.end(client if wanted else None, failure)
         if client is not None and not wanted:
             _discard(client)
@@ -544,16 +546,19 @@ def check(code: int, context: str = "") -> None:
         raise error_class(code)(context)
 
 
+def _refused(error: BaseException) -> bool:
+    """Whether a broker answered, and one of the two refuses the other."""
+    return isinstance(
+        error,
+        PermanentConnectionError | kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError,
+    )
+
+
 def _transient(attempt: _Attempt) -> bool:
     """Whether an attempt failed as one does of a cluster that is gone."""
     error = attempt.error
-    return isinstance(error, kafka_errors.KafkaError) and not isinstance(
-        error,
-        PermanentConnectionError
-        | kafka_errors.SaslAuthenticationFailedError
-        | kafka_errors.IllegalSaslStateError
-        | kafka_errors.AuthorizationError,
-    )
+    lasting = error is not None and (_refused(error) or isinstance(error, kafka_errors.AuthorizationError))
+    return isinstance(error, kafka_errors.KafkaError) and not lasting
 
 
 def _connection_failed(error: kafka_errors.KafkaError) -> bool:

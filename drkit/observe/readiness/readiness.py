@@ -139,10 +139,11 @@ def _left_behind(status: LinkStatus) -> Check:
 def _serving(status: LinkStatus) -> Check:
     name, ids = "clusters", status.link.id
     if not status.target_reachable:
-        why = f"{ids.target} does not answer, and it serves {ids}'s clients"
-        return Check(name, CheckOutcome.FAIL, why, "Bring it back; `way out` names other commands that recover")
-    both = "both answer" if status.source_reachable else f"{ids.source} does not answer"
-    return Check(name, CheckOutcome.OK, f"{ids.target} serves; {both}")
+        why = f"{ids.target} {status.unreached(ids.target)}, and it serves {ids}'s clients"
+        back = status.refused.get(ids.target, "Bring it back; `way out` names other commands that recover")
+        return Check(name, CheckOutcome.FAIL, why, back)
+    both = "both answer" if status.source_reachable else f"{ids.source} {status.unreached(ids.source)}"
+    return Check(name, CheckOutcome.OK, f"{ids.target} serves; {both}", status.refused.get(ids.source, ""))
 
 
 def _asked(name: str, check: Callable[[], Check]) -> Check:
@@ -181,7 +182,8 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:
         ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
-        loss = f"a failover now loses {counted(point.records, 'record')} or more (the source does not answer{ago})"
+        unread = status.unreached(status.link.id.source)
+        loss = f"a failover now loses {counted(point.records, 'record')} or more (the source {unread}{ago})"
         return Check(name, CheckOutcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
     loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
     missed = []
@@ -282,13 +284,15 @@ def _unmovable(status: LinkStatus) -> list[Check]:
 
 
 def _clusters(status: LinkStatus) -> Check:
-    name = "clusters"
+    name, source, target = "clusters", status.link.id.source, status.link.id.target
     if not status.target_reachable:
-        why = f"{status.link.id.target} does not answer: there is nothing to fail over to"
-        return Check(name, CheckOutcome.FAIL, why, "Check bootstrap_servers, the network and the brokers")
+        why = f"{target} {status.unreached(target)}: there is nothing to fail over to"
+        back = status.refused.get(target, "Check bootstrap_servers, the network and the brokers")
+        return Check(name, CheckOutcome.FAIL, why, back)
     if not status.source_reachable:
-        why = f"{status.link.id.source} does not answer: it can't be fenced"
-        return Check(name, CheckOutcome.WARN, why, "A failover needs --accept-unfenced; keep its producers stopped")
+        why = f"{source} {status.unreached(source)}: it can't be fenced"
+        unfenced = "A failover needs --accept-unfenced; keep its producers stopped"
+        return Check(name, CheckOutcome.WARN, why, status.refused.get(source, unfenced))
     return Check(name, CheckOutcome.OK, "both answer")
 
 

@@ -69,6 +69,15 @@ class App:
         for _ in self.process.stdout:
             self.committed += 1
 
+    def wait_for(self, count):
+        """Until so many transactions are committed; a JVM on a busy machine has the time that it needs."""
+
+        def done():
+            assert self.process.poll() is None or self.committed >= count, self.process.stderr.read()
+            return self.committed >= count
+
+        wait_until(done, 180, f"{count} transactions")
+
     def kill(self):
         self.process.kill()
         self.process.wait(10)
@@ -182,10 +191,10 @@ def test_what_was_processed_before_a_disaster_is_processed_once(lab, own, protoc
     options = ("--protocol", protocol, "--abort-every", "7")
     with mirroring(own):
         first = App(own, "primary", topic, [output], *options)
-        wait_until(lambda: first.committed >= 10, 60, "the first transactions")
+        first.wait_for(10)
         first.kill()
         app = App(own, "primary", topic, [output], *options)
-        wait_until(lambda: app.committed >= 40, 60, "more transactions")
+        app.wait_for(40)
         wait_until(lambda: known(own) > captured(own) + 3, 60, "transactions known beyond what was captured")
         with frozen(lab):
             app.kill()
@@ -215,7 +224,7 @@ def test_transactions_of_version_2_are_followed_as_those_of_version_1(lab, own):
     own.produce("primary", topic, texts("i", 2000))
     with mirroring(own):
         app = JavaApp(own, "primary", topic, output)
-        wait_until(lambda: app.committed >= 40, 60, "transactions")
+        app.wait_for(40)
         wait_until(lambda: known(own) > captured(own) + 3, 60, "transactions known beyond what was captured")
         with frozen(lab):
             app.kill()
@@ -281,7 +290,7 @@ def test_a_group_that_rests_beside_transactions_is_told_apart_by_its_last_commit
     topic, output = own.create("primary", "in"), own.create("primary", "out")
     own.produce("primary", topic, texts("i", 300))
     app = App(own, "primary", topic, [output])
-    wait_until(lambda: app.committed >= 10, 60, "the first transactions")
+    app.wait_for(10)
     app.kill()
     parts = len(AdminClient(own.client("primary")).list_topics(OFFSETS_TOPIC).topics[OFFSETS_TOPIC].partitions)
     home = partition_of(own.topic("app"), parts)

@@ -15,10 +15,13 @@ from typing import Any, cast
 
 import pytest
 
+from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.fence_command import CommandFenceContext
 from drkit.failover.plan.choose_links import links_away
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.interfaces import Auditor, AuditVerdict, Ports
-from drkit.failover.run.journal.journal import OUTCOME, StageRecord
+from drkit.failover.run.journal.journal import OUTCOME, StageRecord, new_run_id
+from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
@@ -26,12 +29,14 @@ from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import resume_site
 from drkit.lab import Lab
+from drkit.model.runs.fence import FENCES
 from drkit.model.runs.journal import JournalEntry
+from drkit.model.topics.acls import fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 from tests.support.estates import OwnLink, mirror, open_link
 from tests.support.failback_ports import reading_ports
-from tests.support.secured import allow, as_user, put, verb, write
+from tests.support.secured import allow, as_user, denials, put, verb, write
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
@@ -118,6 +123,43 @@ def is_back(own: OwnLink, lab: Lab, topics: Mapping[LinkId, tuple[str, str]]) ->
         assert own.values("primary", topic) == own.values("dr", topic)
         assert own.committed("primary", group)[topic, 0] == 1
         assert (write(lab, "primary", topic), write(lab, "dr", topic)) == ("written", "TOPIC_AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["noted", "only its mark is left"])
+def test_a_site_fails_over_to_a_cluster_on_which_a_fence_was_left(
+    own: OwnLink,
+    secure_lab: Lab,
+    known: bool,
+) -> None:
+    """Both links' clients may write to dr afterwards, also where the store has lost what it knew of that fence."""
+    for alias in ("primary", "dr"):
+        put(own, alias, *(allow(own.name, kind, "all") for kind in ("topic", "group")))
+    topics = {}
+    for configured, part in zip(own.config.links, ("a", "b"), strict=True):
+        topic = topics[configured.link().id] = own.create("primary", f"{part}.orders")
+        own.produce("primary", topic, {0: ["x-0", "x-1"], 1: ["y-0"]})
+        own.commit("primary", f"{part}.billing", topic, {0: 1, 1: 1})
+        mirror(own, configured.link())
+    link = own.link
+    run = new_run_id()
+    with own.estate() as estate, RunLease(own.store, link.id, run) as lease:
+        context = CommandFenceContext(estate, link.reversed(), run, lease, lambda _: None)
+        assert ClusterFence(context, "dr").close().proven
+    assert write(secure_lab, "dr", topics[FIRST]) == "TOPIC_AUTHORIZATION_FAILED"
+    if not known:
+        own.store.forget_notes(link.id, FENCES, sorted(own.store.notes(link.id, FENCES)))
+        kind = fence_rules_kind("dr")
+        own.store.forget_notes(link.id, kind, sorted(own.store.notes(link.id, kind)))
+
+    moved = verb(own, "failover", "--to", "dr", "--unplanned", "--yes", schema="failover")
+
+    assert (moved["state"], moved["evidence"]["fenced"]) == ("closed", True)
+    for topic in topics.values():
+        assert (write(secure_lab, "primary", topic), write(secure_lab, "dr", topic)) == (
+            "TOPIC_AUTHORIZATION_FAILED",
+            "written",
+        )
+    assert not {rule.name for rule in denials(own, "dr") if rule.name.startswith(own.name)}
 
 
 def test_a_link_whose_clients_are_turned_away_is_taken_to_its_end_before_the_others(

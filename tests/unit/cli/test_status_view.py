@@ -1,5 +1,6 @@
 """A thousand partitions and hundreds of groups fit on a screen of any width, the worst first."""
 
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 
@@ -82,6 +83,15 @@ def test_all_rows_are_shown_where_they_are_wanted_or_few():
     assert len([line for line in few if line.startswith("europe")]) == 3
     assert any("all caught up" in line for line in few)
     assert any("all exact" in line for line in few)
+
+
+def test_what_nobody_could_look_at_is_not_caught_up():
+    seen = replace(status([partition(0)], []), source_reachable=False)
+    lines = shown(seen)
+    assert any(line.startswith("1 partition: as last seen, all caught up") for line in lines)
+    assert any("primary does not answer" in line for line in lines)
+    refused = shown(replace(seen, refused={"primary": "cluster primary rejected the credentials"}))
+    assert any("primary answers, but drkit can't work with it: its offsets are as last seen" in x for x in refused)
 
 
 def test_a_link_where_all_is_well_needs_four_lines():

@@ -24,6 +24,7 @@ from drkit.cli.wiring.context import (
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, NotShown, Refused
+from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _FAILOVER = "failover"
+_OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 
 def register(app: typer.Typer) -> None:
@@ -134,6 +136,11 @@ def _planned(
             for each in mine
             if each.waived_by not in ONLY_UNFENCED
         ]
+        control = estate.store.link_control(link)
+        if control is not None and control.direction not in _OPEN:
+            checks = checks[
+                :1
+            ]  # that it was failed over already: the others would be about moving its groups once more
         if not checks:
             checks = [_accepted(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
         found[link] = Planned(tuple(checks), moves=one is not None)
@@ -182,16 +189,15 @@ def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]
             return
         if each is None and advice.way.costs == NOTHING_LOST:
             serves = link.id.source if advice.way.serves is Component.SOURCE else link.id.target
-            yield Check(
-                "way out", CheckOutcome.OK, f"{'; '.join(advice.broken)}: clients stay on {serves}, as they are"
-            )
+            why = f"{'; '.join(advice.broken)}: clients stay on {serves}, as they are"
+            yield Check("way out", CheckOutcome.OK, why, advice.first)
             return
         name = "way out" if each is None else "unfinished run"
         what = [*advice.broken] if each is None else [_unfinished(each), *advice.broken]
         control = estate.store.link_control(link.id)
         held = each is not None and control is not None and control.run == each.run
         outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
-        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", "; then ".join(advice.way.commands))
+        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", advice.do)
 
 
 def _unfinished(run: Unfinished) -> str:

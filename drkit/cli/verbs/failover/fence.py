@@ -102,7 +102,13 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
         },
         lambda console: _show(console, tried.found),
     )
-    _end(run, error, unfinished=not all(proof.proven for _, _, _, proof in tried.found))
+    proofs = [proof for _, _, _, proof in tried.found]
+    impossible = [proof.impossible for proof in proofs if proof.impossible is not None]
+    for lasting in impossible:
+        replace(run.writer, mode=OutputMode.HUMAN).error(lasting)  # the JSON document has the reason already
+    if error is None and len(impossible) == len(proofs):  # nothing was done, and nothing is left to be tried again
+        run.exit(impossible[0].exit_code)
+    _end(run, error, unfinished=not all(proof.proven for proof in proofs))
 
 
 class _FenceOutcomes:

@@ -335,4 +335,4 @@ def _print_run(
         print_result(console, result, record.plan, [])
     if advice is not None:
         broken = f"{'; '.join(advice.broken)}. " if advice.broken else ""
-        console.print(f"[bold]→[/] {escape(f'{broken}{advice.way}')}", soft_wrap=True)
+        console.print(f"[bold]→[/] {escape(f'{broken}{advice.said(str(advice.way))}')}", soft_wrap=True)
