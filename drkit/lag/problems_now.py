@@ -8,7 +8,7 @@ running, what was removed from the target by where its logs begin.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
@@ -19,6 +19,7 @@ from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import (
     RECREATED,
+    RETENTION_GAP,
     SOURCE_TOPIC_DENIED,
     TARGET_RECREATED,
     Direction,
@@ -29,6 +30,7 @@ from drkit.model.link_state import (
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
+from drkit.store.link_notes import never_mirrored
 
 LOOKS_WITHIN_SECONDS = 30.0
 """A running mirror looks at each partition every second, and keeps what it saw every ten where there are very many."""
@@ -98,6 +100,7 @@ def problems_now(
     lost = _lost_topics(clusters, record, logs)
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
+        found = found + _back_again(store, record, logs, found, at)
     unjudged: dict[TopicPartition, str] = {}
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
@@ -105,6 +108,35 @@ def problems_now(
         found, unjudged = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
     return ProblemsNow(found, seen.unseen, unjudged, gone)
+
+
+def _back_again(
+    store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+) -> list[Problem]:
+    """A problem for each partition whose source has records again that it removed before they were mirrored, unless one
+    on record names them.
+
+    A broker keeps the start of a log in a checkpoint that it writes once a minute: one that is killed, or a replica
+    that was away, may begin the log where it began before (KIP-107).
+    """
+    link, told = record.link, {(each.topic, each.partition) for each in problems if each.kind == RETENTION_GAP}
+    found = []
+    for tp, lost in never_mirrored(store, link.id).items():
+        mark, start = record.watermarks.get(tp), logs.source_start.get(tp)
+        if mark is None or start is None or mark.epoch != lost.epoch or start >= lost.until or tuple(tp) in told:
+            continue
+        begin = max(start, lost.begin)
+        reason = (
+            f"{tp} on {link.id.source} has offsets {begin} to {lost.until - 1} again, which it had removed before they "
+            f"were mirrored: {link.id.target} doesn't have them"
+        )
+        remedy = (
+            f"`drkit audit --topic {tp.topic}` names the records. `drkit link resume '{link.id}' --topic {tp.topic} "
+            "--accept-recreated` mirrors the topic from its start again"
+        )
+        problem = Problem(RETENTION_GAP, tp.topic, tp.partition, reason, remedy, halted=False, since=at)
+        found.append(replace(problem, unsure_from=begin, unsure_until=lost.until))
+    return found
 
 
 def _compared(

@@ -84,6 +84,9 @@ word."""
 STATE_TOPIC_FAILED = "state_topic_failed"
 """Kind of the problem that the copy of the link's state on the target can't be written."""
 
+RETENTION_GAP = "retention_gap"
+"""Kind of the problem that the source removed records before they were mirrored."""
+
 TARGET_PURGED = "target_purged"
 """Kind of the problem that the target no longer has records which the source still holds and retention keeps."""
 

@@ -5,6 +5,7 @@
 | offset alignments | partition |
 | the cluster id of the source, which can't be asked once it is gone | link |
 | groups that can't be moved, as the mirror last saw them | group |
+| which offsets the source removed last before they were mirrored | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
 
@@ -31,6 +32,7 @@ _CLUSTER_ID = "cluster_id"
 _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
+_NEVER_MIRRORED = "never_mirrored"
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
@@ -141,6 +143,24 @@ def unmovable_groups(store: LinkStore, link: LinkId) -> list[UnmovableGroup]:
 def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
     """Remove the notes of groups that are gone from the source."""
     store.forget_notes(link, _UNMOVABLE, list(groups))
+
+
+class NeverMirrored(NamedTuple):
+    """Of a partition of this epoch the source removed offsets [`begin`, `until`) before they were mirrored."""
+
+    epoch: int
+    begin: int
+    until: int
+
+
+def put_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, lost: NeverMirrored) -> None:
+    """Keep it, instead of what was lost so before; durable on return."""
+    _write(store, link, _NEVER_MIRRORED, {tp: lost})
+
+
+def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, NeverMirrored]:
+    """What was lost so last, of all partitions, by the source's names."""
+    return {tp: NeverMirrored(*numbers) for tp, numbers in _read(store, link, _NEVER_MIRRORED)}
 
 
 class JudgedStart(NamedTuple):

@@ -49,10 +49,11 @@ from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.link_state import RECORDS_MISPLACED, STORE_RECOVERED
+from drkit.model.link_state import RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
+from drkit.store.link_notes import NeverMirrored, put_never_mirrored
 
 log = logging.getLogger(__name__)
 
@@ -500,8 +501,10 @@ class Resumer:
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1
+        lost = NeverMirrored(seen.topic.state.epoch, first, seen.source_start)
+        put_never_mirrored(self._notes, self._link, seen.tp, lost)
         self._problems.put(
-            "retention_gap",
+            RETENTION_GAP,
             seen.tp.topic,
             seen.tp.partition,
             f"{seen.tp} on {self._link.source} no longer has offsets {first} to {last} "

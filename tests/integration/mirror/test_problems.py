@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.mirroring import Mirrored, Side
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
@@ -56,6 +60,37 @@ def test_a_retention_gap_while_stopped_is_named_and_survived(mirrored: Mirrored)
     told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
     assert told.returncode == 0, told.stderr
     assert not mirrored.problems()
+
+
+def test_records_that_were_lost_to_a_purge_and_come_back_are_named_though_that_was_acknowledged(
+    mirrored: Mirrored,
+) -> None:
+    topic = mirrored.name("back")
+    mirrored.source.create(topic)
+    for first in range(0, 80, 10):  # a batch each: the log can begin between them
+        write(mirrored.source, topic, numbered(first, first + 10))
+    cut_below(mirrored, topic, 0)
+    assert mirrored.catch_up().caught_up
+    write(mirrored.source, topic, numbered(80, 120))
+    cut_below(mirrored, topic, 100)
+    assert mirrored.catch_up().caught_up
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
+    assert told.returncode == 0, told.stderr
+    (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    assert not link.problems
+
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.forget_start(topic, 0)
+    assert len(mirrored.source.read(topic)) == 120, "all are there again"
+    (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    assert [(each.kind, each.partition) for each in link.problems] == [("retention_gap", 0)]
+    assert "has offsets 80 to 99 again" in link.problems[0].reason
+    said = mirrored.drkit("translate", "--topic", topic, "--partition", "0", "--offset", "90", "--output", "json")
+    assert json.loads(said.stdout)["positions"][0]["translation"] != "exact"
+
+    cut_below(mirrored, topic, 100)
+    (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    assert not link.problems, "retention took them again"
 
 
 def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:

@@ -138,9 +138,7 @@ def _planned(
         ]
         control = estate.store.link_control(link)
         if control is not None and control.direction not in _OPEN:
-            checks = checks[
-                :1
-            ]  # that it was failed over already: the others would be about moving its groups once more
+            checks = checks[:1]  # that it was failed over; the others would be about moving its groups once more
         if not checks:
             checks = [_accepted(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
         found[link] = Planned(tuple(checks), moves=one is not None)
