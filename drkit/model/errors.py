@@ -12,7 +12,7 @@
      ├─ OutcomeUnknown            8  it was attempted and the answer never came
      ├─ Fenced                    1  another worker has taken partitions; nothing of theirs was written
      └─ Unreachable               1  a cluster or store did not answer in time (transient)
-         └─ NotShown              1  a cluster answers, and lets drkit not see what it has to see there
+         └─ NotShown              3  a cluster answers, and lets drkit not see what it has to see there
 
 Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors: see `ExitCode`.
 """
@@ -163,7 +163,11 @@ class Unreachable(DrkitError):
 
 
 class NotShown(Unreachable):
-    """A cluster answers, but doesn't show drkit what it has to see there: a right is missing, waiting doesn't help."""
+    """A cluster answers, but doesn't show drkit what it has to see there: a right is missing, or it is another cluster
+    than the link's. Waiting doesn't help.
+    """
+
+    exit_code = ExitCode.REFUSED
 
 
 class Fenced(DrkitError):

@@ -56,12 +56,15 @@ def test_nothing_is_called_mirrored_and_a_failover_keeps_its_hands_off_it(misled
 
     error = told(misled, "failover", "--to", "b", "--planned", "--yes", code=3)
     assert why in json.dumps(error), error
-    told(misled, "failover", "--to", "b", "--unplanned", "--yes", code=3)
+    refused = told(misled, "failover", "--to", "b", "--unplanned", "--yes", code=3)
+    assert why in json.dumps(refused), refused
 
     moved = told(misled, "failover", "--to", "b", "--unplanned", "--accept-unfenced", "--yes", code=0)
     assert moved["state"] == "closed"
     evidence = moved["evidence"]
     assert (evidence["fenced"], evidence["rpo_basis"]) == (False, "observed"), "a lower bound: 5 are on the real source"
+    (fenced,) = told(misled, "fence", code=3)["links"]
+    assert why in fenced["reason"], fenced
     with Clusters(misled.config.clusters) as clusters:
         (place,) = clusters.groups("b").committed([f"{unique_name}.g"])
     assert place.offset == 20
