@@ -35,6 +35,7 @@ TOGETHER = {
         "tests/integration/failover/test_frozen.py",
         "tests/integration/failover/test_page_troubles.py",
         "tests/integration/failover/test_recovery_walk.py",
+        "tests/integration/failover/test_refused_by_cluster.py",
         "tests/integration/failover/test_release.py",
         "tests/integration/failover/test_second_disaster.py",
         "tests/integration/kafka/test_acls.py",

@@ -100,7 +100,7 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
         yield Obstacle(
             f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {old}",
             "Their committed offsets there are deleted and set again, which Kafka takes only while nobody reads",
-            f"Stop these consumers on {old}",
+            f"Stop these consumers on {old}; one that died counts until its session.timeout.ms is over",
         )
     yield from _left_the_link(snapshot, plan)
     if not snapshot.replaced:

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from drkit.drill.workload.reading import group_positions, log_ends
 from drkit.lab import Lab
@@ -124,6 +125,13 @@ def stop_clients(site: OperatorSite, alias: str) -> None:
     site.shop.stop(site.shop.running())
 
 
+def members(site: OperatorSite, alias: str) -> list[object]:
+    """Of the group, as the cluster counts them: those that died, too, until their session is over."""
+    client = AdminClient(site.administrator(alias))  # one that nobody holds is closed before it answers
+    found: list[object] = client.describe_consumer_groups([site.group])[site.group].result(20).members
+    return found
+
+
 def clients_on(site: OperatorSite, alias: str) -> None:
     site.shop.start("producer", alias)
     site.shop.start("consumer", alias)
@@ -206,7 +214,9 @@ def test_a_primary_that_dies_again_behind_the_fence_of_dr(walker: Walker) -> Non
     site = walker.site
     gone_to_dr(walker)
     site.lab.restart("primary-1")
+    assert site.write("primary") == "written", "dr has not all that the primary has"
     walker.play("again-fence")
+    wait_until(lambda: not members(site, "primary"), 90, what="the end of the session of the group that died")
     site.shop.stop(site.shop.running("producer"))
     walker.play("again", when=lambda: site.write("dr") == DENIED, then=lambda: site.lab.kill("primary"))
     wait_until(lambda: site.write("dr") == "written", what="dr to be open again")
