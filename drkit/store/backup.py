@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from drkit.model.clock import iso, now
+from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import LinkId
 from drkit.store import codec, version
@@ -172,7 +172,7 @@ def _write(store: WholeStore, file: gzip.GzipFile, backend: str) -> str:
         file.write(line)
 
     head = {"format": FORMAT, "version": FORMAT_VERSION, "schema": version.SCHEMA_VERSION}
-    put(head | {"backend": backend, "created_at": iso(now())})
+    put(head | {"backend": backend, "created_at": exact_iso(now())})
     for kind, link, rows in _contents(store):
         iterator = iter(rows)
         while some := [[_plain(value) for value in row] for row in islice(iterator, ROWS)]:

@@ -21,7 +21,7 @@ TP = TopicPartition("flights", 3)
 
 def fill_store(store: WholeStore, link: LinkId = FILLED) -> dict[str, Any]:
     """Put one of everything into a store; returns `contents_of` it."""
-    at = now().replace(microsecond=123_000)
+    at = (now() - timedelta(seconds=1)).replace(microsecond=123_000)  # never ahead of a backup that follows
     store.raise_generation(link, 40)
     store.set_link_control(
         LinkControl(link, Direction.ACTIVE, 7, at, "why", "01RUN", frozenset({"held"})), expected_version=None
