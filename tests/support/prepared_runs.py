@@ -22,6 +22,7 @@ import psutil
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.journal.anchors import anchor_file
 from drkit.failover.run.journal.journal import INTENT, OUTCOME
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
@@ -35,6 +36,7 @@ from tests.support.secured import allow, put, with_writer
 from tests.support.wait import wait_until
 
 ALIASES = ("primary", "dr")
+_ANCHORS = "journal.anchor"
 _PREPARED = "prepared"
 """A file in the folder of a run that is in its state."""
 _AT_ONCE = 4
@@ -126,6 +128,7 @@ class Site:
         making = self.folder / "snapshot.making"
         for part in self._parts():
             _copy(part, making / part.relative_to(self.folder))
+        shutil.copy(anchor_file(), making / _ANCHORS)
         making.rename(self._snapshot)
         self.lab = Lab.up(self.lab.dir)
 
@@ -138,6 +141,7 @@ class Site:
             for part in self._parts():
                 shutil.rmtree(part, ignore_errors=True)
                 _copy(self._snapshot / part.relative_to(self.folder), part)
+            shutil.copy(self._snapshot / _ANCHORS, anchor_file())  # else the journals put back seem to be cut
             self.lab.restart(*ALIASES)
         self._damaged = True
 
