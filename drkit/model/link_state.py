@@ -17,6 +17,11 @@ class Direction(StrEnum):
     SEALED = "sealed"  # failed away from: a mirror won't run
     REVERSED = "reversed"  # the way back is flowing: data goes target -> source
 
+    @property
+    def serves_source(self) -> bool:
+        """Whether clients are on the source: nothing was failed away from it, though the mirror may be held."""
+        return self in {Direction.ACTIVE, Direction.PAUSED}
+
 
 @dataclass(frozen=True, slots=True)
 class LinkControl:

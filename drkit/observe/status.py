@@ -291,7 +291,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     if target.reason is not None:
         translator.heed_silence(target.reason)
-    flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
     logs = logs_seen(source, target)
     seen = problems_now(clusters, store, record, logs, problems, at)

@@ -59,6 +59,8 @@ def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_
             on the target; and where that is its target now, it would write to its source.
     """
     known = known_source_cluster(store, link)
+    if known == cluster_id:  # also where source and target are one cluster
+        return
     if known == target_id:
         raise Refused(
             f"{link.source} and {link.target} changed places: {link.target} is cluster {target_id} now, from which "
@@ -68,15 +70,14 @@ def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_
             remedy=f"Correct bootstrap_servers of {link.source} and {link.target}. Where cluster {target_id} is to be "
             "the standby for good, configure a link under other aliases",
         )
-    if known is None:
-        note_source_cluster(store, link, cluster_id)
-    elif known != cluster_id:
+    if known is not None:
         raise Refused(
             other_source_cluster(link, cluster_id, known),
             meaning=f"What {link} mirrored isn't there, and what is there isn't what {link} mirrored. Nothing was "
             "changed",
             remedy=other_source_remedy(link),
         )
+    note_source_cluster(store, link, cluster_id)
 
 
 def note_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:

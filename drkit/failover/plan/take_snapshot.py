@@ -30,7 +30,7 @@ from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
-from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import TARGET_PURGED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.guard import check_recovered
@@ -139,7 +139,7 @@ def observe(
     if source.view.cluster_id is None:
         source = replace(source, view=replace(source.view, cluster_id=known_source_cluster(estate.store, link.id)))
     if settle is None:
-        settle = memory.control is None or memory.control.direction in {Direction.ACTIVE, Direction.PAUSED}
+        settle = memory.control is None or memory.control.direction.serves_source
     estate.reach(link.id.source).gone = not source.view.reachable and source.view.denied is None
     positions = _merge_positions(memory.positions, source.offsets)
     unseen = sorted({position.group for position in positions} - remembered)
@@ -269,8 +269,9 @@ def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
 def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     alias = link.id.source
     admin = estate.admin(alias, may_be_gone=True)
-    view = ClusterView(alias, reachable=True, cluster_id=admin.cluster_id(), brokers=len(admin.brokers()))
-    check_source_cluster(estate.store, link.id, view.cluster_id or "")
+    cluster_id = admin.cluster_id()
+    check_source_cluster(estate.store, link.id, cluster_id)
+    view = ClusterView(alias, reachable=True, cluster_id=cluster_id, brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start = admin.start_offsets(tps, partial=True)

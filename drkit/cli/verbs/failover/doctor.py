@@ -24,7 +24,6 @@ from drkit.cli.wiring.context import (
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, NotShown, Refused
-from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _FAILOVER = "failover"
-_OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 
 def register(app: typer.Typer) -> None:
@@ -89,11 +87,9 @@ def doctor(
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
         run.writer.emit(_document(found), lambda console: _print(console, found))
-        worst = worst_outcome(check for each in planned.values() for check in each.checks)
-        failed = any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks)
-        if worst is CheckOutcome.FAIL or failed:
+        if any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks):  # the planned ones, too
             run.exit(ExitCode.REFUSED)
-        if worst is CheckOutcome.UNKNOWN:
+        if any(check.outcome is CheckOutcome.UNKNOWN for each in planned.values() for check in each.checks):
             run.exit(ExitCode.UNKNOWN)
 
 
@@ -137,7 +133,7 @@ def _planned(
             if each.waived_by not in ONLY_UNFENCED
         ]
         control = estate.store.link_control(link)
-        if control is not None and control.direction not in _OPEN:
+        if control is not None and not control.direction.serves_source:
             checks = checks[:1]  # that it was failed over; the others would be about moving its groups once more
         if not checks:
             checks = [_accepted(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]

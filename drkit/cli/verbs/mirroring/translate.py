@@ -159,7 +159,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     control, lease = store.link_control(link.id), store.lease(f"mirror:{link.id}")
     by_store = store.time()
     running = (lease is not None and lease.expires_at > by_store) or any(live_workers(store, link.id, by_store))
-    flowing = control is None or control.direction in {Direction.ACTIVE, Direction.PAUSED}
+    flowing = control is None or control.direction.serves_source
     topics = store.topic_states(link.id)
     problems = store.problems(link.id)
     translator = Translator(store, link.id)
