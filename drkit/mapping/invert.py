@@ -1,18 +1,18 @@
-"""Inverts a link's mapping: what dr->primary recorded, read as primary->dr.
+"""Inverts a link's mapping: rows that dr->primary recorded become rows of primary->dr.
 
-After a failback the records of the way back are on both sides, so the forward link needs no new copy:
-its new epoch starts with the reverse link's rows, source and target exchanged.
+After a failback both sides hold the records of the way back, so the forward link copies nothing again:
+its new epoch starts with the reverse link's rows, with source and target exchanged.
 
     reverse link (dr -> primary)              forward link (primary -> dr), new epoch
       row        d -> p                         row        p -> d
       watermark  through d', end p'             watermark  through p', end d'
                                                 row        p' -> d'   (closing)
 
-The closing row is needed where dr's log ends in a hole (a transaction marker): there the forward link's
-target is further on than its last segment says, and the next record must not be taken for one of it.
+The closing row is needed where dr's log ends in a hole (a transaction marker): the forward link's target is
+then further on than its last segment says, and the next record doesn't belong to that segment.
 
-Where several reverse rows share a target offset (the mirror saw a hole grow), the last one tells where
-the record really is; the others would put the records after it out of step, so they are dropped.
+Where several reverse rows share a target offset (the mirror saw a hole grow), only the last one is kept: it
+names the record's true offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drkit.model.offsets import OffsetMapping, Watermark
 def invert_mappings(
     rows: Sequence[OffsetMapping], watermark: Watermark, *, topic: str | None = None, epoch: int
 ) -> list[OffsetMapping]:
-    """The rows of the other direction, ascending by its source offset.
+    """Return the rows of the other direction, ascending by its source offset.
 
     Args:
         rows: all rows of a partition and epoch of the reverse link, ascending.
@@ -37,8 +37,8 @@ def invert_mappings(
         epoch: the epoch to begin; it must be new to the forward link.
 
     Raises:
-        DrkitError: the rows conflict, are of another partition or epoch than the watermark, or the way
-            back isn't caught up (what it has not copied would have no place in the new epoch).
+        DrkitError: the rows conflict, belong to another partition or epoch than the watermark, or the way
+            back isn't caught up (records that it has not copied would have no offset in the new epoch).
     """
     _require(rows, watermark)
     name = watermark.topic if topic is None else topic
@@ -54,9 +54,9 @@ def invert_mappings(
 
 
 def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: int) -> Watermark:
-    """The watermark of the other direction: both sides hold the same, so it is caught up.
+    """Return the watermark of the other direction: both sides hold the same records, so it is caught up.
 
-    `observed_at` stays: nothing new was observed. Leader epochs are each cluster's own: this one's isn't known.
+    `observed_at` stays. The leader epoch is None, because each cluster counts its own.
     """
     return replace(
         watermark,
@@ -73,11 +73,11 @@ def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: i
 
 
 def _require(rows: Sequence[OffsetMapping], watermark: Watermark) -> None:
-    remedy = "Let the way back catch up and stop its mirror, then turn the link round"
+    remedy = "Let the way back catch up and stop its mirror, then reverse the link"
     if watermark.source_through < watermark.source_end:
         raise DrkitError(
             f"the way back of {watermark.tp} is {watermark.lag_records} offsets behind",
-            meaning="Records that it has not copied would have no place in the new epoch",
+            meaning="Records that it has not copied would have no offset in the new epoch",
             remedy=remedy,
         )
     found = conflict(rows)

@@ -1,4 +1,4 @@
-"""The mapping rows of one partition in one epoch, ascending: the row in force at an offset, and properties of all."""
+"""Look-ups in the mapping rows of one partition and epoch, ascending by source offset."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from drkit.model.offsets import OffsetMapping
 
 
 def around(rows: Sequence[OffsetMapping], source_offset: int) -> tuple[OffsetMapping | None, OffsetMapping | None]:
-    """The row in force at `source_offset` (the newest at or below it) and the first one above; None where there is
-    none."""
+    """The row in force at `source_offset` (the newest at or below it) and the first row above it, or None for each."""
     above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
     return rows[above - 1] if above else None, rows[above] if above < len(rows) else None
 
 
 def floor(rows: Sequence[OffsetMapping], source_offset: int) -> OffsetMapping | None:
-    """The row in force at `source_offset`: the newest at or below it; None where there is none."""
+    """The row in force at `source_offset` (the newest at or below it), or None."""
     return around(rows, source_offset)[0]
 
 
 def following(rows: Sequence[OffsetMapping], source_offset: int) -> OffsetMapping | None:
-    """The first row strictly above `source_offset`; None where there is none."""
+    """The first row strictly above `source_offset`, or None."""
     return around(rows, source_offset)[1]
 
 
 def last_valid(rows: Sequence[OffsetMapping], target_end: int) -> OffsetMapping | None:
-    """The last row whose `target_offset` isn't beyond `target_end`; None where there is none."""
+    """The last row whose `target_offset` is at most `target_end`, or None."""
     above = bisect_right(rows, target_end, key=lambda row: row.target_offset)
     return rows[above - 1] if above else None
 
 
 def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
-    """The source offset whose record stands at `target_offset`, or else the first behind it. At least one row."""
+    """The source offset of the record at `target_offset`, or of the first record after it. Needs at least one row."""
     above = bisect_right(rows, target_offset, key=lambda row: row.target_offset)
     if above == 0:
         return rows[0].source_offset
@@ -43,10 +42,10 @@ def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
 
 
 def conflict(rows: Sequence[OffsetMapping]) -> str | None:
-    """Why rows (ascending by source offset) can't be those of one mirror, or None where they can.
+    """Why rows (ascending by source offset) can't come from one mirror, or None where they can.
 
-    Target offsets never fall as source offsets grow. A row that breaks this is left over from a
-    segment that was never produced: the mirror removes those when it resumes.
+    Target offsets never fall as source offsets grow. A row that breaks this belongs to a segment that was never
+    produced; the mirror removes such rows when it resumes.
     """
     for lower, upper in pairwise(rows):
         found = _pair_conflict(lower, upper)
@@ -56,7 +55,7 @@ def conflict(rows: Sequence[OffsetMapping]) -> str | None:
 
 
 def ordered(*rows: OffsetMapping | None) -> str | None:
-    """As `conflict`, for the few rows of a single look-up; those that don't exist are None."""
+    """Like `conflict`, for the few rows of a single look-up; None stands for a row that doesn't exist."""
     present = [row for row in rows if row is not None]
     for lower, upper in pairwise(present):
         found = None if lower == upper else _pair_conflict(lower, upper)
@@ -66,12 +65,11 @@ def ordered(*rows: OffsetMapping | None) -> str | None:
 
 
 def records_between(rows: Sequence[OffsetMapping], low: int, high: int) -> int:
-    """How many target offsets in [low, high) stand for mirrored records; never too few.
+    """How many target offsets in [low, high) hold mirrored records; never too few.
 
-    Offsets below the first row are not of this link and don't count; nor do a target's own markers
-    between two segments. Rows can't tell a marker that was matched one to one to a source marker from
-    a record, nor how a segment that ends both in a source hole and in markers is divided: such
-    offsets count.
+    Offsets below the first row and the target's own markers between two segments don't count. Rows can't tell a
+    matched transaction marker from a record, nor divide a segment that ends both in a source hole and in markers:
+    those offsets count.
     """
     if not rows or high <= low:
         return 0

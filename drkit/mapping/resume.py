@@ -1,8 +1,8 @@
-"""Where a mirror continues after it stopped, however it stopped. Pure.
+"""Where a mirror continues after it stopped for whatever reason. Pure.
 
 Rows are written ahead: the row that opens a segment is durable before the segment's first record is
-produced. So after a crash rows may be ahead of the log, and the watermark behind it, but never the
-other way round:
+produced. So after a crash rows may be ahead of the log and the watermark may be behind it, never the
+reverse:
 
     row   A (10 -> 4)          B (17 -> 8)   C (24 -> 16)
           v                    v             v
@@ -11,30 +11,30 @@ other way round:
                  watermark (13 -> 7)       what landed after the last acknowledgement: 7 8 9 10
 
 The anchor is the newest known pair (source, target) at or below the log's end L: the last row with
-target_offset <= L, or the watermark's own pair (source_through, target_end). From the anchor on the two
-sides are in step up to L, so the next source record is source + (L - target); here 17 + (11 - 8) = 20.
-C names an offset that never came to be: it is superseded.
+target_offset <= L, or the watermark's own pair (source_through, target_end). From the anchor up to L the two
+sides are in step, so the next source record is source + (L - target); here 17 + (11 - 8) = 20.
+C names an offset that was never written: it is superseded.
 
 Invariants:
 
     R1  No loss: every source record at or above the answer is not on the target.
     R2  No duplicate: every mirrored record below the answer is on the target.
-    R3  What L takes away is named: where L < the watermark's target_end, acknowledged data is gone from
-        the target; the answer goes back to the first record that is lost (rewind).
-    R4  After the superseded rows are removed, the rows that stay are all true.
-    R5  Never back behind the watermark, unless data was lost.
+    R3  Loss is named: where L < the watermark's target_end, the target lost acknowledged data, and
+        the answer goes back to the first lost record (rewind).
+    R4  After the superseded rows are removed, all remaining rows are true.
+    R5  The answer is never below the watermark, unless data was lost.
 
-They rest on what the mirror promises (the caller checks the last with the batches it finds there):
+They rest on two promises of the mirror (the caller checks the second with the batches it finds there):
 
     - whatever advances the target without being a mirrored record (a marker of the target's own, a
-      filler) has a row *before* it, as a new segment has; where the broker does it unasked (a late
-      marker), the row is written as soon as it is seen;
-    - the target offsets in [watermark.target_end, L) were all written by this mirror. A late marker
-      or a foreign writer there shifts L; `source_end` lets a part of such cases be seen here.
+      filler) has a row *before* it; where the broker advances it unasked (a late marker), the row is
+      written as soon as the marker is seen;
+    - this mirror wrote all target offsets in [watermark.target_end, L). A late marker or a foreign writer
+      there shifts L; `source_end` reveals some of these cases.
 
-Repair by the caller, in this order: put the watermark (source_offset, target_offset) of the answer;
-write its `opening` row, where it has one; supersede the rows with target_offset > L; then produce. A
-crash in between repeats the same repair.
+The caller repairs in this order: store the watermark (source_offset, target_offset) of the answer; write
+its `opening` row, if any; remove the rows with target_offset > L; then produce. After a crash in between,
+the same repair is repeated.
 """
 
 from __future__ import annotations
@@ -50,24 +50,23 @@ from drkit.model.offsets import OffsetMapping, Watermark
 
 
 class ResumeKind(StrEnum):
-    """What a mirror finds when it comes back to a partition."""
+    """What a mirror finds when it resumes a partition."""
 
     FRESH = "fresh"  # nothing was ever mirrored in this epoch
-    CONTINUE = "continue"  # the target holds at least what was acknowledged
+    CONTINUE = "continue"  # the target holds at least the acknowledged records
     REWIND = "rewind"  # the target lost records that it had acknowledged
     FOREIGN = "foreign"  # the target holds more than this mirror can have written: fail closed
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The answer of `resume_point`.
+    """The result of `resume_point`.
 
-    `source_offset`: the next source record to mirror; `target_offset`: the target offset that it gets
-    (the log's end). `last_row`: the row in force there, None where none is. `superseded`: rows to
-    remove, ascending. `opening`: the pair (`source_offset`, `target_offset`), to be written as a row at
-    once (also where the source is empty) because no row says it yet; None where `last_row` does.
-    `reason` says what is out of the ordinary, None where nothing is. Where `kind` is `FOREIGN` nothing
-    may be written or produced.
+    `source_offset`: the next source record to mirror; `target_offset`: the target offset that it gets (the
+    log's end). `last_row`: the row in force there, or None. `superseded`: rows to remove, ascending.
+    `opening`: the pair (`source_offset`, `target_offset`), to be written as a row at once (also where the
+    source is empty); None where `last_row` already says it. `reason`: what is unusual, or None. Where `kind`
+    is `FOREIGN` nothing may be written or produced.
     """
 
     kind: ResumeKind
@@ -104,8 +103,8 @@ def resume_point(
     if conflicting:
         raise DrkitError(
             conflicting,
-            meaning="The mapping of this partition can't be trusted, so the mirror can't know where to continue",
-            remedy="Re-seed the topic: its link data is forgotten and the partition mirrored again",
+            meaning="The mapping of this partition can't be trusted, so the mirror doesn't know where to continue",
+            remedy="Re-seed the topic: drkit forgets its link data and mirrors the partition again",
         )
     if not rows:
         return ResumePoint(
@@ -129,7 +128,7 @@ def _from_rows(
     row = rows[valid - 1]
     source, target = row.source_offset, row.target_offset
     if watermark is not None and target <= watermark.target_end <= log_end:
-        # ties go to the greater source offset: both name the same target offset, one knows of a hole more
+        # ties go to the greater source offset: it skips more of the hole
         target, source = max((target, source), (watermark.target_end, watermark.source_through))
     resumed = source + (log_end - target)
     if superseded:

@@ -1,4 +1,4 @@
-"""Translating over a store: many positions from one snapshot."""
+"""Translates many positions from one snapshot of a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drkit.model.topology import LinkId, TopicPartition
 
 
 class MappingSource(Protocol):
-    """What translating needs of a store (`drkit.store.api.MappingStore` has it)."""
+    """What translating needs from a store (`drkit.store.api.MappingStore` has it)."""
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         """The newest watermark of every partition of the link."""
@@ -24,7 +24,7 @@ class MappingSource(Protocol):
         """All rows of a partition in an epoch, ascending by source offset."""
 
     def problems(self, link: LinkId) -> list[Problem]:
-        """What is known to be wrong with the link."""
+        """The known problems of the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class _Partition:
 class Translator:
     """Translates any number of positions of a link from one snapshot of the store.
 
-    Watermarks are read once, at the first use; rows once per partition, after its watermark (so that
-    no row of what the watermark covers can be missing); problems last, once. Make a new object to see newer data.
+    It reads watermarks once, at the first use; the rows of a partition once, after its watermark (so that no row
+    that the watermark covers can be missing); problems last, once. Make a new object to see newer data.
 
     Args:
         store: where the rows are.
@@ -56,25 +56,28 @@ class Translator:
         self._unseen: Collection[TopicPartition] = ()
 
     def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
-        """Heed where the target's logs begin and end now, by source partition: what the store knows of that is as old
-        as the mirror's last look. Of a log that isn't seen no position is exact. Watermarks are read before `look` is
-        called, or logs that grow would seem to end below them; nothing may have been translated yet.
+        """Use the begin and end of the target's logs as they are now, by source partition, instead of the stored ones.
+
+        No position is exact on a log that `look` doesn't return. Watermarks are read before `look` is called, because
+        a growing log would otherwise seem to end below them. Call this before the first translation.
         """
         self._all_watermarks()
         self._target_logs = look()
 
     def heed_silence(self, reason: str) -> None:
-        """Say why the target's logs weren't seen (`observe_target`)."""
+        """Say why the target's logs could not be read (`observe_target`)."""
         self._silent = reason
 
     def heed_problems(self, problems: Sequence[Problem], unseen: Collection[TopicPartition]) -> None:
-        """Heed these problems rather than those on record: somebody has just looked at the source (after the
-        watermarks were read). `unseen`: partitions of a source that lost something, and may have lost more since:
-        nothing of them is exact."""
+        """Use these problems instead of the recorded ones, after a fresh look at the source (later than the
+        watermarks).
+
+        `unseen`: partitions of a source that lost data and may have lost more since: none of their positions is exact.
+        """
         self._problems, self._unseen = problems, unseen
 
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
-        """Where `source_offset` of `tp` (the source's name) is on the target, and how surely: problems count."""
+        """Where `source_offset` of `tp` (the source's name) is on the target, and how surely, considering problems."""
         answer = self._by_rows(tp, source_offset)
         if self._problems is None:
             self._problems = self._store.problems(self._link)
@@ -109,22 +112,22 @@ class Translator:
         return sorted(self._all_watermarks())
 
     def floor(self, tp: TopicPartition, source_offset: int) -> OffsetMapping | None:
-        """The newest row at or below `source_offset`: its delta holds there; None where there is no such row."""
+        """The row in force at `source_offset` (the newest at or below it), or None."""
         partition = self._partition(tp)
         return None if partition is None else floor(partition.rows, source_offset)
 
     def mirrored(self, tp: TopicPartition) -> Watermark | None:
-        """The watermark as far as the target's log holds now what it says; None where there is none."""
+        """The watermark, limited to what the target's log holds now, or None."""
         partition = self._partition(tp)
         return None if partition is None else partition.watermark
 
     def rows(self, tp: TopicPartition) -> Sequence[OffsetMapping]:
-        """All rows, ascending by source offset; none where nothing was recorded."""
+        """All rows, ascending by source offset; empty where none was recorded."""
         partition = self._partition(tp)
         return () if partition is None else partition.rows
 
     def first(self, tp: TopicPartition) -> OffsetMapping | None:
-        """The first row: nothing below it was mirrored; None where there is none."""
+        """The first row, or None; nothing below it was mirrored."""
         partition = self._partition(tp)
         return None if partition is None or not partition.rows else partition.rows[0]
 
@@ -171,7 +174,7 @@ class Translator:
 
 
 def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int) -> Watermark:
-    """The watermark of a log that begins and ends there by now: it may have lost its beginning, or its end."""
+    """The watermark adjusted to a log that now begins and ends there: it may have lost its beginning or its end."""
     mark = replace(mark, target_start=max(mark.target_start, start))
     if end >= mark.target_end or not rows:
         return mark
@@ -180,8 +183,8 @@ def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: i
 
 
 def _as_last_seen(answer: Translation, why: str | None) -> Translation:
-    """What was exact when the mirror last looked at a target that can't be seen now: it may hold less, or others."""
-    reason = f"it was so when the mirror last looked; whether it still is can't be seen: {why or 'no leader answers'}"
+    """An answer that was exact when the mirror last saw a target that can't be read now, made conservative."""
+    reason = f"exact when the mirror last saw the target, which can't be read now: {why or 'no leader answers'}"
     return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
 
 

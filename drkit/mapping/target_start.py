@@ -1,11 +1,11 @@
-"""Up to which source offset a target has nothing, because of where its log and its mapping begin. Pure.
+"""The source offset below which a target holds nothing, because its log or its mapping begins there. Pure.
 
     source   S ...... until ...... source_through
     target        T ............... target_end          T is until's place, by the mapping row that holds there
 
-What the mirror put below T is on the target no longer, and what is below the first mapping row never was. The source
-still holds what is from its own log start S on. Where S is at or above `until`, nothing is missing. (S can be below the
-first row: DeleteRecords is undone by a leader that never heard of it.)
+The target no longer holds what the mirror wrote below T, and never held what is below the first mapping row. The
+source still holds offsets from its log start S. Where S is at or above `until`, nothing is missing. (S can be below
+the first row: a new leader that missed a DeleteRecords request undoes it.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drkit.model.wording import counted
 
 
 class MappingRows(Protocol):
-    """Single rows of a store (`drkit.store.api.MappingStore` has them)."""
+    """Single-row look-ups of a store (`drkit.store.api.MappingStore` has them)."""
 
     def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         """The first row strictly above `source_offset`."""
@@ -30,9 +30,9 @@ class MappingRows(Protocol):
 
 
 def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
-    """The source offset below which the target has nothing, by the target's log start as the watermark has it.
+    """The source offset below which the target holds nothing, by the target's log start in the watermark.
 
-    0 where no row is kept, so that nothing is known. At most three rows are read.
+    0 where no row is kept, so nothing is known. Reads at most three rows.
     """
     first = rows.next_mapping(link, mark.tp, mark.epoch, -1)
     if first is None:
@@ -48,8 +48,8 @@ def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
 
 
 class ReportedPurge(NamedTuple):
-    """What was reported of a partition's purged offsets: `until` (exclusive), and `accepted`: up to where an operator
-    has accepted it by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
+    """A partition's purged offsets as reported: those below `until`. `accepted`: those below it an operator has
+    accepted by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
 
     epoch: int
     accepted: int
@@ -57,7 +57,7 @@ class ReportedPurge(NamedTuple):
 
     @classmethod
     def parse(cls, note: str | None) -> ReportedPurge | None:
-        """What `str` wrote; None where there is no note."""
+        """Read what `str` wrote; None where there is no note."""
         return None if note is None else cls(*map(int, note.split(":")))
 
     def __str__(self) -> str:
@@ -65,9 +65,9 @@ class ReportedPurge(NamedTuple):
 
 
 def accepted_until(told: ReportedPurge | None, epoch: int, *, recorded: bool) -> int:
-    """Up to which source offset (exclusive) an operator has accepted that something is missing.
+    """The source offset (exclusive) up to which an operator has accepted that records are missing.
 
-    `recorded`: the problem is on record. One that was told and isn't any more was cleared.
+    `recorded`: the problem is on record. A reported problem that is no longer on record was cleared.
     """
     if told is None or told.epoch != epoch:
         return 0
@@ -84,10 +84,10 @@ def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, 
         f"{target_topic}:{mark.partition} on {link.target} begins at {mark.target_start}: source offsets {begin} to "
         f"{until - 1} (up to {counted(until - begin, 'record')}) were removed there, though {link.source} still holds "
         "them and no retention of the topic explains it",
-        f"Find out who removed them (DeleteRecords, a shorter retention that was set on {link.target}; where they were "
-        f"purged on {link.source} before, a broker there may have brought them back). To have "
-        f"them there again, delete the topic on {link.target} and start it again: `drkit link resume '{link}' --topic "
-        f"{mark.topic} --accept-recreated`. To go without them: `drkit link resume '{link}' --topic {mark.topic}`",
+        f"Find who removed them: DeleteRecords, or a shorter retention set on {link.target} (where they had been "
+        f"purged on {link.source}, a broker may have brought them back there). To mirror them again, delete the "
+        f"topic on {link.target} and start over: `drkit link resume '{link}' --topic {mark.topic} "
+        f"--accept-recreated`. To go on without them: `drkit link resume '{link}' --topic {mark.topic}`",
         halted=False,
         since=since,
         unsure_from=begin,

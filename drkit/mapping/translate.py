@@ -1,9 +1,9 @@
-"""Where a source offset is on the target. Pure; the invariants below are checked by
-`tests/unit/mapping` against a model that keeps every record.
+"""Where a source offset is on the target. Pure. `tests/unit/mapping` checks the invariants below against a
+model that keeps every record.
 
-A row (s -> t) says: from source offset s on, records are on the target from offset t on, in step,
-until the next row. A row is written only where they fall out of step. `o` is a record, `-` a hole
-(a transaction marker, an aborted or compacted record):
+A row (s -> t) says: from source offset s and target offset t on, records are in step until the next row. A row
+is written only where they fall out of step. `o` is a record, `-` a hole (a transaction marker, an aborted or
+compacted record):
 
     row      A                    B                    C
     source  10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26  27 = source_through
@@ -31,9 +31,9 @@ Invariants, for every c and whatever the rows, holes, crashes and retention on e
     N6  Stable: a row written ahead of the log, or written twice, doesn't change which record is read
         first for a commit at or below the watermark.
 
-Why `min` with `target_end` always: a c at or below `source_through` has every record below it on the
-target below `target_end`, and every mirrored record at or above it that is known lies below
-`target_end` too; a row written ahead may name an offset that never came to be.
+Why the answer is always limited by `target_end`: for a c at or below `source_through`, every known mirrored
+record, below c or above it, lies below `target_end`; a row written ahead may name an offset that was never
+written.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def translate(
         first: the first row of the partition and epoch; None where there is no row at all.
 
     Raises:
-        ValueError: the rows are not those that the arguments' meanings ask for (a fault of the caller).
+        ValueError: the rows contradict the arguments' definitions (a bug of the caller).
     """
     if watermark is None or first is None:
         return unavailable(source_offset, "the mirror has recorded nothing for this partition yet")
@@ -84,7 +84,8 @@ def translate(
 
 
 def translate_by_rows(source_offset: int, rows: Sequence[OffsetMapping], watermark: Watermark | None) -> Translation:
-    """`translate`, by all rows of the partition and epoch, ascending by source offset; read after `watermark`."""
+    """Like `translate`, from all rows of the partition and epoch, ascending by source offset, read after
+    `watermark`."""
     floor, following = around(rows, source_offset)
     return translate(
         source_offset,
@@ -96,7 +97,7 @@ def translate_by_rows(source_offset: int, rows: Sequence[OffsetMapping], waterma
 
 
 def unavailable(source_offset: int, reason: str) -> Translation:
-    """The answer where there is none; what would be read again or skipped isn't known either."""
+    """An answer without a position; what is read again or skipped isn't known either."""
     return Translation(source_offset, Certainty.UNAVAILABLE, None, reason, reread=None, skipped=None)
 
 
@@ -105,9 +106,9 @@ def _ahead(source_offset: int, watermark: Watermark) -> Translation:
     ahead = source_offset - through
     reason = (
         f"the commit is {ahead} offset{_s(ahead)} ahead of what is mirrored (source offset {through}): "
-        "what lies between was read by the group and is not on the target"
+        "the group read records there that are not on the target"
     )
-    # everything below target_end is from below source_through, so the group has read it: nothing is read again
+    # everything below target_end comes from below source_through, so the group has read it
     return _conservative(source_offset, max(watermark.target_end, watermark.target_start), reason)
 
 
@@ -126,21 +127,21 @@ def _before_first(source_offset: int, first: OffsetMapping, watermark: Watermark
 
 
 def _aligns(first: OffsetMapping, watermark: Watermark) -> bool:
-    """Whether the target is being filled up to the place of the first record."""
+    """Whether the target is being filled up to the offset of the first record."""
     return watermark.source_through == first.source_offset and watermark.target_end < first.target_offset
 
 
 def _being_aligned(first: OffsetMapping, watermark: Watermark) -> str:
     return (
-        f"the target is still being aligned: it ends at {watermark.target_end} and begins to hold records at "
-        f"{first.target_offset}; below that it holds filler, if anything"
+        f"the target is still being aligned: it ends at {watermark.target_end}, and its records begin at "
+        f"{first.target_offset}; offsets below that hold only filler"
     )
 
 
 def _retained(answer: int, watermark: Watermark) -> str:
     return (
         f"target retention: target offset {answer} is below the target's log start {watermark.target_start}; "
-        "what lay between is no longer on the target"
+        "the records before that are no longer on the target"
     )
 
 

@@ -1,13 +1,13 @@
-"""How problems on record limit a translation: mapping rows alone can't show that the logs differ. Pure.
+"""Limits a translation by the recorded problems: mapping rows alone can't show that the logs differ. Pure.
 
 | problem | positions | the answer becomes |
 |---|---|---|
 | `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
-| `source_truncated` | from the first lost record on | conservative: where the two sides part |
-| `store_recovered` | from what the copy of the state proves on | conservative: where that ends |
-| any other that names source offsets (`records_misplaced`, `foreign_writer`) | those | conservative, at its place |
+| `source_truncated` | from the first lost record on | conservative: where the two sides diverge |
+| `store_recovered` | above what the copy of the state proves | conservative: where that ends |
+| any other that names source offsets (`records_misplaced`, `foreign_writer`) | those | conservative, same offset |
 
-So a position is never exact while something on record says otherwise; and it is never moved on.
+So a position is never exact while a recorded problem contradicts it, and a problem never moves it forward.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drkit.model.topology import TopicPartition
 def heed(
     answer: Translation, problems: Iterable[Problem], tp: TopicPartition, again: Callable[[int], Translation]
 ) -> Translation:
-    """An answer with what the problems of its partition say about it.
+    """Limit an answer by the problems of its partition.
 
     Args:
         answer: by the mapping rows.
@@ -58,5 +58,5 @@ def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Trans
     parting = again(problem.unsure_from).target_offset
     if parting is None or answer.target_offset is None or parting >= answer.target_offset:
         return doubted
-    # what the group read behind the place where the sides part may be on the target, or may not: unknown, not 0
+    # whether the target holds what the group read above the divergence isn't known: unknown, not 0
     return replace(doubted, target_offset=parting, reread=None)

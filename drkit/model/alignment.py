@@ -1,8 +1,8 @@
-"""An offset alignment: which stretch of a target partition may hold filler. Pure.
+"""An offset alignment: the range of a target partition that may hold filler. Pure.
 
-It is noted before the first filler is written, and stays noted as long as the topic is mirrored: a broker that is
-killed may show again what was removed. So whoever comes later (the next mirror, a failover) knows what may be removed.
-What isn't noted here is nobody's filler.
+It is noted before the first filler is written, and the note stays as long as the topic is mirrored: a broker that is
+killed may show removed filler again. The note tells the next mirror or a failover what it may remove. Filler exists
+only where a note says so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drkit.model.topology import TopicPartition
 class Alignment:
     """The target partition is filled from `begin` (its log end at the start) up to `end` (exclusive).
 
-    `tp` is the source's partition. `epoch`, `target_topic_id`: the incarnations that it holds for; `producer_id`: the
-    link's, with which all of the filler is written.
+    `tp` is the source's partition. `epoch`, `target_topic_id`: the incarnations that it is valid for; `producer_id`:
+    the link's producer id, which wrote all of the filler.
     """
 
     tp: TopicPartition
@@ -36,7 +36,7 @@ class Alignment:
 
     @property
     def name(self) -> str:
-        """The note's name: no topic's name holds a colon."""
+        """The note's name; unambiguous, because topic names hold no colon."""
         return note_name(self.tp)
 
     def note(self) -> str:
@@ -50,6 +50,6 @@ def note_name(tp: TopicPartition) -> str:
 
 
 def read_alignment(text: str) -> Alignment:
-    """What `Alignment.note` wrote."""
+    """Read what `Alignment.note` wrote."""
     fields = json.loads(text)
     return Alignment(**fields | {"tp": TopicPartition(*fields["tp"])})

@@ -22,19 +22,19 @@ def iso(instant: datetime | None) -> str | None:
 
 
 def exact_iso(instant: datetime) -> str:
-    """`2026-11-20T04:03:10.123457Z`: for what is read back as the same instant."""
+    """`2026-11-20T04:03:10.123457Z`: reads back as the same instant."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (ms since the epoch) as an instant."""
-    return _EPOCH + timedelta(milliseconds=int(millis))  # seconds as a float would put far ones some microseconds off
+    return _EPOCH + timedelta(milliseconds=int(millis))  # float seconds would be some microseconds off for far dates
 
 
 def date_of(millis: int | None) -> datetime | None:
     """The instant of a Kafka timestamp; None where it is no date (negative, or beyond the year 9999).
 
-    Producers may write any number of 64 bits there: microseconds, nanoseconds, -1 for none.
+    Producers may write any 64-bit number there: microseconds, nanoseconds, -1 for none.
     """
     return None if millis is None or not 0 <= millis < YEAR_10000 else from_millis(millis)
 

@@ -1,4 +1,4 @@
-"""The moment by which a wait has to end, whatever it waits for: handed down, so that nested waits share it."""
+"""A deadline that callers pass down, so that nested waits share it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deadline:
-    """A moment of the monotonic clock."""
+    """A point in time of the monotonic clock."""
 
     at: float
 
     @classmethod
     def after(cls, seconds: float) -> Self:
-        """So many seconds from now."""
+        """That many seconds from now."""
         return cls(time.monotonic() + seconds)
 
     @property
@@ -30,22 +30,22 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing may be waited for any more."""
+        """Whether the time is up."""
         return time.monotonic() >= self.at
 
     def within(self, seconds: float) -> Deadline:
-        """This one, or so many seconds from now where that is earlier."""
+        """This deadline, or that many seconds from now if that is earlier."""
         return min(self, Deadline.after(seconds))
 
 
 def bounded(deadline: Deadline, call: Callable[[], T], name: str) -> T:
-    """What `call` comes to, for calls that have no bound of their own (looking up a host's name, a slow answer).
+    """Call something that has no timeout of its own (a host name look-up, a slow answer), with a deadline.
 
-    It runs on a thread of its own, which is left to itself at the deadline: what it holds, it has to give up itself.
+    It runs on a thread of its own, which is abandoned at the deadline and must free its own resources.
 
     Args:
         deadline: how long to wait.
-        call: what is called; what it raises is raised here.
+        call: the function; its exceptions are raised here.
         name: of the thread.
 
     Raises:
@@ -56,7 +56,7 @@ def bounded(deadline: Deadline, call: Callable[[], T], name: str) -> T:
     def work() -> None:
         try:
             outcome.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
             outcome.set_exception(error)
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -1,9 +1,9 @@
-"""What a mirror keeps of a range that it forwarded, so that an audit can prove the target by reading it alone.
+"""Digests of ranges that a mirror forwarded: with them an audit can prove the target by reading it alone.
 
-A range covers record batches that went out byte for byte, with one delta between both sides. Its digest is the sum
-(modulo 2**128) of its batches' digests, each over the batch's first target offset, the header fields that its records
-are read by, and the records' bytes (`drkit.kafka.protocol.batch_digest`): so it binds every record and its place, and
-says nothing of what lies between batches (markers, which hold no records).
+A range covers record batches that were forwarded byte for byte with one delta. Its digest is the sum (modulo 2**128)
+of its batches' digests, each over the batch's first target offset, the header fields that its records are read by, and
+the records' bytes (`drkit.kafka.protocol.batch_digest`). So it binds every record and its offset, and ignores what
+lies between batches (markers, which hold no records).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DIGEST_MASK = (1 << 128) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class RangeDigest:
-    """One range: target offsets [target_start, target_end), of which batches with `records` records are all there is.
+    """One range: target offsets [target_start, target_end), whose only content is batches with `records` records.
 
-    The record at `source_start` stands at `target_start`, every other one as far behind it as on the source.
-    `generation`: that of the claim with which it was written; the store fills it in.
+    The record at `source_start` is at `target_start`, and the delta holds for the whole range. `generation`: that of
+    the claim under which it was written; the store fills it in.
     """
 
     topic: str
@@ -53,20 +53,20 @@ class RangeDigest:
 
 
 class Uncovered(StrEnum):
-    """Why records were compared on both sides although digests were asked for."""
+    """Why records were compared on both sides although the audit was to use digests."""
 
     NO_DIGEST = "no_digest"  # the mirror kept none of them
-    DIFFERS = "differs"  # the target doesn't sum up to the digest
+    DIFFERS = "differs"  # the target's batches don't add up to the digest
     BEYOND_END = "beyond_end"  # a log ends within the range
     TARGET_RETIRED = "target_retired"  # the target's log begins within the range
-    COMPACTED = "compacted"  # the topic is compacted, which takes records away in between
+    COMPACTED = "compacted"  # the topic is compacted, so records in the range may be removed
     MAPPING = "mapping"  # the mapping rows place the range elsewhere
     SOURCE_DIVERGED = "source_diverged"  # the source lost what the mirror had read there
 
 
 @dataclass(frozen=True, slots=True)
 class NotCovered:
-    """So many source offsets, in so many stretches, were compared on both sides for this reason."""
+    """How many source offsets, in how many ranges, were compared on both sides for this reason."""
 
     reason: Uncovered
     stretches: int
@@ -75,7 +75,8 @@ class NotCovered:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What an audit by digest read on the target only: `proven` records in `ranges`; and what it didn't."""
+    """What an audit by digest read only on the target (`proven` records in `ranges`), and what it read on both
+    sides."""
 
     proven: int
     ranges: int

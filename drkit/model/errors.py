@@ -2,17 +2,17 @@
 
     DrkitError                    1  failed
      ├─ ConfigError               2  a configuration file, variable or flag is wrong
-     │   ├─ AuthenticationError   2  a cluster answers, and it or drkit refuses the other: certificates, credentials
+     │   ├─ AuthenticationError   2  a cluster answers, but one side refuses the other: certificates, credentials
      │   └─ ExtraMissing          2  what the command needs comes with an extra that is not installed
      ├─ Refused                   3  a precondition does not hold; nothing was changed
      │   ├─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
      │   └─ OtherSchema           3  the store has the schema of another release of drkit, or is being migrated
      ├─ StalePlan                 4  the clusters changed since the plan was made
      ├─ PartlyDone                7  some stages are done; `drkit resume` continues
-     ├─ OutcomeUnknown            8  it was attempted and the answer never came
+     ├─ OutcomeUnknown            8  an attempt got no answer
      ├─ Fenced                    1  another worker has taken partitions; nothing of theirs was written
      └─ Unreachable               1  a cluster or store did not answer in time (transient)
-         └─ NotShown              3  a cluster answers, and lets drkit not see what it has to see there
+         └─ NotShown              3  a cluster answers, but doesn't show drkit what it must see there
 
 Exit codes 5 (audit deviation) and 6 (objective missed) are results, not errors: see `ExitCode`.
 """
@@ -47,7 +47,7 @@ class DrkitError(Exception):
 
     Args:
         what: what happened, one sentence without a trailing period.
-        meaning: what it means for the operator, or ``""`` where `what` says it all.
+        meaning: what it means for the operator, or ``""`` where `what` already says it.
         remedy: what to do next.
     """
 
@@ -65,17 +65,17 @@ class DrkitError(Exception):
 
 
 def answered(error: DrkitError) -> bool:
-    """Whether a cluster answered, and what is wrong is between it and drkit: it is up, and its clients may be well."""
+    """Whether the cluster answered: it is up, its clients may work, and the fault is between it and drkit."""
     return isinstance(error, AuthenticationError | NotShown)
 
 
 def unreached(*, refused: bool) -> str:
-    """Why nothing is read from a cluster, as a predicate. `refused`: it `answered`."""
+    """A predicate that says why nothing is read from a cluster. `refused`: it `answered`."""
     return "answers, but drkit can't work with it" if refused else "does not answer"
 
 
 def error_body(error: DrkitError) -> dict[str, Any]:
-    """An error as the contract's JSON has it (docs/schemas/error.schema.json, below `error`)."""
+    """An error as JSON (docs/schemas/error.schema.json, the value of `error`)."""
     return {
         "what": error.what,
         "meaning": error.meaning or None,
@@ -92,9 +92,9 @@ class ConfigError(DrkitError):
 
 
 class AuthenticationError(ConfigError):
-    """A cluster answers, but its certificate can't be trusted, or it doesn't take our credentials.
+    """A cluster answers, but its certificate can't be trusted, or it doesn't accept our credentials.
 
-    To whoever only looks at a cluster this is a fact about it, as `Unreachable` is.
+    Commands that only look at a cluster report this as a fact about it, like `Unreachable`.
     """
 
 
@@ -103,11 +103,11 @@ class BrokerTooOld(AuthenticationError):
 
 
 class ExtraMissing(ConfigError):
-    """What a command needs comes with an extra of drkit that is not installed: see `drkit.config.extras`."""
+    """The command needs an extra of drkit that is not installed: see `drkit.config.extras`."""
 
 
 class FolderUnusable(DrkitError):
-    """A folder takes no files: it is full, read-only, or no folder."""
+    """No file can be written to a folder: it is full, read-only, or not a folder."""
 
 
 class Refused(DrkitError):
@@ -121,7 +121,7 @@ class StoreMissing(Refused):
 
     Args:
         what: what is missing, and where.
-        recover_from: the clusters that may hold a copy of its state, by alias; known to who knows the links.
+        recover_from: aliases of clusters that may hold a copy of its state, where the caller knows the links.
     """
 
     def __init__(self, what: str, recover_from: Sequence[str] = ()) -> None:
@@ -129,7 +129,7 @@ class StoreMissing(Refused):
         super().__init__(
             what,
             meaning="Runs, mapping and group positions are in the store; a new, empty one would know nothing of them, "
-            "so none was created",
+            "so drkit created none",
             remedy="Check store.url first. Where the store was lost: "
             f"{commands or 'drkit store recover --from the cluster mirrored to'} fills a new one from that "
             "cluster's own copy. Where nothing was ever mirrored: start `drkit mirror`, which creates it",
@@ -147,13 +147,13 @@ class StalePlan(DrkitError):
 
 
 class PartlyDone(DrkitError):
-    """Some stages are done and journaled; `drkit resume` continues."""
+    """Some stages are done and in the journal; `drkit resume` continues."""
 
     exit_code = ExitCode.PARTLY_DONE
 
 
 class OutcomeUnknown(DrkitError):
-    """Something was attempted and its answer never came: observe before acting again."""
+    """An attempt got no answer: observe before acting again."""
 
     exit_code = ExitCode.UNKNOWN
 
@@ -163,18 +163,18 @@ class Unreachable(DrkitError):
 
 
 class NotShown(Unreachable):
-    """A cluster answers, but doesn't show drkit what it has to see there: a right is missing, or it is another cluster
-    than the link's. Waiting doesn't help.
+    """A cluster answers, but doesn't show drkit what it must see there: a permission is missing, or it is another
+    cluster than the link's. Waiting doesn't help.
     """
 
     exit_code = ExitCode.REFUSED
 
 
 class Fenced(DrkitError):
-    """A newer generation holds partitions that this worker wrote of: nothing of theirs was kept.
+    """A newer generation holds partitions that this worker tried to write: nothing of theirs was kept.
 
     Args:
-        partitions: those that were taken, by source topic.
+        partitions: the taken partitions, by source topic.
     """
 
     def __init__(self, partitions: Sequence[TopicPartition]) -> None:
@@ -182,8 +182,8 @@ class Fenced(DrkitError):
         shown = ", ".join(map(str, self.partitions[:5])) + (" …" if len(self.partitions) > 5 else "")  # noqa: PLR2004
         super().__init__(
             f"another worker has taken {shown}",
-            meaning="This worker was stopped or cut off for a while; what it meant to record of them was refused",
-            remedy="Nothing: it lets them go and works on with what the group assigns it",
+            meaning="This worker was stopped or cut off for a while; the store refused what it tried to record of them",
+            remedy="Nothing: it releases them and continues with the partitions that the group assigns to it",
         )
 
 

@@ -10,14 +10,14 @@ from drkit.model.topology import Link, LinkId
 
 
 def matching(links: Sequence[Link], patterns: Sequence[str]) -> list[Link]:
-    """The links that are named, or whose whole names match a pattern.
+    """The links with these names, or whose whole names match a pattern.
 
     Args:
         links: those to choose from.
         patterns: names (`source->target`), or regular expressions.
 
     Raises:
-        ConfigError: one of them names no link, or is no regular expression.
+        ConfigError: a pattern matches no link, or is no regular expression.
     """
     known = ", ".join(str(link.id) for link in links)
     found: set[LinkId] = set()

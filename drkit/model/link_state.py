@@ -10,7 +10,7 @@ from drkit.model.topology import LinkId
 
 
 class Direction(StrEnum):
-    """The durable, decided state of a link. What runs right now is derived (see `observe`)."""
+    """The durable, decided state of a link. What runs right now is derived from it (`observe`)."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -19,7 +19,7 @@ class Direction(StrEnum):
 
     @property
     def serves_source(self) -> bool:
-        """Whether clients are on the source: nothing was failed away from it, though the mirror may be held."""
+        """Whether clients use the source: no failover moved them away, though the mirror may be paused."""
         return self in {Direction.ACTIVE, Direction.PAUSED}
 
 
@@ -27,7 +27,7 @@ class Direction(StrEnum):
 class LinkControl:
     """The decision that governs a link; changed by compare-and-set on `version`.
 
-    `version` grows by one at each change. `run` names the journaled run that decided, if any.
+    `version` grows by one at each change. `run`: the run that decided, if any.
     """
 
     link: LinkId
@@ -41,7 +41,7 @@ class LinkControl:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What the mirror knows of a topic of a link.
+    """What the mirror knows about a topic of a link.
 
     `epoch` counts incarnations of the source topic (a recreated topic starts a new epoch);
     topic ids are Kafka's (KIP-516) in their base64 form.
@@ -62,7 +62,7 @@ SOURCE_TRUNCATED = "source_truncated"
 
 
 SOURCE_TOPIC_DENIED = "source_topic_denied"
-"""Kind of the problem that drkit's principal may not see a topic on the source: what it holds now isn't known."""
+"""Kind of the problem that drkit's principal may not see a topic on the source: its content is unknown."""
 
 TOPIC_RECREATED = "topic_recreated"
 """Kind of the problem that the topic on the source is another one than was mirrored."""
@@ -74,17 +74,17 @@ RECREATED = frozenset({TOPIC_RECREATED, TARGET_RECREATED})
 """Kinds of the problem that a topic of the same name is another one than was mirrored."""
 
 RECORDS_MISPLACED = "records_misplaced"
-"""Kind of the problem that records stand on the target below their place, and a second time at it."""
+"""Kind of the problem that the target holds records below their offset, and a second time at it."""
 
 STORE_RECOVERED = "store_recovered"
-"""Kind of the problem that the store was lost, and what its copy says ends here: what landed since isn't known."""
+"""Kind of the problem that the store was lost and its copy ends here: whether later records arrived is unknown."""
 
 COPY_CUT = "copy_cut"
 """Kind of the problem that a store was recovered from a copy that lacked records: topics or groups may be gone."""
 
 RECOVERED_FROM_LOGS = "recovered_from_logs"
-"""Kind of the problem that store and copy were lost: that offsets are the same on both sides is the configuration's
-word."""
+"""Kind of the problem that store and copy were lost, so only the configuration says that offsets are the same on both
+sides."""
 
 STATE_TOPIC_FAILED = "state_topic_failed"
 """Kind of the problem that the copy of the link's state on the target can't be written."""
@@ -96,10 +96,10 @@ TARGET_PURGED = "target_purged"
 """Kind of the problem that the target no longer has records which the source still holds and retention keeps."""
 
 FILLER_VISIBLE = "filler_visible"
-"""Kind of the problem that empty records of drkit's own are visible on the target."""
+"""Kind of the problem that consumers can see empty records that drkit wrote."""
 
 OFFSETS_DIFFER = "offsets_differ"
-"""Kind of a problem that tells and harms nothing: offsets aren't the same on both sides, the mapping translates."""
+"""Kind of the harmless problem that offsets differ between both sides, so the mapping translates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class Problem:
     """Something an operator must know about a link, kept until it is cleared.
 
     `kind` is a short stable word (`retention_gap`, `topic_recreated`, `foreign_writer`,
-    `source_truncated`, `target_lost_data` …); `partition` is None where it concerns the topic.
-    `halted` says that the partition (or topic) is not being mirrored because of it.
-    `unsure_from`: the first source offset whose place on the target isn't exact because of it (None: none is
-    named); `unsure_until`: where these end (exclusive; None: nowhere).
+    `source_truncated`, `target_lost_data` …); `partition` is None where it concerns the whole topic.
+    `halted`: the partition (or topic) isn't mirrored because of it. `unsure_from`: the first source offset
+    whose place on the target isn't exact because of it, or None; `unsure_until`: the end of that range
+    (exclusive), or None where it has none.
     """
 
     kind: str

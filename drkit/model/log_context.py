@@ -1,6 +1,6 @@
-"""What events of the log are about besides their words: the link and the run that a thread works on.
+"""The link and the run that a thread's log events are about.
 
-Threads don't inherit it by themselves: `keeping_context` has a new one continue with what its maker works on.
+A new thread doesn't inherit them; `keeping_context` hands them on.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _run: ContextVar[str | None] = ContextVar("drkit_run", default=None)
 
 
 class LogContext(NamedTuple):
-    """Names of a link and of a run; None: it is about none, or about several."""
+    """Names of a link and of a run; None: no particular one."""
 
     link: str | None
     run: str | None
 
 
 def log_context() -> LogContext:
-    """Of the thread that asks."""
+    """The context of the calling thread."""
     return LogContext(_link.get(), _run.get())
 
 
 @contextmanager
 def working_on(*, link: str | None = None, run: str | None = None) -> Iterator[None]:
-    """In the block this thread works on a link, or a run, or both."""
+    """Within the block, this thread's log events name this link, this run, or both."""
     tokens = [(variable, variable.set(value)) for variable, value in ((_link, link), (_run, run)) if value is not None]
     try:
         yield
@@ -42,5 +42,5 @@ def working_on(*, link: str | None = None, run: str | None = None) -> Iterator[N
 
 
 def keeping_context(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`work` for another thread, in the context of this one. To be called once."""
+    """Wrap `work` so that another thread runs it in this thread's context. Call the result once."""
     return partial(copy_context().run, work)

@@ -42,15 +42,15 @@ class OffsetMapping:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What is known to be on the target, and what the mirror last saw of both logs.
+    """What is known to be on the target, and the mirror's last view of both logs.
 
     `source_through`: everything below it is on the target (or is a hole on the source).
     `target_end`: the target offset that the next record gets.
     `source_end`: last stable offset under read_committed, else the high watermark.
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
-    `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's; None
-    where it isn't known. A source that doesn't know that epoch, or in whose log it ends below, has lost what was
-    mirrored (`drkit.kafka.admin.source_divergence`).
+    `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's, or None.
+    A source that doesn't know that epoch, or whose log ends it earlier, has lost mirrored records
+    (`drkit.kafka.admin.source_divergence`).
     """
 
     topic: str
@@ -71,7 +71,7 @@ class Watermark:
         return TopicPartition(self.topic, self.partition)
 
     def epoch_at(self, through: int) -> int | None:
-        """The leader epoch that holds for a watermark moved to `through`: elsewhere it may be another."""
+        """The leader epoch of a watermark moved to `through`, or None where it may differ."""
         return self.leader_epoch if through == self.source_through else None
 
     @property
@@ -81,9 +81,9 @@ class Watermark:
 
 
 class GroupPosition(NamedTuple):
-    """A consumer group's committed offset on the source, as captured. Its metadata is kept.
+    """A consumer group's committed offset on the source, with its metadata, as captured.
 
-    A tuple, as a large site has a million of them.
+    A tuple, because a large site has a million of them.
     """
 
     group: str
@@ -100,7 +100,7 @@ class GroupPosition(NamedTuple):
 
 
 class Certainty(StrEnum):
-    """How surely a source position is known on the target."""
+    """How surely the target offset of a source position is known."""
 
     EXACT = "exact"
     CONSERVATIVE = "conservative"
@@ -111,10 +111,9 @@ class Certainty(StrEnum):
 class Translation:
     """The answer to "where is this source offset on the target?".
 
-    `target_offset` is None only when unavailable. `reread` is the number of target offsets at or
-    above `target_offset` that stand for source records below `source_offset` (read already, to be
-    read again); `skipped` the number of source records at or above `source_offset` that a consumer
-    starting at `target_offset` will never see although they are on the target (0 by construction).
+    `target_offset` is None only when unavailable. `reread`: the number of target offsets at or above
+    `target_offset` that hold source records below `source_offset` (read again). `skipped`: the number of source
+    records at or above `source_offset` that are on the target, but below `target_offset` (0 by construction).
     `reason` is None when exact.
     """
 
@@ -127,7 +126,7 @@ class Translation:
 
 
 def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch put together; empty ones left out."""
+    """Sort ranges and merge those that touch; drop empty ones."""
     found: list[tuple[int, int]] = []
     for first, until in sorted(ranges):
         if first >= until:
@@ -140,7 +139,7 @@ def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def without_ranges(ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges less what these holes take of them, in order."""
+    """Subtract `holes` from ranges; in order."""
     left = merged_ranges(ranges)
     for first, until in merged_ranges(holes):
         cut = ((low, min(high, first)) for low, high in left)

@@ -17,7 +17,7 @@ Header = tuple[str, bytes | None]
 
 
 class _Unchanged:
-    """Stands for "as it is" where None is a value of its own."""
+    """Means "as it is" where None is a value of its own."""
 
 
 _UNCHANGED = _Unchanged()
@@ -26,8 +26,8 @@ _UNCHANGED = _Unchanged()
 class Record(NamedTuple):
     """One record of the source; immutable.
 
-    `topic`, `partition`, `offset` are its place on the source, `timestamp` is in milliseconds since 1970.
-    `key`, `value` and a header's value may be None, as Kafka has them. Headers keep their order.
+    `topic`, `partition` and `offset` are its source position, `timestamp` is in milliseconds since 1970.
+    `key`, `value` and a header's value may be None, as in Kafka. Headers keep their order.
     """
 
     topic: str

@@ -1,7 +1,6 @@
-"""What a running mirror has done and is doing, in numbers: per engine, per worker.
+"""Statistics of a running mirror, per engine and per worker.
 
-Counters only grow while an engine lives and begin at 0 with each; a worker that was restarted begins
-anew too (`started_at` tells). What isn't known is None, never 0.
+Counters start at 0 with each engine and only grow; `started_at` shows a restart. What isn't known is None, never 0.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """What an engine counts; each engine fills what it can.
+    """The counters of an engine; each engine fills those that it can.
 
     Args:
         records: acknowledged by the target since the engine began.
-        bytes: of those: whole batches as they are sent (compressed).
+        bytes: of those records: whole batches as sent (compressed).
         batches_forwarded: source batches whose records went out untouched.
         batches_rebuilt: source batches that were taken apart and recreated, by reason
             (``altered``, ``compacted``, ``log_append_time``, ``old_format``, ``too_large`` …).
-        batches_merged: source batches that were put together with others into one.
+        batches_merged: source batches that were coalesced.
         markers_matched: transaction markers of the source matched by one on the target.
         records_dropped: records that a filter left out, by reason.
-        in_flight_records, in_flight_bytes: handed over and not yet acknowledged.
-        fetch_requests, fetch_bytes: asked of, and received from the source.
+        in_flight_records, in_flight_bytes: sent and not yet acknowledged.
+        fetch_requests, fetch_bytes: sent to, and received from the source.
         produce_requests: sent to the target.
         partitions_behind: partitions of which the source held more when they were last read.
-        catch_up_bytes_per_second: the limit at which a backlog is copied now; None: there is none.
-        target_latency_seconds: the 99th percentile of what the target took to answer lately; None: it isn't measured,
-            since there is no backlog or nobody else uses the target.
-        throttled_seconds: how long brokers had this client wait by their quotas.
+        catch_up_bytes_per_second: the current rate limit for a backlog; None: no limit.
+        target_latency_seconds: the 99th percentile of the target's recent answer times; None: not measured, because
+            there is no backlog or nobody else uses the target.
+        throttled_seconds: how long brokers throttled this client by quota.
     """
 
     records: int = 0
@@ -81,9 +80,9 @@ class Latency:
 
     Args:
         p50, p99: of the records that arrived within the last `window_seconds`; None where none did.
-        samples: how many these are.
-        window_seconds: how far back.
-        waiting_seconds: the age of the oldest canary sent that has not arrived; 0 where all have.
+        samples: their number.
+        window_seconds: the window's length.
+        waiting_seconds: the age of the oldest canary sent that has not arrived; 0 if all have.
         arrived, seconds: how many arrived since the worker began, and the sum of their latencies.
     """
 
@@ -142,7 +141,7 @@ class WorkerStatistics:
 
 
 def quantile(ascending: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least `share` of the values don't exceed (nearest rank); None of none."""
+    """The smallest value that at least `share` of the values don't exceed (nearest rank); None for no values."""
     if not ascending:
         return None
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]

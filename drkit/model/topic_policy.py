@@ -1,4 +1,4 @@
-"""What a link does about its target's topics: which settings follow, which are overridden, deletions, ACLs."""
+"""A link's policy for its target's topics: settings that follow the source, overrides, deletions, ACLs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONAL = (
     "segment.index.bytes",
     "unclean.leader.election.enable",
 )
-"""Settings that follow only where the policy's `include` names them: they are about brokers more than data."""
+"""Settings that follow only where the policy's `include` names them: they concern brokers more than data."""
 
 Settings = tuple[tuple[str, str], ...]
 """Names and values of topic settings, in order."""
@@ -51,7 +51,7 @@ class Deletions(StrEnum):
 class AclMode(StrEnum):
     """Which of the source's ACLs the target gets.
 
-    `STANDBY`: those to read at once, the others at the switch. `COPY`: all at once.
+    `STANDBY`: read permissions at once, the others at the switch. `COPY`: all at once.
     """
 
     OFF = "off"
@@ -70,11 +70,11 @@ class TopicOverride:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Which settings of a topic follow its source, and which it has whatever the source says.
+    """Which settings of a topic follow its source, and which are overridden.
 
-    `include`, `exclude`: regular expressions over names of settings; an empty `include` means all that
-    drkit lets follow. `overrides`: settings of every target topic; those of `topics` win, the later over
-    the earlier. `replication_factor`: of topics that drkit creates; None: the source's.
+    `include`, `exclude`: regular expressions over names of settings; an empty `include` means all that can
+    follow. `overrides`: settings of every target topic; those of `topics` win, a later one over an earlier
+    one. `replication_factor`: of topics that drkit creates; None: the source's.
     """
 
     include: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class TopicSettings:
         return wanted and not _matches(setting, self.exclude)
 
     def overrides_of(self, topic: str) -> dict[str, str]:
-        """The settings that are put on a topic (by its source name) whatever its source has."""
+        """The overrides for a topic (by its source name)."""
         found = dict(self.overrides)
         for each in self.topics:
             if re.fullmatch(each.match, topic):
@@ -97,7 +97,7 @@ class TopicSettings:
         return found
 
     def replicas_of(self, topic: str) -> int | None:
-        """The replication factor that a topic is to be created with; None: its source's."""
+        """The replication factor with which a topic is created; None: the source's."""
         found = self.replication_factor
         for each in self.topics:
             if each.replication_factor is not None and re.fullmatch(each.match, topic):

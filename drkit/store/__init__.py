@@ -1,6 +1,6 @@
 """The durable memory of drkit: mapping rows, watermarks, group positions, link state, journal.
 
-`api.py` states the protocols; `sqlite/` and `cassandra/` are the two backends. Open one with
+`api.py` defines the protocols; `sqlite/` and `cassandra/` are the two backends. Open one with
 `drkit.store.open_store`.
 """
 

@@ -1,8 +1,8 @@
 """A copy of a whole store in a file: gzip over JSON lines, the same from either backend (docs/store.md, "A backup").
 
-The first line says what it is; then rows by kind, at most `ROWS` a line; the last line has how many rows of each kind
-there are, and the SHA-256 of all lines before it. A file that doesn't end with it, or doesn't match it, is no backup.
-Claims and leases belong to processes and aren't in it: a restored store gives out greater generations than the old one.
+The first line is a header; then rows by kind, at most `ROWS` a line; the last line has the number of rows of each kind,
+and the SHA-256 of all lines before it. A file without a matching last line is no backup.
+Claims and leases belong to processes and are left out: a restored store gives out greater generations than the old one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup's file says of itself, once all of it was read and matched. `rows`: how many, by kind."""
+    """A backup file's header, once the whole file was read and verified. `rows`: their number, by kind."""
 
     path: Path
     created_at: datetime
@@ -70,17 +70,17 @@ class BackupBlock:
 
 
 def write_backup(store: WholeStore, path: Path, *, backend: str) -> Backup:
-    """Copy all that a store holds into a new file, and read it back.
+    """Copy a store's whole content into a new file, and verify it by reading it back.
 
-    The file is only there once it is whole, only its owner can read it, and none is overwritten.
+    The file appears only when it is complete; only its owner can read it; no existing file is overwritten.
 
     Raises:
         Refused: there is a file of that name.
-        DrkitError: it can't be written, or what was read back isn't what was written.
+        DrkitError: it can't be written, or reading it back gives other data.
         Unreachable: the store doesn't answer.
     """
     if path.exists():
-        raise Refused(f"{path} exists already", meaning="A backup overwrites no file", remedy="Name another file")
+        raise Refused(f"{path} exists already", meaning="A backup never overwrites a file", remedy="Name another file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -91,12 +91,12 @@ def write_backup(store: WholeStore, path: Path, *, backend: str) -> Backup:
             os.fsync(raw.fileno())
         if read_backup(partial).sha256 != written:
             raise DrkitError(
-                f"{partial} read back is not what was written", remedy="Check the disk; write it elsewhere"
+                f"{partial} read back differs from what was written", remedy="Check the disk; write it elsewhere"
             )
-        os.link(partial, path)  # refuses where one appeared meanwhile
+        os.link(partial, path)  # fails where the file has appeared meanwhile
     except FileExistsError:
         raise Refused(
-            f"{path} exists already", meaning="A backup overwrites no file", remedy="Name another file"
+            f"{path} exists already", meaning="A backup never overwrites a file", remedy="Name another file"
         ) from None
     except OSError as error:
         raise DrkitError(f"{path} can't be written: {error.strerror or error}", remedy="Name another file") from error
@@ -110,10 +110,10 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
 
     Args:
         path: the file.
-        schema: of which schema version it has to be; default: of this drkit's.
+        schema: the schema version that it must have; default: this drkit's.
 
     Raises:
-        DrkitError: it can't be read, is cut off or changed, or is no backup.
+        DrkitError: it can't be read, is truncated or changed, or is no backup.
         Refused: another version of drkit wrote it.
     """
     links: set[LinkId] = set()
@@ -130,7 +130,7 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
                 foot = found
                 continue
             elif foot:
-                raise _damaged(path, "lines stand behind its end")
+                raise _damaged(path, "more lines follow its last line")
             else:
                 block = _block(found)
                 counts[block.kind] += len(block.rows)
@@ -139,7 +139,7 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
     except (ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not foot:
-        raise _damaged(path, "it is cut off: its last line is missing")
+        raise _damaged(path, "it is truncated: its last line is missing")
     if foot["sha256"] != digest.hexdigest():
         raise _damaged(path, "its checksum doesn't match")
     try:
@@ -148,7 +148,7 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, str(error)) from error
     if counted != dict(counts):
-        raise _damaged(path, "its counts don't match")
+        raise _damaged(path, "its row counts don't match")
     rows = {kind: counts[kind] for kind in KINDS}
     size = path.stat().st_size
     return Backup(path, created_at, backend, tuple(sorted(links, key=str)), rows, foot["sha256"], size)
@@ -185,7 +185,7 @@ def _write(store: WholeStore, file: gzip.GzipFile, backend: str) -> str:
 
 
 def _contents(store: WholeStore) -> Iterator[tuple[str, LinkId | None, Iterable[Sequence[Any]]]]:
-    """Everything. Positions and watermarks are read before the rows that they rest on: a row is written before them."""
+    """Everything. Positions and watermarks are read before the rows that they refer to: rows are written first."""
     links = store.links()
     for link in links:
         yield "generation", link, [(store.generation(link),)]
@@ -229,10 +229,10 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _checked_head(path: Path, found: Any, schema: int) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise _damaged(path, "it doesn't begin as one")
+        raise _damaged(path, "its first line is not a backup's")
     if (found["version"], found["schema"]) != (FORMAT_VERSION, schema):
         raise Refused(
-            f"{path} has format {found['version']} of schema version {found['schema']}, what is needed here is format "
+            f"{path} has format {found['version']} of schema version {found['schema']}; this drkit needs format "
             f"{FORMAT_VERSION} of schema version {schema}",
             meaning="Another version of drkit wrote it. Nothing was changed",
             remedy="Restore it with that version (drkit --version), then drkit store migrate with this one",
@@ -249,7 +249,7 @@ def _block(found: Mapping[str, Any]) -> BackupBlock:
 
 def _damaged(path: Path, why: str) -> DrkitError:
     return DrkitError(
-        f"{path} is no whole backup: {why}",
-        meaning="Nothing of it was used",
+        f"{path} is not a complete backup: {why}",
+        meaning="drkit used none of it",
         remedy="Take another backup; or drkit store recover --from the cluster mirrored to fills a new store",
     )

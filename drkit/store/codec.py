@@ -1,11 +1,10 @@
-"""How values become rows and back, the same in both backends.
+"""Conversion of values to rows and back, the same in both backends.
 
-What isn't known is written as a number that can't be (`NOWHERE`, `NEVER`), not as null: in Cassandra a null that is
-written is a tombstone, and a read over more than 100,000 of them fails. Leaving the column out would leave its old
-value in it.
+An unknown value is written as an impossible number (`NOWHERE`, `NEVER`), not as null: in Cassandra a written null is
+a tombstone, and a read over more than 100,000 of them fails. Omitting the column would leave its old value.
 
 `…_row` gives the columns in the order of the tables (without the link); `read_…` takes them in that
-order. Instants are whole microseconds since 1970: neither backend has a type that keeps them exactly.
+order. Instants are whole microseconds since 1970: neither backend has a type that stores them exactly.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _R = TypeVar("_R")
 
 
 class UnreadableRow(DrkitError, ValueError):
-    """A row that no drkit wrote, or that was damaged since. (A ValueError to those who read copies row by row.)"""
+    """A row that no drkit wrote, or that was damaged since. (A ValueError for those who read copies row by row.)"""
 
 
 def _told(read: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Say of a row that can't be read what it is, and what to do."""
+    """Make `read` report a row that it can't read, with what to do."""
 
     @wraps(read)
     def told(*row: _P.args, **more: _P.kwargs) -> _R:
@@ -43,7 +42,7 @@ def _told(read: Callable[_P, _R]) -> Callable[_P, _R]:
             what = read.__name__.removeprefix("read_").removesuffix("s").replace("_", " ")
             raise UnreadableRow(
                 f"the store holds a {what} that can't be read: {error}",
-                meaning="The store is damaged, or something else than drkit wrote into it",
+                meaning="The store is damaged, or another program wrote into it",
                 remedy="Restore it from a backup (drkit store restore); or move it away, then `drkit store recover "
                 "--from` the cluster mirrored to fills a new one from that cluster's own copy",
             ) from error
@@ -52,20 +51,20 @@ def _told(read: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 WHOLE_TOPIC = -1
-"""Stands for "no partition" where a problem concerns a topic: null can't be part of a primary key."""
+"""Means "no partition" where a problem concerns a topic: null can't be part of a primary key."""
 
 NOWHERE = -1
-"""Stands for an offset or an epoch that isn't known."""
+"""Means an unknown offset or epoch."""
 
 NEVER = -1
-"""Stands for an instant that there is none of."""
+"""Means that there is no instant."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGEST_BYTES = 16
 
 
-@lru_cache(maxsize=1024)  # a look's positions, tens of thousands, all have its time
+@lru_cache(maxsize=1024)  # tens of thousands of positions share one capture time
 def to_micros(instant: datetime) -> int:
     """An aware instant as whole microseconds since 1970."""
     return (instant - _EPOCH) // _MICROSECOND
@@ -78,7 +77,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def micros_or_never(instant: datetime | None) -> int:
-    """As `to_micros`; `NEVER` for none."""
+    """Like `to_micros`; `NEVER` for None."""
     return NEVER if instant is None else to_micros(instant)
 
 
@@ -118,7 +117,7 @@ def read_watermark(
     behind_since: int,
     leader_epoch: int,
 ) -> Watermark:
-    """As `watermark_row` wrote it."""
+    """Inverse of `watermark_row`."""
     return Watermark(
         topic,
         partition,
@@ -161,7 +160,7 @@ def read_digest(
     digest: bytes,
     generation: int,
 ) -> RangeDigest:
-    """As `digest_row` wrote it, and the generation."""
+    """Inverse of `digest_row`, with the generation."""
     total = int.from_bytes(digest, "big")
     return RangeDigest(*tp, epoch, target_start, target_end, source_start, batches, records, total, generation)
 
@@ -180,7 +179,7 @@ def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
 
 @_told
 def read_group_positions(rows: Iterable[Sequence[Any]]) -> list[GroupPosition]:
-    """As `group_position_row` wrote them: a large site has a million, which were captured at few moments."""
+    """Inverse of `group_position_row`, for many rows: a large site has a million, with few capture times."""
     instant = cache(from_micros)
     return [
         GroupPosition(group, topic, partition, offset, metadata, instant(captured_at))
@@ -204,7 +203,7 @@ def link_control_row(control: LinkControl) -> tuple[Any, ...]:
 def read_link_control(
     link: LinkId, direction: str, version: int, changed_at: int, reason: str, run: str | None, paused_topics: str
 ) -> LinkControl:
-    """As `link_control_row` wrote it."""
+    """Inverse of `link_control_row`."""
     return LinkControl(
         link, Direction(direction), version, from_micros(changed_at), reason, run, frozenset(json.loads(paused_topics))
     )
@@ -235,7 +234,7 @@ def read_topic_state(
     created_by_drkit: int,
     reason: str,
 ) -> TopicState:
-    """As `topic_state_row` wrote it."""
+    """Inverse of `topic_state_row`."""
     return TopicState(
         topic,
         target_topic,
@@ -251,7 +250,7 @@ def read_topic_state(
 def problem_row(problem: Problem) -> tuple[Any, ...]:
     """kind, topic, partition (`WHOLE_TOPIC` for none), reason, remedy, halted, since, unsure_from, unsure_until.
 
-    `NOWHERE` stands for an offset that isn't named.
+    `NOWHERE` means that no offset is named.
     """
     return (
         problem.kind,
@@ -278,7 +277,7 @@ def read_problem(
     unsure_from: int,
     unsure_until: int,
 ) -> Problem:
-    """As `problem_row` wrote it."""
+    """Inverse of `problem_row`."""
     return Problem(
         kind,
         topic,
@@ -294,7 +293,7 @@ def read_problem(
 
 @_told
 def read_kept_lease(name: str, owner: str | None, epoch: int, expires_at: int) -> KeptLease:
-    """A lease as the backends keep it."""
+    """A lease as the backends store it."""
     return KeptLease(name, owner, epoch, from_micros(expires_at))
 
 
@@ -315,7 +314,7 @@ def entry_row(entry: JournalEntry) -> tuple[Any, ...]:
 def read_entry(
     run: str, seq: int, at: int, stage: str, event: str, payload: str, previous: str, digest: str
 ) -> JournalEntry:
-    """As `entry_row` wrote it."""
+    """Inverse of `entry_row`."""
     return JournalEntry(run, seq, from_micros(at), stage, event, payload, previous, digest)
 
 
@@ -333,7 +332,7 @@ def run_row(summary: RunSummary) -> tuple[Any, ...]:
 
 @_told
 def read_run(run: str, kind: str, state: str, started_at: int, updated_at: int, detail: str) -> RunSummary:
-    """As `run_row` wrote it."""
+    """Inverse of `run_row`."""
     return RunSummary(run, kind, state, from_micros(started_at), from_micros(updated_at), detail)
 
 

@@ -1,4 +1,4 @@
-"""The identity of a store, which tells it from others where it isn't open: in journals' anchors, between workers."""
+"""The identity of a store, which tells it from others: in anchors of journals, and between workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = "sqlite"
 def store_identity(url: str) -> str:
     """A digest of a store's address without user and password.
 
-    A store in a file is told by the machine, too. Hosts may be named in any order: two operators often do.
+    For a store in a file it includes the machine. The order of hosts doesn't matter, because operators differ in it.
     """
     parts = urlsplit(url)
     where = ",".join(sorted(parts.netloc.rpartition("@")[2].split(",")))
@@ -21,5 +21,5 @@ def store_identity(url: str) -> str:
 
 
 def in_a_file(url: str) -> bool:
-    """Whether a store is a file of one machine: then another identity is another store."""
+    """Whether a store is a file on one machine: then another identity is another store."""
     return urlsplit(url).scheme == _FILE

@@ -1,4 +1,4 @@
-"""Who holds a lease after a request: one pure decision that both backends make inside their own transaction."""
+"""Decides who holds a lease after a request: pure, used by both backends inside their own transaction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from drkit.model.link_state import Lease
 
 @dataclass(frozen=True, slots=True)
 class KeptLease:
-    """A lease as a backend keeps it. `owner` is None once it was given up: the epoch must survive that,
-    or a late holder couldn't be told from the next one.
+    """A lease as a backend stores it. `owner` is None once it was released; the epoch stays, because it tells a late
+    holder from the next one.
     """
 
     name: str
@@ -20,16 +20,16 @@ class KeptLease:
     expires_at: datetime
 
     def lease(self) -> Lease | None:
-        """What callers see: nothing where nobody holds it."""
+        """The lease as callers see it; None where nobody holds it."""
         return None if self.owner is None else Lease(self.name, self.owner, self.epoch, self.expires_at)
 
 
 def decide(kept: KeptLease | None, *, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
-    """The lease as it is after `owner` asked for it: its own, to be kept, or somebody else's that is
-    still valid at `at`, and nothing is to be changed.
+    """The lease after `owner` requested it: the owner's, to be stored, or another owner's that is still valid at
+    `at`, with nothing to change.
 
-    The epoch stays where the holder renews (also after expiry, if nobody else took it in between)
-    and grows by one whenever the right passes on or was given up before.
+    The epoch stays when the holder renews (even after expiry, if nobody else took the lease in between), and
+    grows by one when the owner changes or had released it.
     """
     expires_at = at + timedelta(seconds=ttl_seconds)
     if kept is None:

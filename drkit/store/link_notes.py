@@ -1,15 +1,15 @@
-"""Facts about a link that the store keeps as notes of it.
+"""Facts about a link that the store keeps as notes.
 
-| fact | a note for each |
+| fact | one note per |
 |---|---|
 | offset alignments | partition |
 | the cluster id of the source, which can't be asked once it is gone | link |
 | groups that can't be moved, as the mirror last saw them | group |
-| which offsets the source removed last before they were mirrored | partition |
+| the offsets that the source last removed before they were mirrored | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
 
-Workers' notes: `drkit.store.workers`.
+Workers' notes are in `drkit.store.workers`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NEVER_MIRRORED = "never_mirrored"
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
-    """Keep an alignment; durable on return."""
+    """Store an alignment; durable on return."""
     store.put_notes(link, ALIGNMENTS, {alignment.name: alignment.note()})
 
 
@@ -52,20 +52,20 @@ def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartiti
 
 
 def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_id: str) -> None:
-    """Note that the mirror reads from this cluster, unless it is noted already.
+    """Note that the mirror reads from this cluster, unless that is already noted.
 
     Raises:
-        Refused: it read from another one. Nothing of the link would be there, so that nothing would seem to be missing
-            on the target; and where that is its target now, it would write to its source.
+        Refused: it read from another one. The link's records would not be there, so none would seem to be missing on
+            the target; and where that other one is its target now, it would write to its source.
     """
     known = known_source_cluster(store, link)
-    if known == cluster_id:  # also where source and target are one cluster
+    if known == cluster_id:  # even where source and target are one cluster
         return
     if known == target_id:
         raise Refused(
             f"{link.source} and {link.target} changed places: {link.target} is cluster {target_id} now, from which "
             f"link {link} read as {link.source}",
-            meaning=f"A mirror would write to the cluster that it is to read from, and create topics of {link.target} "
+            meaning=f"A mirror would write to the cluster that it should read from, and create topics of {link.target} "
             "there. Nothing was changed",
             remedy=f"Correct bootstrap_servers of {link.source} and {link.target}. Where cluster {target_id} is to be "
             "the standby for good, configure a link under other aliases",
@@ -73,23 +73,23 @@ def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_
     if known is not None:
         raise Refused(
             other_source_cluster(link, cluster_id, known),
-            meaning=f"What {link} mirrored isn't there, and what is there isn't what {link} mirrored. Nothing was "
-            "changed",
+            meaning=f"The records that {link} mirrored aren't there, and {link} mirrored none of the records there. "
+            "Nothing was changed",
             remedy=other_source_remedy(link),
         )
     note_source_cluster(store, link, cluster_id)
 
 
 def note_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
-    """Note that this cluster is the link's source from now on: the first one, or the one that a failback went to."""
+    """Note that this cluster is the link's source from now on: its first one, or the target of a failback."""
     store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
 
 
 def check_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
-    """Make sure that the cluster that answers at the source's address is the link's source.
+    """Check that the cluster at the source's address is the link's source.
 
     Raises:
-        NotShown: it is another one, so nothing there says anything about the link.
+        NotShown: it is another cluster, so nothing there concerns the link.
     """
     known = known_source_cluster(store, link)
     if known is not None and known != cluster_id:
@@ -97,12 +97,12 @@ def check_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> Non
 
 
 def other_source_cluster(link: LinkId, found: str, known: str) -> str:
-    """What is said where another cluster answers at the source's address."""
+    """The message that another cluster answers at the source's address."""
     return f"{link.source} is another cluster now: its id is {found}, {link} mirrors from {known}"
 
 
 def other_source_remedy(link: LinkId) -> str:
-    """What to do then."""
+    """The remedy for that."""
     return (
         f"Correct bootstrap_servers of {link.source}. Where the cluster was replaced: `drkit failover --to "
         f"{link.target} --unplanned` serves from {link.target}, and `drkit failback` then seeds the new one; or "
@@ -111,7 +111,7 @@ def other_source_remedy(link: LinkId) -> str:
 
 
 def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:
-    """The id of the source's cluster as the mirror last found it; None: no mirror has run."""
+    """The cluster id of the source as the mirror last found it; None: no mirror has run."""
     return store.notes(link, _SOURCE).get(_CLUSTER_ID)
 
 
@@ -132,7 +132,7 @@ def put_unmovable(store: LinkStore, link: LinkId, groups: Iterable[UnmovableGrou
 
 
 def unmovable_groups(store: LinkStore, link: LinkId) -> list[UnmovableGroup]:
-    """All of them, by name."""
+    """All unmovable groups, by name."""
     found = []
     for group, text in store.notes(link, _UNMOVABLE).items():
         body = json.loads(text)
@@ -142,12 +142,12 @@ def unmovable_groups(store: LinkStore, link: LinkId) -> list[UnmovableGroup]:
 
 
 def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
-    """Remove the notes of groups that are gone from the source."""
+    """Remove the notes of groups that no longer exist on the source."""
     store.forget_notes(link, _UNMOVABLE, list(groups))
 
 
 class NeverMirrored(NamedTuple):
-    """Of a partition of this epoch the source removed offsets [`begin`, `until`) before they were mirrored."""
+    """The source removed offsets [`begin`, `until`) of a partition in this epoch before they were mirrored."""
 
     epoch: int
     begin: int
@@ -155,18 +155,18 @@ class NeverMirrored(NamedTuple):
 
 
 def put_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, lost: NeverMirrored) -> None:
-    """Keep it, instead of what was lost so before; durable on return."""
+    """Store it in place of the partition's earlier one; durable on return."""
     _write(store, link, _NEVER_MIRRORED, {tp: lost})
 
 
 def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, NeverMirrored]:
-    """What was lost so last, of all partitions, by the source's names."""
+    """The last such loss of all partitions, by the source's names."""
     return {tp: NeverMirrored(*numbers) for tp, numbers in _read(store, link, _NEVER_MIRRORED)}
 
 
 class JudgedStart(NamedTuple):
-    """Of a partition of this epoch whose target's log begins at `target_start`, source offsets [`begin`, `until`) were
-    mirrored and are gone; the range may hold others, too. It is empty where none is."""
+    """The target's log of a partition in this epoch begins at `target_start`: source offsets [`begin`, `until`) were
+    mirrored and are gone. The range may include offsets that never were; it is empty where nothing is gone."""
 
     epoch: int
     target_start: int
@@ -175,43 +175,42 @@ class JudgedStart(NamedTuple):
 
 
 def judged_start(store: LinkStore, link: LinkId, tp: TopicPartition) -> JudgedStart | None:
-    """What was found last of a partition (by its source topic); None: its target's log was never judged."""
+    """The last judgement of a partition (by its source topic); None: its target's log was never judged."""
     return judged_starts(store, link).get(tp)
 
 
 def judged_starts(store: LinkStore, link: LinkId) -> dict[TopicPartition, JudgedStart]:
-    """Of all partitions."""
+    """The judgements of all partitions."""
     return {tp: JudgedStart(*numbers) for tp, numbers in _read(store, link, _STARTS)}
 
 
 def put_judged_start(store: LinkStore, link: LinkId, tp: TopicPartition, judged: JudgedStart) -> None:
-    """Keep it; durable on return."""
+    """Store it; durable on return."""
     _write(store, link, _STARTS, {tp: judged})
 
 
 class NewestOwn(NamedTuple):
-    """Where the link's newest record of a partition of this epoch stood when a mirror last took it up: at `place`, -1
-    where there was none. The target's log ended at `log_end` then: what is acknowledged beyond that landed since."""
+    """Where the link's newest record of a partition in this epoch was when a mirror last took it up: at `place`, or -1
+    where there was none. The target's log ended at `log_end` then: records acknowledged beyond that came later."""
 
     epoch: int
     log_end: int
     place: int
 
     def now(self, mark: Watermark) -> int | None:
-        """Where it stands by this watermark: behind it nothing of the link's was acknowledged. -1: there is none;
-        None: it isn't known."""
+        """The offset of the link's newest acknowledged record, by this watermark. -1: there is none; None: unknown."""
         if self.epoch != mark.epoch:
             return None
         return mark.target_end - 1 if mark.target_end > self.log_end else self.place
 
 
 def newest_own(store: LinkStore, link: LinkId) -> dict[TopicPartition, NewestOwn]:
-    """Of all partitions, by the source's names."""
+    """The newest own records of all partitions, by the source's names."""
     return {tp: NewestOwn(*numbers) for tp, numbers in _read(store, link, _NEWEST)}
 
 
 def put_newest_own(store: LinkStore, link: LinkId, found: Mapping[TopicPartition, NewestOwn]) -> None:
-    """Keep them; durable on return."""
+    """Store them; durable on return."""
     _write(store, link, _NEWEST, found)
 
 

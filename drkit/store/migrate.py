@@ -1,6 +1,7 @@
-"""Migrates a store to this drkit's schema version, for `drkit store migrate`: only with a backup of what it holds.
+"""Migrates a store to this drkit's schema version, for `drkit store migrate`; it requires a backup of the store.
 
-The backup is the older drkit's (`drkit store backup`): it alone reads its schema, and what leads back is its restore.
+The older drkit makes the backup (`drkit store backup`): only that version reads its schema, and its restore is the way
+back.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _TAKE = (
 
 
 def checked_backup(schema: StoreSchema, file: Path | None) -> Backup:
-    """The backup of a store that is about to be migrated: whole, of this store, and as it is now.
+    """Check the backup of a store that is about to be migrated: complete, of this store, and up to date.
 
     Raises:
-        Refused: there is none, it is another store's or another version's, or the store was changed since.
+        Refused: there is none, it is of another store or another version, or the store was changed since.
         DrkitError: it is damaged.
     """
     if file is None:
         raise Refused(
-            f"{schema.where} is to be migrated, and no backup is named",
-            meaning="Only a backup leads back. Nothing was changed",
+            f"{schema.where} is to be migrated, but no backup is named",
+            meaning="Without a backup there is no way back. Nothing was changed",
             remedy=f"{_TAKE} --backup FILE",
         )
     kept = schema.version()
@@ -45,7 +46,7 @@ def checked_backup(schema: StoreSchema, file: Path | None) -> Backup:
 
 def _not_of_it(schema: StoreSchema, file: Path, why: str) -> Refused:
     return Refused(
-        f"{file} is not what {schema.where} holds: {why}",
-        meaning="It is another store's backup, or an old one: it would not lead back. Nothing was changed",
+        f"{file} is not a backup of the current content of {schema.where}: {why}",
+        meaning="It is an old backup, or one of another store, and can't undo the migration. Nothing was changed",
         remedy=f"{_TAKE} --backup with that file",
     )

@@ -1,4 +1,4 @@
-"""Opening a store by its URL: the one place that knows which backend a scheme means."""
+"""Opens a store by its URL; the only module that maps schemes to backends."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ def open_store(url: str, create: bool = True) -> Store:
 
 
 def open_whole_store(url: str, create: bool = True) -> WholeStore:
-    """Open the store that `url` names, with what copies of it need.
+    """Open the store that `url` names, with the functions that copies of it need.
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` (optionally `?timeout=SECONDS`), or
             `cassandra://user:password@h1,h2:9042/keyspace?…` (see `cassandra_url`).
-        create: create what is missing. With false nothing is created: a store that isn't there is an error.
+        create: create what is missing. If false, a missing store is an error.
 
     Raises:
-        ConfigError: an unknown scheme, a URL that can't be read, an unknown parameter, a directory
-            that doesn't exist.
-        StoreMissing: there is none, and `create` is false.
+        ConfigError: an unknown scheme or parameter, an unreadable URL, a directory that doesn't exist.
+        StoreMissing: there is no store, and `create` is false.
         Unreachable: the store doesn't answer.
         Refused: its schema has another version.
         DrkitError: it can't be opened.
@@ -48,10 +47,10 @@ def open_whole_store(url: str, create: bool = True) -> WholeStore:
 
 
 def open_schema(url: str) -> StoreSchema:
-    """Open the store that `url` names, whatever its schema version, for `drkit store migrate`.
+    """Open the store that `url` names, of any schema version, for `drkit store migrate`.
 
     Raises:
-        ConfigError: as `open_whole_store` raises it.
+        ConfigError: like `open_whole_store`.
         StoreMissing: there is none.
         Unreachable: the store doesn't answer.
         DrkitError: it can't be opened.
@@ -64,7 +63,7 @@ def open_schema(url: str) -> StoreSchema:
         from drkit.store.cassandra.migration import CassandraSchema  # noqa: PLC0415  # as below
 
         return CassandraSchema(parse_cassandra_url(url))
-    raise ConfigError("store.url names no kind of store that there is", remedy=f"Write it as {_FORMS}")
+    raise ConfigError("store.url names an unknown kind of store", remedy=f"Write it as {_FORMS}")
 
 
 def _open_sqlite(url: str, *, create: bool) -> WholeStore:
@@ -92,7 +91,7 @@ def _sqlite_file(url: str) -> tuple[str, float]:
 
 def _open_cassandra(url: str, *, create: bool) -> WholeStore:
     location = parse_cassandra_url(url)
-    # the driver takes a third of a second to import; commands on a SQLite store don't pay for it
+    # the driver takes a third of a second to import; don't load it for a SQLite store
     from drkit.store.cassandra.backend import CassandraStore  # noqa: PLC0415
     from drkit.store.cassandra.schema import bring_up  # noqa: PLC0415
     from drkit.store.cassandra.session import CassandraSession  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The timeline of group positions: what every backend promises, and how a state becomes a row.
+"""The timeline of group positions: the protocol of the backends, and the row format.
 
-Each state goes by itself (`expires_at`): any of them can be missing and the others still tell the
-truth, since each names the one seen just before it.
+Each state expires on its own (`expires_at`). If some are missing the others are still true, because each names the
+state seen just before it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FAST = 1
 
 
 class TimelineStore(Protocol):
-    """Where groups stood over time, by link."""
+    """Committed offsets of groups over time, by link."""
 
     def put_group_states(self, link: LinkId, states: Sequence[GroupState]) -> None:
-        """Keep states until they expire; one of the same (group, topic, at) is replaced."""
+        """Store states until they expire; one with the same (group, topic, at) is replaced."""
 
     def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
-        """Of every (group, topic) of which anything is kept, the states around `at`, sorted."""
+        """For every stored (group, topic), the states around `at`, sorted."""
 
     def forget_expired_states(self, link: LinkId, at: datetime) -> int:
-        """Remove states that have expired at `at`; returns how many. A backend where they go by
-        themselves returns 0."""
+        """Remove states that have expired at `at`; returns their number. A backend that expires them itself
+        returns 0."""
 
 
 def state_row(state: GroupState) -> tuple[Any, ...]:
@@ -49,7 +49,7 @@ def state_row(state: GroupState) -> tuple[Any, ...]:
 def read_state(
     group: str, topic: str, at: int, before: int, held_until: int, expires_at: int, positions: bytes
 ) -> GroupState:
-    """As `state_row` wrote it."""
+    """Inverse of `state_row`."""
     return GroupState(
         group,
         topic,

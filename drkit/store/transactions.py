@@ -1,7 +1,7 @@
-"""What a watch of transactions has seen, kept as notes of a link: a head, and a ring of chunks of commits.
+"""Stores what a watch of transactions has seen as notes of a link: a head, and a ring of chunks of commits.
 
-The ring bounds it: the newest chunk takes the place of the oldest. Every chunk names its watch, so that what an
-earlier mirror left isn't read as this one's.
+The ring limits the size: the newest chunk replaces the oldest. Every chunk names its watch, so that an earlier
+mirror's chunks aren't read as this one's.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class TransactionNotes:
     """Writes the history of one watch. Used by one thread.
 
     Args:
-        store: where it is kept.
-        link: whose.
-        watch: names the watch.
+        store: where the history is kept.
+        link: the link that it belongs to.
+        watch: the watch's id.
     """
 
     def __init__(self, store: LinkStore, link: LinkId, watch: str) -> None:
@@ -48,7 +48,7 @@ class TransactionNotes:
         undecided: Mapping[TopicPartition, int],
         elsewhere: Mapping[str, frozenset[str]],
     ) -> None:
-        """Keep what is new or changed, and how far was read. Durable on return.
+        """Store new and changed commits, and how far the logs were read. Durable on return.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -70,12 +70,12 @@ class TransactionNotes:
             "undecided": _offsets(undecided),
             "elsewhere": {group: sorted(topics) for group, topics in sorted(elsewhere.items())},
         }
-        self._store.put_notes(self._link, _KIND, notes)  # before the head: it says up to where they are complete
+        self._store.put_notes(self._link, _KIND, notes)  # before the head, which says how far they are complete
         self._store.put_notes(self._link, _KIND, {_HEAD: _text(head)})
 
 
 def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | None:
-    """What the newest watch has seen; None: none has seen a group that commits in transactions."""
+    """The history of the newest watch; None: no group was seen that commits in transactions."""
     notes = store.notes(link, _KIND)
     head = notes.pop(_HEAD, None)
     if head is None:
@@ -99,22 +99,22 @@ def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | 
 
 
 def suspect(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
-    """Keep that these groups may commit in transactions, before the watch of these has found them."""
+    """Note that these groups may commit in transactions, before the watch has found them."""
     store.put_notes(link, _SUSPECTED, dict.fromkeys(groups, "1"))
 
 
 def suspected_groups(store: LinkStore, link: LinkId) -> frozenset[str]:
-    """The groups that may commit in transactions, whether a watch knows them by now or not."""
+    """The groups that may commit in transactions, whether a watch knows them or not."""
     return frozenset(store.notes(link, _SUSPECTED))
 
 
 def forget_suspected(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
-    """These groups commit outside transactions."""
+    """Note that these groups don't commit in transactions."""
     store.forget_notes(link, _SUSPECTED, sorted(groups))
 
 
 def forget_transactions(store: LinkStore, link: LinkId) -> None:
-    """Remove what was seen: offsets no longer mean what they did."""
+    """Remove the history: offsets have changed their meaning."""
     store.forget_notes(link, _KIND, list(store.notes(link, _KIND)))
 
 

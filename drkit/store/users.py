@@ -1,7 +1,7 @@
 """The processes that use a store, read from it whatever its schema version.
 
-Whoever changes a store holds a lease in it (a mirror's leader, a run), or has a worker's note; both are renewed every
-few seconds, and expire by themselves where a process died.
+A process that changes a store holds a lease in it (a mirror's leader, a run) or has a worker's note; both are renewed
+every few seconds, and expire if the process dies.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from drkit.store.codec import from_micros
 from drkit.store.workers import KIND
 
 _KEPT = "producer:"
-"""A link's producer id is kept as a lease that nobody gives up."""
+"""A link's producer id is kept as a lease that is never released."""
 
 
 def users(
     leases: Iterable[tuple[str, str | None, int]], workers: Iterable[tuple[str, str, str]], at: datetime
 ) -> list[str]:
-    """Who works with it at `at`, in words.
+    """Descriptions of the store's users at `at`.
 
     Args:
         leases: name, owner and expiry (microseconds) of each.
@@ -40,11 +40,11 @@ def users(
 
 
 def in_use(where: str, found: list[str]) -> Refused:
-    """Why a store isn't migrated while somebody works with it."""
+    """The error that a store in use can't be migrated."""
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return Refused(
         f"{where} is in use: {found[0]}{more}",
-        meaning="Mirrors and commands of the drkit before would write what this one could misread. Nothing was changed",
-        remedy="Stop every mirror and let runs end (drkit runs); one that was killed is forgotten after 15 s. Then run "
+        meaning="Mirrors and commands of the older drkit would write rows that this one could misread. Nothing changed",
+        remedy="Stop every mirror and let runs end (drkit runs); a killed process is forgotten after 15 s. Then run "
         "this again",
     )

@@ -1,8 +1,8 @@
 """The version of the store's schema: one for both backends.
 
-A store of another version is refused by every command, and left as it is, never guessed at. Only `drkit store migrate`
-changes it, while nobody uses the store. Programs that have it open look again: SQLite in each transaction, Cassandra
-every `LOOK_SECONDS`. So releases of drkit work side by side where they have the same version, and only there.
+Every command refuses a store of another version and leaves it unchanged. Only `drkit store migrate` changes the
+version, while nobody uses the store. Programs that have it open check again: SQLite in each transaction, Cassandra
+every `LOOK_SECONDS`. So different releases of drkit work side by side only if they have the same version.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from drkit.model.errors import OtherSchema
 
 SCHEMA_VERSION = 1
-"""What this drkit reads and writes."""
+"""The version that this drkit reads and writes."""
 
 LOOK_SECONDS = 1.0
-"""How often a program that has a store open looks whether it was migrated."""
+"""How often a program that has a store open checks whether it was migrated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What brings a store from the version below to `version`.
+    """Migrates a store from the version below to `version`.
 
     Its tables `lease`, `link_note`, `watermark`, `link_control`, `topic_state` and `run` keep the columns that
     `drkit.store.migrate` reads.
 
     Args:
-        version: the version that it leads to.
+        version: the version after it.
         what: what it does, for people.
         sqlite: its statements in order; all migrations are one transaction.
         cassandra: its statements in order, with `{keyspace}`; each may be run again.
@@ -39,14 +39,14 @@ class Migration:
 
 
 MIGRATIONS: tuple[Migration, ...] = ()
-"""One for each version after the first."""
+"""One migration for each version after the first."""
 
 
 def check_version(kept: int, where: str) -> bool:
     """Whether a store has its tables.
 
     Args:
-        kept: its version; 0: it has no tables; -N: a migration to version N was begun and not ended.
+        kept: its version; 0: it has no tables; -N: a migration to version N was begun and not finished.
         where: the store, for people.
 
     Raises:
@@ -71,31 +71,31 @@ def check_version(kept: int, where: str) -> bool:
         )
     if kept < -1:
         raise OtherSchema(
-            f"{where} is being migrated to schema version {-kept}, or that was interrupted",
-            meaning="Until it is over nobody may use the store. Nothing was changed",
-            remedy="Where no `drkit store migrate` is running: run it again, with the same --backup FILE",
+            f"{where} is being migrated to schema version {-kept}, or its migration was interrupted",
+            meaning="Nobody may use the store until the migration is finished. Nothing was changed",
+            remedy="If no `drkit store migrate` is running: run it again, with the same --backup FILE",
         )
     raise _by_no_drkit(versions)
 
 
 def migrations_from(kept: int, where: str) -> tuple[Migration, ...]:
-    """What brings a store to this version, in order. Arguments as `check_version` takes them.
+    """The migrations from `kept` to this version, in order. Arguments as for `check_version`.
 
     Raises:
-        OtherSchema: it is newer, or no drkit wrote it.
+        OtherSchema: the store is newer, or no drkit wrote it.
     """
     newest, reached = max(kept, -kept), kept if kept > 0 else -kept - 1
     if newest > SCHEMA_VERSION:
         check_version(newest, where)
     steps = tuple(each for each in MIGRATIONS if reached < each.version <= SCHEMA_VERSION)
     if reached < 1 or [each.version for each in steps] != list(range(reached + 1, SCHEMA_VERSION + 1)):
-        raise _by_no_drkit(f"{where} has schema version {kept}, and nothing brings it to version {SCHEMA_VERSION}")
+        raise _by_no_drkit(f"{where} has schema version {kept}, and no migration leads from it to {SCHEMA_VERSION}")
     return steps
 
 
 def _by_no_drkit(what: str) -> OtherSchema:
     return OtherSchema(
         what,
-        meaning="No drkit that was published wrote it. Nothing was changed",
+        meaning="No published drkit wrote it. Nothing was changed",
         remedy="Name another store.url; drkit store recover --from the cluster mirrored to fills a new store",
     )

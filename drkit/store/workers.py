@@ -1,9 +1,8 @@
-"""The workers of a link, as each announces itself: a note in the store, renewed every few seconds.
+"""Workers of a link: each has a note in the store, which it renews every few seconds.
 
-The note says who works, whether it leads, whether it mirrors all partitions whatever the group says, and
-how many it has. A note that isn't renewed expires, judged by the reader's clock, like a lease. Beside it each worker
-keeps its newest numbers (a few hundred bytes), and takes them away when it ends in order; those of a worker that was
-killed are removed by another one.
+The note names the worker and says whether it leads, whether it mirrors all partitions regardless of the group, and how
+many it has. A note that isn't renewed expires by the reader's clock, like a lease. Each worker also keeps its newest
+statistics (a few hundred bytes) and removes them when it stops; another worker removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from drkit.store.api import LinkStore
 KIND = "worker"
 STATISTICS = "statistics"
 FRESH_SECONDS = 15.0
-"""Numbers older than this are of a worker that is no more, or can't write."""
+"""Older statistics belong to a worker that is gone, or can't write."""
 FORGET_SECONDS = 3600.0
 
 _ADAPTER = TypeAdapter(WorkerStatistics)
@@ -30,9 +29,9 @@ _ADAPTER = TypeAdapter(WorkerStatistics)
 
 @dataclass(frozen=True, slots=True)
 class WorkerNote:
-    """One worker. `owner`: `host:pid:start:token`. `leads`: it keeps topics and groups in step, too.
+    """One worker. `owner`: `host:pid:start:token`. `leads`: it also keeps topics and groups in step.
 
-    `everything`: it mirrors all partitions, as the only worker may; others wait until it doesn't.
+    `everything`: it mirrors all partitions, as a sole worker may; others wait until it stops doing so.
     `partitions`: how many it mirrors now.
     """
 
@@ -45,7 +44,7 @@ class WorkerNote:
 
 
 def put_worker(store: LinkStore, link: LinkId, worker: WorkerNote) -> None:
-    """Announce a worker, or renew its note."""
+    """Store a worker's note, or renew it."""
     body = {
         "leads": worker.leads,
         "everything": worker.everything,
@@ -75,22 +74,22 @@ def read_workers(store: LinkStore, link: LinkId) -> list[WorkerNote]:
 
 
 def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNote]:
-    """Those whose notes hold at `at`."""
+    """The workers whose notes are valid at `at`."""
     return [worker for worker in read_workers(store, link) if worker.expires_at > at]
 
 
 def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
-    """Remove the notes of workers that ended."""
+    """Remove the notes of workers that stopped."""
     store.forget_notes(link, KIND, owners)
 
 
 def put_worker_statistics(store: LinkStore, link: LinkId, statistics: WorkerStatistics) -> None:
-    """Replace the numbers of one worker."""
+    """Replace the statistics of one worker."""
     store.put_notes(link, STATISTICS, {statistics.worker: _ADAPTER.dump_json(statistics).decode()})
 
 
 def worker_statistics(store: LinkStore, link: LinkId) -> list[WorkerStatistics]:
-    """The newest numbers of every worker that wrote any, by name. What another version wrote is left out."""
+    """The newest statistics of every worker, by name. Those that another version wrote are left out."""
     found = []
     for body in store.notes(link, STATISTICS).values():
         try:
@@ -101,12 +100,12 @@ def worker_statistics(store: LinkStore, link: LinkId) -> list[WorkerStatistics]:
 
 
 def fresh(found: Iterable[WorkerStatistics], at: datetime) -> list[WorkerStatistics]:
-    """Of those, the workers that are running at `at`."""
+    """The statistics of workers that are running at `at`."""
     return [each for each in found if at - each.at <= timedelta(seconds=FRESH_SECONDS)]
 
 
 def forget_worker_statistics(store: LinkStore, link: LinkId, worker: str, at: datetime) -> None:
-    """Remove the numbers of this worker (it ends), and of those not heard of for long."""
+    """Remove the statistics of this worker (it stops), and of those that were silent for long."""
     old = at - timedelta(seconds=FORGET_SECONDS)
     names = [each.worker for each in worker_statistics(store, link) if each.worker == worker or each.at < old]
     store.forget_notes(link, STATISTICS, names)

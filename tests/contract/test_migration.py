@@ -68,7 +68,7 @@ def test_a_migration_leads_from_each_version_to_the_next():
         with pytest.raises(OtherSchema, match="version 1, this drkit works with version 2"):
             check_version(1, "it")
     for none in (-1, 0):
-        with pytest.raises(OtherSchema, match="nothing brings it"):
+        with pytest.raises(OtherSchema, match="no migration leads from it"):
             migrations_from(none, "it")
     for later in (2, -2):
         with pytest.raises(OtherSchema, match="version 2, this drkit works with version 1"):
@@ -163,7 +163,7 @@ def test_only_a_backup_of_this_store_as_it_is_leads_back(url, tmp_path):
             with pytest.raises(Refused, match=why) as told:
                 checked_backup(schema, file)
             assert "drkit store backup --out FILE" in told.value.remedy
-        with pytest.raises(DrkitError, match="is no whole backup"):
+        with pytest.raises(DrkitError, match="is not a complete backup"):
             checked_backup(schema, tmp_path / "damaged.gz")
         checked_backup(schema, copy)
     with closing(open_whole_store(url)) as store:

@@ -1,1 +1,1 @@
-"""What audits are asked and what they find."""
+"""Requests and results of audits."""

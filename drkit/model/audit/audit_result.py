@@ -1,13 +1,12 @@
-"""What an audit is asked and what it found: counts, findings, verdict. See docs/audit.md for the definitions.
+"""An audit's request and result: counts, findings, verdict. See docs/audit.md for the definitions.
 
 Two identities hold for every partition and for the totals (`Counts.identities`):
 
     source_records = matched + lost + corrupted + unseen + unreadable
     target_records = matched + duplicated + corrupted + foreign + unreadable
 
-What a side's own retention or compaction removed, and what was written on the target after the link
-was sealed, is outside of both sums and counted on its own (`source_retired`, `target_retired`,
-`target_appended`).
+Records that a side's own retention or compaction removed, and records written on the target after the link
+was sealed, are in neither sum. They are counted apart (`source_retired`, `target_retired`, `target_appended`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from drkit.model.topology import Link, LinkId
 
 class Verdict(StrEnum):
     """`clean`: all was compared, and nothing is lost, duplicated, corrupted, reordered, foreign or unreadable.
-    `incomplete`: nothing of that is known, but something could not be compared."""
+    `incomplete`: no such deviation is known, but something could not be compared."""
 
     CLEAN = "clean"
     INCOMPLETE = "incomplete"
@@ -33,12 +32,12 @@ class Verdict(StrEnum):
 
     @classmethod
     def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """The gravest of these; `clean` where there are none."""
+        """The worst of these; `clean` where there are none."""
         return max(verdicts, key=list(cls).index, default=cls.CLEAN)
 
 
 class FindingKind(StrEnum):
-    """The anomalies, gravest first; `unseen` is none (the mirror had not got there)."""
+    """The anomalies, worst first; `unseen` is none (the mirror had not reached the record)."""
 
     LOST = "lost"
     UNREADABLE = "unreadable"
@@ -50,25 +49,25 @@ class FindingKind(StrEnum):
 
 
 DEVIATIONS = tuple(kind.value for kind in FindingKind if kind is not FindingKind.UNSEEN)
-"""The kinds of finding that make a verdict `deviated`, gravest first."""
+"""The kinds of finding that make a verdict `deviated`, worst first."""
 
 
 class PlacementBasis(StrEnum):
-    """What told where a record belongs on the target."""
+    """How an audit knows where a record belongs on the target."""
 
     MAPPING = "mapping"  # the link's mapping rows
-    CONTENT = "content"  # nothing is recorded: content and order within the partition only
-    MIXED = "mixed"  # some partitions by the one, some by the other
+    CONTENT = "content"  # nothing is recorded: only content and order within the partition
+    MIXED = "mixed"  # some partitions by mapping, others by content
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Records, by what happened to them.
+    """Numbers of records by outcome.
 
-    `unreadable`: records whose place on the target is in a batch that a consumer which checks CRCs can't read.
+    `unreadable`: the record's offset on the target is in a batch that fails its CRC.
 
-    `source_retired`: on the target only, because the source's own retention or compaction removed
-    them there (or the whole topic was recreated). `target_retired`: the same the other way round.
+    `source_retired`: on the target only, because the source's own retention or compaction removed the record
+    there (or the whole topic was recreated). `target_retired`: the same in the other direction.
     `target_appended`: on the target beyond the mirrored data of a sealed link.
     """
 
@@ -118,7 +117,7 @@ _PARTITIONS = re.compile(r":(\d+(?:,\d+)*)$")
 class TopicChoice:
     """Topics of the link's source, whole (`partitions` None) or some of their partitions.
 
-    `topic` is a name; where it holds a character that no name of Kafka's has, a regular expression of whole names.
+    `topic` is a name, or, where it has a character that Kafka allows in no name, a regular expression of whole names.
     """
 
     topic: str
@@ -126,9 +125,9 @@ class TopicChoice:
 
     @classmethod
     def parse(cls, text: str) -> TopicChoice:
-        """Read ``t``, ``t:0,1`` or the same with a pattern for t; raises ValueError where it isn't of that form.
+        """Read ``t``, ``t:0,1`` or the same with a pattern for t; raises ValueError for any other form.
 
-        Kafka's topic names hold no colon, so there is one reading. In a pattern only numbers at the end are partitions.
+        A topic name holds no colon, so this is unambiguous. In a pattern only numbers at the end are partitions.
         """
         topic, colon, numbers = text.partition(":")
         if not _NAME.fullmatch(topic) and topic:
@@ -148,28 +147,27 @@ class TopicChoice:
 
     @property
     def text(self) -> str:
-        """As `parse` reads it."""
+        """The form that `parse` reads."""
         return self.topic if self.partitions is None else f"{self.topic}:{','.join(map(str, sorted(self.partitions)))}"
 
     def names(self, topic: str) -> bool:
-        """Whether this topic is one of those chosen."""
+        """Whether this topic is chosen."""
         return self.topic == topic if _NAME.fullmatch(self.topic) else re.fullmatch(self.topic, topic) is not None
 
     def covers(self, topic: str, partition: int) -> bool:
-        """Whether this partition is one of those chosen."""
+        """Whether this partition is chosen."""
         return self.names(topic) and (self.partitions is None or partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One record that is not simply on both sides.
+    """One record that differs between both sides.
 
     `timestamp`, `key` and `digest` are the source record's, or the target's where the source has none
-    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields say what is in its place.
-    `source_offset` of a duplicate is the record that it is a further copy of. `timestamp` is null where the record's
-    `timestamp_ms` is no date (`drkit.model.clock.date_of`). `other_partition`, `other_offset`: of a lost or unseen
-    record, where on the target a record from nowhere equals it, in another partition; of a foreign one, which such
-    record of the source it equals.
+    (`duplicated`, `foreign`). For a corrupted record the `target_*` fields describe the record in its place.
+    `source_offset` of a duplicate names the record that it copies. `timestamp` is null where the record's
+    `timestamp_ms` is no date (`drkit.model.clock.date_of`). `other_partition`, `other_offset`: for a lost or unseen
+    record, an equal foreign record in another partition of the target; for a foreign one, the equal source record.
     """
 
     kind: FindingKind
@@ -189,22 +187,22 @@ class Finding:
 
     @property
     def timestamp(self) -> datetime | None:
-        """When it was stamped."""
+        """The record's timestamp."""
         return date_of(self.timestamp_ms)
 
     @property
     def target_timestamp(self) -> datetime | None:
-        """When what is in its place was stamped."""
+        """The timestamp of the record in its place."""
         return date_of(self.target_timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """One partition's counts and what they rest on.
+    """One partition's counts and their basis.
 
-    `source_end`, `target_end`: the ends (exclusive) that the audit read to. `mirrored_through`: the
-    source offset up to which records count as mirrored; None where nothing ever was. `target_bound`:
-    for a sealed link, the target offset from which on records are not this link's.
+    `source_end`, `target_end`: the ends (exclusive) up to which the audit read. `mirrored_through`: the
+    source offset up to which records count as mirrored; None where nothing was mirrored. `target_bound`:
+    for a sealed link, the target offset from which records are no longer this link's.
     """
 
     topic: str
@@ -233,12 +231,12 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyAudit:
-    """What holds of a declared foreign key between two topics.
+    """The result for a declared foreign key between two topics.
 
-    `children`: child records within the time window on the target that name a parent; `keyless`: those that name
-    none. `orphans`: those whose parent isn't on the target; `orphans_on_source`: how many children on the source have
-    no parent there. `brought`: orphans whose parent key is no orphan's on the source: what the mirror or a
-    failover tore apart. `first`: some of the orphans.
+    `children`: child records on the target within the time window that name a parent; `keyless`: those that name
+    none. `orphans`: children whose parent isn't on the target; `orphans_on_source`: the same count on the source.
+    `brought`: orphans whose parent key is no orphan's on the source, so the mirror or a failover separated them.
+    `first`: some of the orphans.
     """
 
     child: str
@@ -257,10 +255,10 @@ class ForeignKeyAudit:
 class AuditRequest:
     """What to audit.
 
-    `topics` empty: all that the link covers. `since` and `until` (exclusive) choose records by their timestamps. `run`:
-    the audit's name in findings. `out`: the folder that gets the findings (made if missing). `full`: decode every
-    record, also where whole batches are equal on both sides. `from_digests`: read the target only where the mirror kept
-    digests of what it forwarded (not with a time window). `unseen_since`: unseen records stamped before it count as a
+    `topics` empty: all that the link covers. `since` and `until` (exclusive) select records by timestamp. `run`:
+    the audit's name in findings. `out`: the folder for the findings (made if missing). `full`: decode every
+    record, even where whole batches are equal. `from_digests`: read only the target where the mirror kept digests
+    of what it forwarded (not with a time window). `unseen_since`: unseen records with an older timestamp count as a
     deviation; None: none do.
     """
 
@@ -277,9 +275,9 @@ class AuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What an audit found. `findings` are the first, gravest kinds first; the Parquet holds all. `coverage`: what was
-    proven by digest; None where that wasn't asked for. `incomplete`: what could not be compared, and why, in words.
-    `overdue`: unseen records stamped before the time from which on they may be missing; None where none was given."""
+    """An audit's result. `findings` holds the first ones, worst kinds first; the Parquet holds all. `coverage`: what
+    was proven by digest, or None. `incomplete`: what could not be compared, and why. `overdue`: unseen records older
+    than `AuditRequest.unseen_since`, or None."""
 
     link: LinkId
     counts: Counts
@@ -300,21 +298,21 @@ class AuditResult:
 
     @property
     def verdict(self) -> Verdict:
-        """What is known of both sides, in a word."""
+        """The verdict over both sides."""
         if not self.counts.clean or self.overdue:
             return Verdict.DEVIATED
         return Verdict.INCOMPLETE if self.incomplete else Verdict.CLEAN
 
     @property
     def findings_truncated(self) -> bool:
-        """Whether `findings` is less than all."""
+        """Whether `findings` leaves some out."""
         return len(self.findings) < self.findings_total
 
 
 class SalvageKind(StrEnum):
     """Why a salvaged record isn't on the target."""
 
-    UNSEEN = "unseen"  # the mirror had not got there
+    UNSEEN = "unseen"  # the mirror had not reached it
     LOST = "lost"  # it was mirrored, or should have been, and isn't there
     CORRUPTED = "corrupted"  # another record stands in its place
     UNREADABLE = "unreadable"  # its place on the target is in a batch that can't be read
@@ -322,22 +320,21 @@ class SalvageKind(StrEnum):
 
 
 class SalvageClass(StrEnum):
-    """How a salvaged record stands to what its partition of the target holds."""
+    """How a salvaged record relates to what its partition of the target holds."""
 
-    NEW = "new"  # nothing of its key is or may be later than it, or it has no key
-    CONFLICTING = "conflicting"  # something of its key, with other content, is or may be later than it
+    NEW = "new"  # the target holds no record of its key that is or may be later, or the record has no key
+    CONFLICTING = "conflicting"  # the target holds another record of its key that is or may be later
     IDENTICAL = "identical"  # an equal record
 
 
 @dataclass(frozen=True, slots=True)
 class SalvageResult:
-    """What was kept of what only one side holds.
+    """What a salvage kept.
 
-    `records` by kind, `by_topic` by topic; `standings`: by how they stand to the target; `through`: by
-    `topic:partition`, the offset (exclusive) up to which the source was read: what lies beyond was not looked at.
-    `uncommitted`: where transactions are still open, the log end (exclusive) by `topic:partition`: what lies from
-    `through` to it is not kept. `unreadable`: by `topic:partition`, the source's offsets [first, until) whose batches
-    fail their checksum: they are not kept either.
+    `records` by kind, `by_topic` by topic; `standings` by `SalvageClass`; `through`: by `topic:partition`, the offset
+    (exclusive) up to which the source was read. `uncommitted`: where transactions are still open, the log end
+    (exclusive) by `topic:partition`; offsets from `through` to it are not kept. `unreadable`: by `topic:partition`,
+    the source's offsets [first, until) whose batches fail their CRC; they are not kept either.
     """
 
     link: LinkId

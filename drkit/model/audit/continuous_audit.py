@@ -1,8 +1,8 @@
-"""What a continuous audit has reconciled: ranges of source offsets, the counts of each, and the sum. Pure.
+"""What a continuous audit has reconciled: ranges of source offsets, the counts of each, and their sum. Pure.
 
-A range is closed once the mirror's watermark has passed it: everything in it is on the target, says the mirror. It is
-reconciled once, and its counts are added to the sum in the same step in which that is kept, so that a process that
-is killed counts no range twice and leaves none out.
+A range is closed once the mirror's watermark has passed it: the mirror says that the target holds all of it. It is
+reconciled once, and one atomic step adds its counts to the stored sum, so a killed process counts no range twice
+and omits none.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FORMAT = "drkit-continuous-audit/1"
 
 
 class ClosedRange(NamedTuple):
-    """Source offsets [first, until) of a partition in one epoch that are on the target, says the mirror.
+    """Source offsets [first, until) of a partition in one epoch that are on the target by the mirror's watermark.
 
-    `closed_ms`: when that was seen first, ms since the epoch. `opening`: nothing of the partition was looked at before
-    it. It begins where the logs do, and what is on the target before its first record is looked at with it.
+    `closed_ms`: when the audit first saw that, ms since the epoch. `opening`: the partition's first range. It begins
+    where the logs do, and covers what is on the target before its first record.
     """
 
     topic: str
@@ -47,7 +47,7 @@ GONE = "gone"
 
 
 class Sample(NamedTuple):
-    """A record that deviates: one of KINDS, or GONE, and where it is on either side."""
+    """A deviating record: one of KINDS, or GONE, and its offset on either side."""
 
     kind: str
     source_offset: int | None
@@ -58,13 +58,13 @@ class Sample(NamedTuple):
 class Reconciled:
     """One range's outcome. `problem`: why it could not be reconciled (then there are no counts).
 
-    `behind`: the range is empty, and these target offsets [first, until) behind its place were looked at instead.
-    `reached`: the target offset up to which was looked; None where nothing was compared.
-    `beyond`: target offsets [first, until) behind the range's place that are in its counts: nothing of the source has
-    its place there yet, but records of the range may be displaced so far.
+    `behind`: for an empty range, the target offsets [first, until) above its end that were read instead.
+    `reached`: the target offset up to which the audit read; None where nothing was compared.
+    `beyond`: target offsets [first, until) above the range that its counts include: no source record belongs
+    there yet, but records of the range may be displaced so far.
 
     `gone`: records of a live range that the target has already removed although the source still has them. `first`:
-    some of those that deviate.
+    some of the deviating records.
     """
 
     closed: ClosedRange
@@ -79,12 +79,12 @@ class Reconciled:
 
     @property
     def deviates(self) -> bool:
-        """Whether something is wrong with it."""
+        """Whether it found a deviation."""
         return not self.counts.clean or self.gone > 0
 
     @property
     def lost(self) -> int:
-        """Records that the target doesn't have."""
+        """Records that the target lacks."""
         return self.counts.lost + self.gone
 
     def __str__(self) -> str:
@@ -94,12 +94,13 @@ class Reconciled:
         closed = self.closed
         at = f"source offsets {closed.first} to {closed.until - 1}"
         if self.behind is not None:
-            at = f"target offsets {self.behind[0]} to {self.behind[1] - 1}, behind the last mirrored record"
+            at = f"target offsets {self.behind[0]} to {self.behind[1] - 1}, after the last mirrored record"
         return f"{closed.topic}:{closed.partition} {at}: {self.problem or ', '.join(found) or 'equal'}"
 
 
 def slices(ranges: Sequence[ClosedRange], most: int) -> list[list[ClosedRange]]:
-    """Ranges in lots of at most `most` offsets; long ones are cut. A partition's pieces stay in order, one a lot."""
+    """Group ranges into lots of at most `most` offsets, cutting long ones. A partition's parts stay in order, one a
+    lot."""
     lots: list[list[ClosedRange]] = []
     rest = [each for each in ranges if each.first < each.until]
     while rest:
@@ -120,14 +121,13 @@ def slices(ranges: Sequence[ClosedRange], most: int) -> list[list[ClosedRange]]:
 class AuditProgress:
     """The sum, kept beside the stream's checkpoint.
 
-    `batch`: the last of the stream's batches that is in it. `topics`: counts by source topic. `alerts`: ranges that
-    deviated; `unknown`: ranges that could not be reconciled. `latency_seconds`: of the last batch, from when its
-    oldest range was seen closed until its verdict. `begins`: of the batch `begins_of`, the first offsets of those
-    of its ranges that the logs no longer held whole at the first look, by `ClosedRange.name`; kept before it is
-    reconciled. `looks`: how often something was found behind the last mirrored records; `told`: the target offsets of
-    that, and those that ranges had behind their places, by `topic:partition`: they are in the sum, and no range's any
-    more. `reached`: up to where the target was looked at for ranges, by `topic:partition`; where it ended early, what
-    is appended later is below the last place.
+    `batch`: the last of the stream's batches in it. `topics`: counts by source topic. `alerts`: number of ranges that
+    deviated; `unknown`: number of ranges that could not be reconciled. `latency_seconds`: of the last batch, from when
+    its oldest range was first seen closed to its verdict. `begins`: for the batch `begins_of`, the first offsets of
+    those ranges whose beginning the logs no longer held at the first read, by `ClosedRange.name`; kept before the batch
+    is reconciled. `looks`: how often records were found above the last mirrored ones; `told`: the target offsets that
+    were counted that way, by `topic:partition`, so no range counts them again. `reached`: the target offset read up to,
+    by `topic:partition`; where a target ended early, records appended later are below the last range's end.
     """
 
     run: str
@@ -155,13 +155,13 @@ class AuditProgress:
 
     @property
     def verdict(self) -> str:
-        """As an audit's; `unknown` where a range could not be reconciled and no other deviates."""
+        """Like an audit's; `unknown` where a range could not be reconciled and no other deviates."""
         if self.alerts:
             return "deviated"
         return "unknown" if self.unknown else "clean"
 
     def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
-        """The sum with one batch's ranges added."""
+        """The sum plus one batch's ranges."""
         outcomes = list(found)
         topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
         told = dict(self.told)
@@ -191,7 +191,7 @@ class AuditProgress:
         )
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:
-        """The sum with what was behind the last mirrored records added: outcomes, and the target offsets told of."""
+        """The sum plus what was found above the last mirrored records: outcomes, and the target offsets they count."""
         topics, told, alerts, unknown = dict(self.topics), dict(self.told), self.alerts, self.unknown
         for outcome, offsets in found:
             topic, name = outcome.closed.topic, f"{outcome.closed.topic}:{outcome.closed.partition}"
@@ -207,7 +207,7 @@ class AuditProgress:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> AuditProgress:
-        """As it was kept.
+        """Read what `to_json` wrote.
 
         Raises:
             DrkitError: it can't be read.
@@ -224,5 +224,5 @@ class AuditProgress:
             raise DrkitError(
                 f"{where} is not a continuous audit's progress: {error}",
                 meaning="What was reconciled before is not known",
-                remedy="Give another --checkpoint to begin again",
+                remedy="Give another --checkpoint to start over",
             ) from error

@@ -1,8 +1,8 @@
-"""What one group missed or saw twice by a failover: where it was on the source, where it keeps reading on the
-target, and which records lie between. See docs/audit.md.
+"""What one group missed or read twice through a failover: its source position, its target position, and the
+records between them. See docs/audit.md.
 
-Counts are of records; None is not known, and `notes` say why. `missed` are records that the group had not read on the
-source and won't read on the target; `twice` are those that it reads (again) although it has read them.
+Counts are of records; None is unknown, and `notes` say why. `missed`: records that the group had not read on the
+source and won't read on the target; `twice`: records that it reads again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drkit.model.topology import LinkId
 
 
 class GroupVerdict(StrEnum):
-    """`deviated`: something was missed, altered or copied; `unknown`: nothing is known to be, and not all is known."""
+    """`deviated`: a record was missed, altered or copied; `unknown`: none is known to be, but not all is known."""
 
     CLEAN = "clean"
     DEVIATED = "deviated"
@@ -24,7 +24,7 @@ class GroupVerdict(StrEnum):
 
 
 class SourceEvidence(StrEnum):
-    """What says where the group stood on the source."""
+    """Where the group's position on the source comes from."""
 
     SOURCE = "source"  # the source itself, asked now
     JOURNAL = "journal"  # the failover's journal
@@ -32,27 +32,27 @@ class SourceEvidence(StrEnum):
 
 
 class After(StrEnum):
-    """What says where the group keeps reading on the target."""
+    """Where the group's position on the target comes from."""
 
     FAILOVER = "failover"  # the failover committed it
     TARGET = "target"  # the failover didn't move it; the target has this position now
 
 
 class Reason(StrEnum):
-    """Why a record was missed or is seen twice."""
+    """Why a record was missed or is read twice."""
 
     POSITION = "position"  # missed: on the target, below the group's position there
     LOST = "lost"  # missed: below the highest mirrored position, not on the target
     UNREADABLE = "unreadable"  # missed: its place on the target is in a batch that can't be read
-    UNMIRRORED = "unmirrored"  # missed: the mirror had not got there
+    UNMIRRORED = "unmirrored"  # missed: the mirror had not reached it
     CORRUPTED = "corrupted"  # read, but altered
     REREAD = "reread"  # twice: read on the source, and at or above the group's position on the target
     DUPLICATED = "duplicated"  # twice: a further copy on the target of a record not read on the source
-    RETIRED = "retired"  # on the target once, removed there by retention or compaction: whether it was read isn't known
+    RETIRED = "retired"  # was on the target; retention or compaction removed it: whether it was read isn't known
 
 
 class CountBasis(StrEnum):
-    """What the counts rest on."""
+    """What the counts are based on."""
 
     RECORDS = "records"  # both sides, compared record by record
     MAPPING = "mapping"  # the target and the mapping only: the source can't be read
@@ -60,10 +60,10 @@ class CountBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """Where a group stood on a partition, and where it went. Offsets are the next to be read.
+    """A group's position on a partition before and after. Offsets are the next to be read.
 
-    `source_seen_at`: when it was seen there. `target_now`: what it has committed on the target now.
-    `why`: for each position that isn't known, the reason, and what makes one doubtful.
+    `source_seen_at`: when the source position was seen. `target_now`: what it has committed on the target now.
+    `why`: the reason for each position that isn't known or is doubtful.
     """
 
     topic: str
@@ -80,7 +80,7 @@ class GroupPositions:
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
-    """What a failover did with one group. `unreadable`: why the source's records can't be compared; None: they can."""
+    """What a failover did with one group. `unreadable`: why the source's records can't be compared, or None."""
 
     link: LinkId
     group: str
@@ -92,9 +92,9 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Records by reason; None: not known. `unmirrored_at_least`: source offsets beyond the mirrored position, as the
-    mirror saw them last, where `unmirrored` isn't known. `uncompared`: offsets of which it isn't known whether the
-    group misses what stands there, as one side can't be read."""
+    """Records by reason; None: unknown. `unmirrored_at_least`: source offsets beyond the mirrored position as the
+    mirror last saw them, where `unmirrored` is unknown. `uncompared`: offsets that can't be judged because one side
+    can't be read."""
 
     position: int | None = None
     lost: int | None = None
@@ -109,7 +109,7 @@ class GroupCounts:
 
     @property
     def missed(self) -> int | None:
-        """Neither read before nor to be read after."""
+        """Records neither read before nor to be read later."""
         return None if self.uncompared else total((self.position, self.lost, self.unreadable, self.unmirrored))
 
     @property
@@ -119,7 +119,7 @@ class GroupCounts:
 
     @property
     def verdict(self) -> GroupVerdict:
-        """What is read again by the position alone is no deviation: consumers count on at least once."""
+        """Records read again because of the position alone are no deviation: consumers expect at-least-once."""
         found = (self.position, self.lost, self.unreadable, self.unmirrored, self.corrupted, self.duplicated)
         if any(found) or self.unmirrored_at_least:
             return GroupVerdict.DEVIATED
@@ -128,7 +128,7 @@ class GroupCounts:
 
     @classmethod
     def sum(cls, parts: Iterable[GroupCounts]) -> GroupCounts:
-        """All parts together: not known where one isn't."""
+        """The sum of all parts; unknown where one is."""
         found = list(parts)
         names = ("position", "lost", "unreadable", "unmirrored", "corrupted", "reread", "duplicated", "retired")
         sums = {name: total([getattr(part, name) for part in found]) for name in names}
@@ -141,7 +141,7 @@ class GroupCounts:
 
 
 def total(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where one isn't known."""
+    """The sum; None where one is None."""
     known = list(counts)
     return None if None in known else sum(each for each in known if each is not None)
 
@@ -152,7 +152,7 @@ def _least(part: GroupCounts) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupWitness:
-    """A record that was missed or is seen twice, or one of its sides. `stamp` in ms; all None where it can't be read,
+    """A record that was missed or is read twice, or one of its sides. `stamp` in ms; all None where it can't be read,
     and `problem` says why."""
 
     reason: Reason
@@ -194,7 +194,7 @@ class GroupAudit:
 
     @property
     def missed_at_least(self) -> int:
-        """What is known to be missed, whatever else isn't known."""
+        """Records known to be missed, even where others are unknown."""
         parts = [each.counts for each in self.partitions]
         return sum(
             (part.position or 0) + (part.lost or 0) + (part.unreadable or 0) + (_least(part) or 0) for part in parts
@@ -202,12 +202,12 @@ class GroupAudit:
 
     @property
     def twice_at_least(self) -> int:
-        """What is known to be seen twice."""
+        """Records known to be read twice."""
         return sum((each.counts.reread or 0) + (each.counts.duplicated or 0) for each in self.partitions)
 
     @property
     def verdict(self) -> GroupVerdict:
-        """The gravest of the partitions'."""
+        """The worst verdict of the partitions."""
         found = {each.counts.verdict for each in self.partitions}
         return next(
             (each for each in (GroupVerdict.DEVIATED, GroupVerdict.UNKNOWN) if each in found), GroupVerdict.CLEAN

@@ -1,1 +1,1 @@
-"""What is known of consumer groups: committed offsets over time, transactions, share groups."""
+"""Consumer groups: committed offsets over time, transactions, share groups."""

@@ -1,13 +1,12 @@
-"""Where groups stood, over time: what each group had committed on a topic, at the moments that it changed.
+"""Committed offsets of groups over time.
 
-A state is what all partitions of one (group, topic) stood at together. Between two looks nobody knows
-when a commit fell, so a state says when it was first seen and up to when the one before was still seen:
-
+A state holds what one (group, topic) had committed on all partitions together. The exact time of a commit between two
+looks is unknown, so a state says when it was first seen and until when the one before it was still seen:
     looks      |     |     |     |     |     |
     commits    A        B                       (B fell between the 2nd and the 3rd look)
     states     A(at 1)     B(at 3, before=1, held_until=2)
 
-At a moment between 1 and 2 the group stood at A, surely; between 2 and 3 at A or already at B.
+Between 1 and 2 the group was surely at A; between 2 and 3 it was at A or already at B.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 
 class GroupCommit(NamedTuple):
-    """What a group had committed on a partition."""
+    """A group's committed offset on a partition."""
 
     partition: int
     offset: int
@@ -27,13 +26,13 @@ class GroupCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What a group had committed on one topic, first seen at `at`; without positions: the group was gone.
+    """What a group had committed on one topic, first seen at `at`; without positions the group was gone.
 
     Args:
-        before: when the state that was seen just before this one was first seen; None: it isn't known
-            (the first one, or the mirror had not been looking).
-        held_until: the last look at which that state was still seen; None with `before` None.
-        expires_at: from then on it may be forgotten.
+        before: when the previous state was first seen; None: unknown (the first state, or the mirror had not been
+            looking).
+        held_until: the last look at which the previous state was still seen; None where `before` is None.
+        expires_at: the store may forget it from then on.
     """
 
     group: str

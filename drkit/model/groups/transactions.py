@@ -1,4 +1,4 @@
-"""What groups committed in transactions, and where the output of each transaction stands on the source."""
+"""What groups committed in transactions, and the source offsets of each transaction's output."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Commits = Mapping[tuple[str, TopicPartition], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class GroupTransaction:
-    """One commit of group offsets, in the order of the coordinator's log: a transaction's, or a plain one.
+    """One commit of group offsets, in the order of the coordinator's log: by a transaction, or a plain one.
 
     Args:
-        number: its place in the order, within one watch.
-        offsets: what it committed; None: not known (the watch began within it).
-        outputs: by partition of the link's topics, the first and the last offset of its records there, or a range
-            that surely holds them; empty: a plain commit, or a transaction that wrote nothing there. None: not known.
+        number: its sequence number within one watch.
+        offsets: what it committed; None: unknown (the watch began within it).
+        outputs: by partition of the link's topics, the first and last offset of its records there, or a wider range;
+            empty: a plain commit, or a transaction that wrote nothing there. None: unknown.
     """
 
     number: int
@@ -30,17 +30,16 @@ class GroupTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionHistory:
-    """What one watch has seen, up to now or to the source's end.
+    """What one watch has seen so far, or up to the source's end.
 
     Args:
-        watch: names the watch; a mirror that starts again begins another one.
+        watch: the watch's id; a restarted mirror begins another one.
         seen_at: when the source last answered the watch, within some seconds.
-        begun: where reading began, by output partition: what came before isn't known, one by one.
-        read: up to where each output partition was read.
+        begun: by output partition, where reading began: single transactions before it are unknown.
+        read: by output partition, up to where it was read.
         transactions: the newest ones, in order.
-        dropped: by output partition, the end of what older transactions wrote that aren't kept any more.
-        undecided: by output partition, where the first records stand of a transaction of which it isn't known
-            whether it was committed.
+        dropped: by output partition, the end of the output of older transactions that are no longer kept.
+        undecided: by output partition, the first record of a transaction that may or may not have been committed.
         elsewhere: by group, the topics that its transactions write to, where none of them is one of the link's.
     """
 

@@ -1,8 +1,8 @@
-"""Groups whose positions aren't committed offsets, so that drkit can't move them: share groups (KIP-932) above all.
+"""Groups that drkit can't move because their positions aren't committed offsets: above all share groups (KIP-932).
 
-Share consumers acknowledge record by record; the brokers keep for each partition the offset below which all is done
-(the share-partition start offset) and the state of the records above it. No request carries that state to another
-cluster. What an operator can set there is the start offset, by time.
+Share consumers acknowledge single records; for each partition the brokers keep the offset below which all are done
+(the share-partition start offset) and the state of the records above it. No request moves that state to another
+cluster. An operator can only set the start offset there, by time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class UnmovableGroup:
     """One such group as last seen on the source.
 
     Args:
-        type: as the coordinator lists it: ``share``, or a type that this version of drkit doesn't know.
-        starts: of a share group, by partition (source topic) the offset below which all is done; None: none yet.
+        type: as the coordinator lists it: ``share``, or a type unknown to this version of drkit.
+        starts: for a share group, by partition (source topic), the offset below which all records are done, or None.
     """
 
     group: str
@@ -31,11 +31,12 @@ class UnmovableGroup:
     captured_at: datetime
 
     def why(self, target: str, tp: TopicPartition | None = None) -> str:
-        """Why it has no position on the target, and what an operator can do there (`tp`: by the target's topic)."""
+        """Why it has no position on the target, and what an operator can do there (`tp`: the partition, by target
+        topic)."""
         if self.type != SHARE:
             return (
-                f"a group of type {self.type}, which this drkit doesn't know: its position isn't captured; look at it "
-                f"on {target} with the tool of that type before its members start"
+                f"a group of type {self.type}, which this drkit doesn't know: its position isn't captured; set it "
+                f"on {target} with the tool for that type before its members start"
             )
         topic = "TOPIC" if tp is None else f"{tp.topic}:{tp.partition}"
         return (

@@ -1,1 +1,1 @@
-"""What runs leave behind: journal and fences."""
+"""Journal entries, approvals and fences of runs."""

@@ -1,4 +1,4 @@
-"""Who approved a plan, and what: two operators by their signatures, or one alone in an emergency."""
+"""The approval of a plan: by two operators' signatures, or by one operator alone in an emergency."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An approval whose signatures were verified, or an emergency.
+    """An approval with verified signatures, or an emergency.
 
     Args:
         digest: of the plan; empty in an emergency.
         operators: who signed.
-        allows: the flags that all of them accept, as they are typed.
-        emergency: why one acts alone; None: two approved.
+        allows: the flags that all of them accept, as typed on the command line.
+        emergency: why one operator acts alone; None: two approved.
     """
 
     digest: str = ""
@@ -23,7 +23,7 @@ class Approval:
     emergency: str | None = None
 
     def journaled(self) -> dict[str, Any]:
-        """What the journal keeps of it."""
+        """The fields that go into the journal."""
         if self.emergency is not None:
             return {"emergency": self.emergency}
         return {"digest": self.digest, "operators": list(self.operators), "allows": sorted(self.allows)}

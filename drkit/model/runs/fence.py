@@ -1,7 +1,7 @@
-"""What the store keeps about a cluster's fence: the newest decision, by cluster and epoch. Pure.
+"""A cluster's fence as the store records it: the newest decision, by cluster and epoch. Pure.
 
-Every closing, opening and narrowing has an epoch, a number of the store that only grows. The newest epoch's
-record says how the cluster is meant to be; whoever acts by an older one is late.
+Every closing, opening and narrowing gets an epoch, a number in the store that only grows. The record with the newest
+epoch says how the cluster should be; a process with an older epoch is late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK = "drkit-fence"
 
 
 class FenceMethod(StrEnum):
-    """What keeps clients out."""
+    """How clients are kept out."""
 
     ACL = "acl"
     COMMAND = "command"
@@ -33,7 +33,7 @@ class FenceMethod(StrEnum):
 
 
 class FenceState(StrEnum):
-    """The intended state of a fence. `pending`: the cluster is to be closed and did not answer."""
+    """The intended state of a fence. `pending`: the cluster is to be closed, but did not answer."""
 
     PENDING = "pending"
     CLOSING = "closing"
@@ -45,7 +45,7 @@ class FenceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FenceRecord:
-    """The newest decision about a cluster's fence. `proven`: closed, and shown to be; `detail`: how."""
+    """The newest decision about a cluster's fence. `proven`: the cluster was shown to be closed; `detail`: how."""
 
     cluster: str
     epoch: int
@@ -58,12 +58,12 @@ class FenceRecord:
 
     @property
     def stands(self) -> bool:
-        """Whether rules may be on the cluster, or its command may have run: also when it could not be reached since."""
+        """Whether rules may be on the cluster, or its fence command may have run, even if it was unreachable since."""
         return self.method is not FenceMethod.NONE and self.state is not FenceState.OPEN
 
     @property
     def name(self) -> str:
-        """The name of its note: nobody who is late can write over a newer one."""
+        """The name of its note; it holds the epoch, so a late process can't overwrite a newer note."""
         return f"{self.cluster} {self.epoch:0{_EPOCH_DIGITS}d}"
 
 
@@ -71,12 +71,12 @@ _RECORD = TypeAdapter(FenceRecord)
 
 
 def record_text(record: FenceRecord) -> str:
-    """The record as its note has it."""
+    """The record as the text of its note."""
     return _RECORD.dump_json(record).decode()
 
 
 def newest(notes: Mapping[str, str], cluster: str) -> FenceRecord | None:
-    """The cluster's newest record among the notes of a link; None: nothing was ever decided."""
+    """The cluster's newest record among the notes of a link, or None."""
     names = [name for name in notes if name.rpartition(" ")[0] == cluster]
     return _RECORD.validate_json(notes[max(names)]) if names else None
 
@@ -87,16 +87,16 @@ def older(notes: Mapping[str, str], record: FenceRecord) -> list[str]:
 
 
 def serving_cluster(link: Link, direction: Direction | None) -> str:
-    """The cluster that clients of a configured link are to use, by the link's direction (None: nothing is decided)."""
+    """The cluster that clients of a configured link should use, by the link's direction (None: undecided)."""
     away = direction in {Direction.SEALED, Direction.REVERSED}
     return link.id.target if away else link.id.source
 
 
 def mark_of(link: Link) -> Acl:
-    """The rule that stands on a cluster as long as drkit's fence of a configured link does.
+    """The ACL that marks a cluster as fenced by drkit for a configured link.
 
-    It is about a topic that doesn't exist and a principal that nobody has, so it does nothing but say whose the other
-    rules are, also where the store's notes are lost.
+    It concerns a topic and a principal that don't exist, so it has no effect. It identifies drkit's other fence ACLs
+    even where the store's notes are lost.
     """
     id_ = min(link.id, link.id.reversed(), key=str)
     name = f"{_MARK}.{id_.source}.{id_.target}.{patterns_checksum(link):08x}"
@@ -104,7 +104,7 @@ def mark_of(link: Link) -> Acl:
 
 
 def patterns_checksum(link: Link) -> int:
-    """What tells links apart that have the same clusters and other topics."""
+    """Tells links apart that connect the same clusters but carry different topics."""
     return zlib.crc32("\n".join((*link.topics, "", *link.exclude_topics)).encode())
 
 

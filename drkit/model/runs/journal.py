@@ -1,4 +1,4 @@
-"""The journal of runs: hash-chained entries, one per intent and outcome; and heads of chains anchored elsewhere.
+"""The journal of runs: hash-chained entries, one per intent and outcome; and anchors of chain heads kept elsewhere.
 
 docs/journal.md states the canonical form, so that anybody can recompute every hash from `drkit runs RUN`.
 """
@@ -16,16 +16,16 @@ from drkit.model.wording import and_more
 
 GENESIS = "0" * 64
 JOURNAL_TOPIC = "__drkit_journal"
-"""Where heads are anchored, on the cluster that a run leads to: internal by its name, so it is never mirrored."""
+"""The topic with anchors, on the cluster that a run leads to; internal by its name, so it is never mirrored."""
 _MICROS_A_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line of a run's journal. `payload` is JSON text, kept verbatim: the hash covers it.
+    """One line of a run's journal. `payload` is JSON text, kept verbatim, because the hash covers it.
 
     `seq` starts at 0 and has no gaps; `previous` is the hash of the entry before (GENESIS first). `at` is a whole
-    millisecond, as it is written.
+    millisecond, as written.
     """
 
     run: str
@@ -55,7 +55,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """The first entry at which a chain doesn't hold, and why."""
+    """The first entry at which a chain breaks, and why."""
 
     entry: int
     why: str
@@ -65,10 +65,10 @@ class ChainBreak:
 
 
 def verify_chain(entries: Sequence[JournalEntry]) -> ChainBreak | None:
-    """None where the chain of one run holds by itself, else where it doesn't.
+    """The first break in one run's chain, or None.
 
-    A chain whose writer computed every hash again, or left the tail out, holds by itself: `judge_chain` compares it
-    with what was anchored elsewhere.
+    A writer who recomputed every hash or cut off the end leaves a chain without a break: `judge_chain` compares it
+    with anchors kept elsewhere.
     """
     before = GENESIS
     for position, entry in enumerate(entries):
@@ -84,9 +84,9 @@ def verify_chain(entries: Sequence[JournalEntry]) -> ChainBreak | None:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The head of a run's chain at a moment, kept where a writer of the store can't change it.
+    """The head of a run's chain at some time, kept where a writer of the store can't change it.
 
-    `store` tells stores apart (`store_identity` of `store/identity.py`); `cluster` is the alias of the cluster that the
+    `store` is the store's id (`store_identity` of `store/identity.py`); `cluster` is the alias of the cluster that the
     run leads to.
     """
 
@@ -100,7 +100,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class AnchorPlace:
-    """What one place that keeps anchors has; `anchors` is None where it couldn't be read (`reason`).
+    """The anchors in one place; `anchors` is None where they couldn't be read (`reason`).
 
     `name` is for people; `cluster` is the alias of the cluster, None for the file.
     """
@@ -112,7 +112,7 @@ class AnchorPlace:
 
 
 class ChainState(StrEnum):
-    """What can be said of a chain."""
+    """The verdicts on a chain."""
 
     HOLDS = "holds"
     BROKEN = "broken"
@@ -122,7 +122,7 @@ class ChainState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainVerdict:
-    """What can be said of a run's chain, in words, and the last entry that an anchor confirms."""
+    """The verdict on a run's chain, in words, and the last entry that an anchor confirms."""
 
     state: ChainState
     words: str
@@ -130,7 +130,7 @@ class ChainVerdict:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the journal isn't what was written."""
+        """Whether the journal differs from what was written."""
         return self.state in {ChainState.BROKEN, ChainState.CUT}
 
 
@@ -140,10 +140,10 @@ def judge_chain(
     """Compare a run's journal with its anchors.
 
     Args:
-        run: its id.
-        entries: what the store has of it, in order.
-        places: what was read, of this run and of others.
-        cluster: the alias of the cluster that the run's own plan leads to; None: not known.
+        run: the run's id.
+        entries: its entries in the store, in order.
+        places: the anchors that were read, of this run and of others.
+        cluster: the alias of the cluster that the run's own plan leads to, or None.
     """
     broken = verify_chain(entries)
     if broken is not None:
@@ -179,7 +179,7 @@ def judge_chain(
 
 
 def missing_runs(listed: Sequence[str], places: Sequence[AnchorPlace], store: str) -> list[str]:
-    """Runs of a store that were anchored and that it doesn't list, oldest first."""
+    """Anchored runs of a store that the store doesn't list, oldest first."""
     anchored = {anchor.run for place in places for anchor in place.anchors or () if anchor.store == store}
     return sorted(anchored - set(listed))
 

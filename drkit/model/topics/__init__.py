@@ -1,1 +1,1 @@
-"""Topics of a link: names, cycles, settings of a standby, access rules."""
+"""Topics of a link: names, cycles, settings of a standby, ACLs."""

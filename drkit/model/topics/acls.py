@@ -1,14 +1,14 @@
-"""Access rules (ACLs) of a link, and what is noted about each, so that the switch needs no source.
+"""ACLs of a link, and a note about each, so that the switch doesn't need the source.
 
-A note is kept for every rule that drkit has put on the target or is to put there at the switch:
+A note is kept for every ACL that drkit has put on the target or will put there at the switch:
 
-| role | the rule |
+| role | the ACL |
 |---|---|
-| `on` | is on the target by drkit's doing, and stays at the switch |
-| `due` | goes on at the switch: it lets somebody write |
-| `until_switch` | is on the target as long as it is a standby, in place of a `due` one that grants more |
+| `on` | drkit put it on the target; it stays at the switch |
+| `due` | is added at the switch: it lets somebody write |
+| `until_switch` | is on the target while it is a standby, in place of a `due` one that grants more |
 
-Rules that were on the target before drkit have no note and are never removed.
+ACLs that were on the target before drkit have no note and are never removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACL_NOTES = "acl"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One rule. Kafka's words in lower case: `resource` topic or group, `pattern` literal or prefixed,
+    """One ACL. Kafka's words in lower case: `resource` topic or group, `pattern` literal or prefixed,
     `operation` read, write, all …, `permission` allow or deny. The literal name ``*`` means all.
     """
 
@@ -38,12 +38,12 @@ class Acl:
 
     @property
     def key(self) -> str:
-        """A text that is the rule and nothing else."""
+        """A text that identifies the ACL."""
         return json.dumps(astuple(self), ensure_ascii=False)
 
     @classmethod
     def parse(cls, key: str) -> Acl:
-        """The rule of a `key`."""
+        """The ACL of a `key`."""
         return cls(*json.loads(key))
 
     def __str__(self) -> str:
@@ -53,19 +53,21 @@ class Acl:
 
 
 def fence_rules_kind(cluster: str) -> str:
-    """Kind of the notes that hold the rules by which drkit keeps clients out of a cluster: by `key`, the epoch."""
+    """Kind of the notes that hold the ACLs by which drkit keeps clients out of a cluster: by `key`, the epoch."""
     return f"fence_rules {cluster}"
 
 
 def others_rules_kind(cluster: str) -> str:
-    """Kind of the notes that hold the rules of somebody else's by which a topic or group was closed already when drkit
-    fenced the cluster: they do as well as its own, and stay when the fence is lifted. By `key`, the epoch.
+    """Kind of the notes that hold other people's ACLs that already closed a topic or group when drkit fenced the
+    cluster.
+
+    They stay when the fence is lifted. By `key`, the epoch.
     """
     return f"fence_others {cluster}"
 
 
 def topics_denied(keys: Iterable[str]) -> frozenset[str]:
-    """The topics that everybody is kept from writing to by the rules with these keys."""
+    """The topics that the ACLs with these keys keep everybody from writing to."""
     rules = map(Acl.parse, keys)
     return frozenset(
         rule.name

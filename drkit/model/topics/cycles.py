@@ -1,13 +1,11 @@
-"""Where a set of links would carry records round, or write one topic from two sides. Pure.
+"""Finds links that would carry records in a cycle, or write one topic from two sides. Pure.
 
-A topic name is followed along the links, as its records would travel: from cluster to cluster, each link
-giving it a name, provenance stopping records where they have been. Records that come back to a topic
-they were in go round for ever under the identity policy; a name that grows at each hop (identity and
-prefix mixed) never ends either. The names that are tried are examples of every way in which names can
-match the links' patterns (`drkit.model.topics.name_patterns`), or topics that exist.
+It follows a topic name along the links as records would travel: each link gives it a name, and provenance stops
+records where they have been. Under the identity policy, records that return to their topic circulate forever; a name
+that grows at each hop (identity and prefix mixed) never ends either. The names tried are topics that exist, or examples
+of every way in which names can match the links' patterns (`drkit.model.topics.name_patterns`).
 
-Clusters are told apart by what the caller knows of them: aliases that reach the same brokers, or
-Kafka's cluster ids.
+Clusters are told apart by what the caller knows: aliases that reach the same brokers, or Kafka's cluster ids.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from drkit.model.topology import Link, TopicPolicy
 _MOST_STEPS = 100_000
 
 Clusters = Mapping[str, str]
-"""What an alias stands for; two aliases of one cluster stand for the same."""
+"""The cluster behind an alias; two aliases of one cluster have the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Links along which a topic's records come back, in the order of the way; `topic` is its name at the start."""
+    """Links along which a topic's records return, in order; `topic` is its name at the start."""
 
     links: tuple[Link, ...]
     topic: str
@@ -47,9 +45,9 @@ class Clash:
 def find_cycle(
     links: Sequence[Link], clusters: Clusters, names: Iterable[str], *, through: Link | None = None
 ) -> Cycle | None:
-    """A way on which records would go round, among these names; None: none was found.
+    """Find a cycle for these topic names, or None.
 
-    `through`: only one that this link is a part of.
+    `through`: only cycles that contain this link.
     """
     if _only_prefixed(links, clusters):
         return None
@@ -66,9 +64,9 @@ def find_cycle(
 def find_clash(
     links: Sequence[Link], clusters: Clusters, names: Iterable[str], *, of: Link | None = None
 ) -> Clash | None:
-    """Two links that write the same topic, among these names (of any link's source); None: none was found.
+    """Find two links that write the same topic, among these names (of any link's source), or None.
 
-    `of`: only where this link is one of them.
+    `of`: only pairs that contain this link.
     """
     for name in names:
         for one in (link for link in links if link.covers_topic(name)):
@@ -81,7 +79,7 @@ def find_clash(
 
 
 def sharing(links: Sequence[Link], clusters: Clusters, names: Iterable[str]) -> set[Link]:
-    """The links whose target topics have other writers: only provenance keeps their records from coming back."""
+    """The links whose target topics have other writers, so that only provenance stops their records from returning."""
     bare = {replace(link, provenance=False): link for link in links}
     marking = [link for link, marked in bare.items() if marked.marks]
     shared: set[Link] = set()
@@ -95,7 +93,7 @@ def sharing(links: Sequence[Link], clusters: Clusters, names: Iterable[str]) -> 
 
 
 def names_to_try(links: Sequence[Link]) -> list[str]:
-    """Names of topics that these links name, or that their patterns match."""
+    """Topic names that these links name, or examples that match their patterns."""
     patterns: dict[str, None] = {}
     for link in links:
         patterns.update(dict.fromkeys((*link.topics, *link.exclude_topics)))
@@ -109,7 +107,7 @@ def names_to_try(links: Sequence[Link]) -> list[str]:
 
 
 class _Steps:
-    """How much may still be tried: ways multiply in a mesh of many links."""
+    """A budget of steps: the number of paths multiplies in a mesh of many links."""
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
@@ -120,7 +118,8 @@ class _Steps:
 
 
 def _only_prefixed(links: Sequence[Link], clusters: Clusters) -> bool:
-    """Whether names alone keep records from coming back: each hop leaves its alias, which no later one enters."""
+    """Whether names alone stop records from returning: each hop adds its alias as a prefix, and no later hop accepts
+    it."""
     aliases = {alias for link in links for alias in (link.id.source, link.id.target)}
     return all(link.policy is TopicPolicy.PREFIX and not link.inverse for link in links) and (
         len({clusters[alias] for alias in aliases}) == len(aliases)
@@ -128,7 +127,7 @@ def _only_prefixed(links: Sequence[Link], clusters: Clusters) -> bool:
 
 
 def _follow(links: Sequence[Link], clusters: Clusters, first: Link, name: str, steps: _Steps) -> Cycle | None:
-    """Send a record of topic `name` along `first` and on; the way on which it comes back, if it does."""
+    """Follow a record of topic `name` along `first` and further; the cycle, or None."""
     by_source: dict[str, list[Link]] = {}
     for link in links:
         by_source.setdefault(clusters[link.id.source], []).append(link)
@@ -155,7 +154,7 @@ def _follow(links: Sequence[Link], clusters: Clusters, first: Link, name: str, s
 
 
 def _endless(way: tuple[Link, ...], places: tuple[tuple[str, str], ...]) -> Cycle:
-    """A name that grows at each hop: the part of the way that comes back to a cluster first."""
+    """A name that grows at each hop: the part of the path that first returns to a cluster."""
     seen: dict[str, int] = {}
     for index, (cluster, _) in enumerate(places):
         if cluster in seen:
@@ -169,13 +168,13 @@ def cycle_error(cycle: Cycle) -> tuple[str, str, str]:
     names = ", ".join(str(link.id) for link in cycle.links)
     if len(cycle.links) == 1:
         what = f"{names} would mirror a cluster into itself (both aliases reach the same one)"
-        return what, f"Topic {cycle.topic!r} would be appended to itself for ever", "Name two different clusters"
-    what = f"records of topics such as {cycle.topic!r} would go round {cycle} for ever, by the links {names}"
-    meaning = "Each link takes what the one before it brought for new records"
+        return what, f"Topic {cycle.topic!r} would be appended to itself forever", "Name two different clusters"
+    what = f"records of topics such as {cycle.topic!r} would circulate {cycle} forever, by the links {names}"
+    meaning = "Each link takes the records that the one before it wrote for new ones"
     remedy = (
         'Use policy = "prefix" on each of these links, or provenance = true on each of them; or make their topics '
         "differ with `topics` and `exclude_topics`. (A way back after a failover needs no link of its own: "
-        "`drkit failback` turns the link round)"
+        "`drkit failback` reverses the link)"
     )
     return what, meaning, remedy
 

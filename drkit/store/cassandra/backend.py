@@ -1,16 +1,17 @@
-"""The distributed backend of the store: Cassandra, spanning sites, for several mirrors and no single host to lose.
+"""The distributed backend of the store: Cassandra, spanning sites, for several mirrors and without a single point
+of failure.
 
 Ordinary rows are written at `consistency` (a quorum of the data centre named in the URL), in unlogged
-batches of one partition. What must be decided (link control, leases, journal) goes through Cassandra's
-compare-and-set at `serial_consistency`, pinned to that data centre by default, so that it works while
-the other site is gone. A compare-and-set that times out is neither done nor not done: the row is read
-again serially, which settles it, and the answer follows from what is kept.
+batches of one partition. Decisions (link control, leases, journal) use Cassandra's compare-and-set at
+`serial_consistency`, by default within that data centre, so that they work while the other site is down. A
+compare-and-set that times out may or may not have been applied: a serial read settles it, and the answer
+follows from the stored row.
 
-Durability is Cassandra's: a write is on a quorum of nodes when it returns, but by default (`commitlog_sync:
-periodic`) each of them has it in memory only at first. A node that is killed forgets up to the last tenth
-of a second (seen with SIGKILL), one that loses power up to ten seconds; the other replicas don't. Where
-there are none (one node, replication factor 1) or all may go at once, set `commitlog_sync: batch` or
-`group`, or an acknowledged row can be lost.
+Cassandra defines the durability: a write is on a quorum of nodes when it returns, but by default
+(`commitlog_sync: periodic`) each node first has it only in memory. A killed node loses up to the last tenth of a
+second (seen with SIGKILL), one that loses power up to ten seconds; the other replicas don't. Without other
+replicas (one node, replication factor 1), or where all may fail at once, set `commitlog_sync: batch` or `group`, or
+an acknowledged row can be lost.
 """
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
@@ -41,7 +42,7 @@ from drkit.store.cassandra.statements import Statements
 from drkit.store.cassandra.timeline import CassandraTimeline
 from drkit.store.leases import KeptLease, decide
 
-_RUN_LIST = "runs"  # one partition holds the listing: runs are few
+_RUN_LIST = "runs"  # one partition holds all summaries: there are few runs
 _LARGEST_PAUSE_SECONDS = 0.1
 
 
@@ -85,7 +86,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         return None if row is None else OffsetMapping(*tp, epoch, *row)
 
     def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
-        # target offsets never fall as source offsets grow, so the first match from the top is the greatest target
+        # target offsets never fall as source offsets grow, so the first match from above has the greatest target offset
         for source, target in self._session.rows(self._do.mappings_from_top, (str(link), *tp, epoch)):
             if source is not None and target <= target_end:
                 return OffsetMapping(*tp, epoch, source, target)
@@ -187,7 +188,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._session.write(self._do.forget_topic_watermarks, (generation, name, topic))
         self._forget_timeline(link, topic)
         self.clear_problems(link, topic)
-        self._session.write(self._do.forget_topic_state, (name, topic))  # last: it is what calls for this
+        self._session.write(self._do.forget_topic_state, (name, topic))  # last: it makes callers retry
 
     def put_notes(self, link: LinkId, kind: str, notes: Mapping[str, str]) -> None:
         self._put(link, self._do.put_note, ((kind, name, body) for name, body in notes.items()))
@@ -242,9 +243,9 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
                 return True
             return self._change_lease(kept, KeptLease(name, owner, decided.epoch, decided.expires_at))
 
-        # an unknown outcome is simply asked for again: a lease that is ours already is renewed
+        # an unknown outcome is retried: a lease that is already ours is renewed
         while not self._decided(attempt, lambda: None) or decided is None:
-            _pause()  # somebody else changed it in between
+            _pause()  # another process changed it in between
         return decided
 
     def release_lease(self, name: str, owner: str) -> None:
@@ -258,7 +259,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
             kept = self._kept_lease(name)
             if kept is None or kept.owner != owner:
                 return True
-            broken = True  # also where the answer is lost: the next look finds it gone
+            broken = True  # even if the answer is lost: the next read finds it gone
             return self._change_lease(kept, replace(kept, owner=None))
 
         while not self._decided(attempt, lambda: None):
@@ -296,7 +297,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._session.close()
 
     def _put(self, link: LinkId, statement: Any, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run one statement for each row of a link; they share a partition."""
+        """Run one statement for each row of a link; all rows are in one partition."""
         name = str(link)
         self._session.write_all(statement, [[(name, *row) for row in rows]])
 
@@ -315,15 +316,14 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         return self._session.compare_and_set(self._do.change_lease, (*columns, new.name, *condition))
 
     def _decided(self, attempt: Callable[[], bool], settled: Callable[[], bool | None]) -> bool:
-        """The outcome of a compare-and-set, asked again where the answer was lost.
+        """Return the outcome of a compare-and-set; where its answer was lost, read the outcome.
 
         Args:
             attempt: tries it.
-            settled: what a serial read says of the outcome; None where it was not done, and it may be
-                tried again.
+            settled: the outcome by a serial read; None where it was not applied and may be tried again.
 
         Raises:
-            Unreachable: also the reading goes unanswered, or the timeout has passed twice.
+            Unreachable: the read is not answered either, or the timeout has passed twice.
         """
         deadline = Deadline.after(2 * self._session.location.timeout_seconds)
         unknown = False
@@ -337,7 +337,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
             else:
                 if done or not unknown:
                     return done
-            # an earlier try of this process may be the entry that is there
+            # the entry found may come from an earlier try of this process
             outcome = settled()
             if outcome is not None:
                 return outcome
@@ -345,5 +345,5 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
 
 
 def _pause() -> None:
-    """Keep competing processes from trying in step."""
+    """Wait a random time, so that competing processes don't retry in step."""
     time.sleep(random.uniform(0, _LARGEST_PAUSE_SECONDS))  # noqa: S311  # not a secret

@@ -1,18 +1,17 @@
-"""Who holds a partition of the mapping in the Cassandra backend, and writes that hold only for the holder.
+"""Claims of partitions in the Cassandra backend, and writes that only the holder can make.
 
 **Rows.** The generation that holds a partition is a static column of it. Rows change in one conditional
-batch (`IF generation = …`) with it, so claim and write are decided by one Paxos instance: a late writer
-can't come in between. All changes of rows go this way, also those of writers without claims: rows
-written both with and without Paxos would be dated by two clocks. Rows are rare, so the few milliseconds
-don't matter; different partitions are written at once.
+batch (`IF generation = …`) with it, so one Paxos instance decides claim and write, and a late writer can't
+come in between. Writers without claims use it too, because rows written both with and without Paxos would
+get timestamps of two clocks. Rows are rare, so the few milliseconds don't matter; different partitions are
+written concurrently.
 
 **Watermarks** come every second for every partition, all of a link in one Cassandra partition: too many
-for Paxos. They are dated by their writer's generation instead of by a clock (`USING TIMESTAMP
-generation + n`, n counting the writes). Generations are `_STRIDE` apart, which no holder's count ever
-reaches, and Cassandra keeps the value of the greatest timestamp, so a newer generation's watermark stays
-whatever an older one writes later, at no cost. The first generation of a link begins at the present
-microsecond, above all timestamps that a schema without generations wrote; removals take a generation of
-their own.
+for Paxos. Their timestamp is their writer's generation instead of a clock (`USING TIMESTAMP
+generation + n`, where n counts the writes). Generations are `_STRIDE` apart, more than any holder's count,
+and Cassandra keeps the value with the greatest timestamp: so a newer generation's watermark stays whatever
+an older one writes later, at no cost. The first generation of a link is the current microsecond, above all
+timestamps of a schema without generations; each removal takes a new generation.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ Place = tuple[TopicPartition, int]
 
 
 class CassandraClaims:
-    """Claims of partitions, and the writes that depend on them.
+    """Claims of partitions, and the writes that need them.
 
     Args:
-        session: open on a keyspace of the present version.
+        session: open on a keyspace of the current version.
         statements: prepared on it.
-        decided: `CassandraStore`'s way to settle compare-and-sets whose answer is lost.
+        decided: `CassandraStore`'s function that settles a compare-and-set whose answer is lost.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class CassandraClaims:
             value = max(found[0][0] + _STRIDE, self._session.timestamp())
             return self._session.compare_and_set(self._do.change_generation, (value, name, found[0][0]))
 
-        # a number whose answer was lost is given up: the next one is asked for
+        # a number whose answer was lost is skipped: the next one is requested
         while not self._decided(attempt, lambda: None):
             pass
         return value
@@ -96,13 +95,13 @@ class CassandraClaims:
                 return [(self._do.claim_free, (generation, *keys[number]))]
             return [(self._do.claim_held, (generation, *keys[number], generation))]
 
-        # one of the two conditions holds; what is noted was claimed before, as a rule
+        # one of the two conditions holds; a noted partition has usually been claimed before
         answers = self._session.conditional([ask(number, free=not known[number]) for number in range(len(keys))])
         left = [number for number, answer in enumerate(answers) if not answer.applied]
         again = self._session.conditional([ask(number, free=answers[number].held is None) for number in left])
         for number, answer in zip(left, again, strict=True):
             answers[number] = answer
-        # `held` equal to ours: an earlier try whose answer was lost
+        # `held` equals ours: an earlier try whose answer was lost
         fenced = [
             tp
             for (tp, _), answer in zip(places, answers, strict=True)
@@ -112,9 +111,9 @@ class CassandraClaims:
             raise Fenced(sorted(fenced))
 
     def holding(self, link: LinkId, places: Iterable[Place], claims: Claims | None, act: Callable[[Claims], T]) -> T:
-        """What `act` returns, given the claims to write these with: `claims`, or (None) such as are made now.
+        """Return `act(claims)`; where `claims` is None, with new claims of these places.
 
-        Two writers without claims may overtake each other; each then takes the partitions over again.
+        Two writers without claims may overtake each other; each then claims the partitions again.
         """
         if claims is not None:
             return act(claims)
@@ -143,17 +142,18 @@ class CassandraClaims:
         self._change(link, changes, claims)
 
     def supersede(self, link: LinkId, place: Place, source_offset: int | None, claims: Claims) -> None:
-        """Remove a partition's rows from `source_offset` on (None: there are none, and nothing is asked)."""
+        """Remove a partition's rows from `source_offset` on (None: there are none, and no request is sent)."""
         _check_named([place], claims)
         if source_offset is None:
             return
         tp, epoch = place
-        # all rows from the lowest on: one tombstone however many they are
+        # all rows from the lowest on: a single tombstone
         removal = (self._do.forget_mappings_from, (str(link), *tp, epoch, source_offset))
         self._change(link, {place: [[removal]]}, claims)
 
     def forget(self, link: LinkId, topic: str | None = None) -> int:
-        """Remove the rows of a link (or of one topic of it); returns the generation that did, which holds them now."""
+        """Remove the rows of a link (or of one of its topics); returns the generation that did, which now holds
+        them."""
         places = [
             (TopicPartition(row[0], row[1]), row[2])
             for row in self._session.rows(self._do.noted_partitions, (str(link),))
@@ -168,12 +168,12 @@ class CassandraClaims:
         return generation
 
     def partitions(self, link: LinkId, topic: str | None = None) -> list[TopicPartition]:
-        """The partitions that were ever claimed, of a link or of one topic of it."""
+        """All partitions of a link, or of one of its topics, that were ever claimed."""
         noted = self._session.rows(self._do.noted_partitions, (str(link),))
         return sorted({TopicPartition(row[0], row[1]) for row in noted if topic in {None, row[0]}})
 
     def forget_noted(self) -> None:
-        """Remember nothing of what was noted: the tables were emptied."""
+        """Clear the cache of noted partitions: the tables were emptied."""
         self._noted.clear()
         self._loaded.clear()
 
@@ -190,7 +190,7 @@ class CassandraClaims:
     # -- inside ------------------------------------------------------------------------------------
 
     def _change(self, link: LinkId, changes: dict[Place, list[list[Any]]], claims: Claims) -> None:
-        """Run each partition's batches one after the other, different partitions' at once."""
+        """Run each partition's batches in sequence, those of different partitions concurrently."""
         name = str(link)
         fenced: set[TopicPartition] = set()
         for step in itertools.count():
@@ -209,7 +209,7 @@ class CassandraClaims:
             raise Fenced(sorted(fenced))
 
     def _note(self, keys: Iterable[tuple[str, str, int, int]]) -> None:
-        """Remember which partitions of `mapping` there are, so that a link's rows can be removed."""
+        """Record which partitions of `mapping` exist, so that a link's rows can be removed."""
         new = [key for key in keys if key not in self._noted]
         if new:
             self._session.write_all(self._do.note_partition, [new])

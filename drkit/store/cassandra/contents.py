@@ -1,4 +1,4 @@
-"""All that a Cassandra store holds, for copies. A copy made while somebody writes isn't of one moment."""
+"""The whole content of a Cassandra store, for copies. A copy made during writes isn't a consistent snapshot."""
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Cassandra backend of range digests.
 
-They are dated as watermarks are (see `cassandra_claims`): by their writer's generation, so that the row of a newer
-holder stays whatever an older one writes later at its place. What a late writer keeps elsewhere carries its
-generation, by which readers prefer the newer holder's.
+Their timestamps are like those of watermarks (see `claims.py`): the writer's generation, so that a newer holder's row
+stays whatever an older one writes later at the same key. A late writer's rows at other keys carry its generation, so
+readers prefer the newer holder's.
 """
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
@@ -101,6 +101,6 @@ class CassandraDigests:
         self._claims.holding(link, [(tp, epoch)], claims, forget)
 
     def _forget_digests(self, link: LinkId, generation: int, tps: Iterable[TopicPartition]) -> None:
-        """Remove all of these partitions; what an older generation writes later stays removed."""
+        """Remove all digests of these partitions; later writes of an older generation have no effect."""
         name = str(link)
         self._session.write_all(self._digests.forget, [[(generation, name, *tp)] for tp in tps])

@@ -1,7 +1,7 @@
-"""The Cassandra backend's schema, brought to another version.
+"""Migrates the Cassandra backend's schema.
 
-There is no transaction, so each step closes the store first (`check_version`, -N) and waits until every program that
-has it open has looked again. What was interrupted is finished by the same command: statements may be repeated.
+There are no transactions, so each step first closes the store (`check_version`, -N) and waits until every program that
+has it open has checked again. The same command finishes an interrupted migration: its statements may be repeated.
 """
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
@@ -83,20 +83,20 @@ class CassandraSchema:
         self._session.close()
 
     def _close_for(self, version: int) -> None:
-        """Nobody opens the store from now on, and nobody works with it any more."""
+        """Close the store: nobody opens it from now on; refuse where somebody still uses it."""
         before = version - 1
         if found := self.users():
             raise in_use(self.where, found)
         if not set_version(self._session, before, -version):
             if kept_version(self._session) == -version:
-                return  # as it was interrupted
+                return  # continues an interrupted migration
             raise OtherSchema(
                 f"{self.where} was changed by another process meanwhile",
-                meaning="Nothing was changed by this one",
-                remedy="Run this again: it says where the store stands",
+                meaning="This process changed nothing",
+                remedy="Run this again: it shows the store's state",
             )
         time.sleep(2 * LOOK_SECONDS)
-        if found := self.users():  # who had opened it before
+        if found := self.users():  # processes that had opened it before
             set_version(self._session, -version, before)
             raise in_use(self.where, found)
 

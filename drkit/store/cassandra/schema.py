@@ -1,11 +1,11 @@
 """The Cassandra backend's keyspace and tables: one schema with a version. A store of another version is refused.
 
-Each statement can be repeated (IF NOT EXISTS), since a process may die between two of them; the version is
+Each statement can be repeated (IF NOT EXISTS), because a process may die between two of them; the version is
 written last.
 
-Two processes may come at once: a lock row, taken by compare-and-set and given up by itself after
-`LOCK_SECONDS`, lets one of them change tables. The table of the lock row has a fixed id, so that even
-its own creation through two nodes at once ends in one table.
+Of two concurrent processes, a lock row lets only one change tables: it is taken by compare-and-set and expires after
+`LOCK_SECONDS`. The table of the lock row has a fixed id, so that creating it through two nodes at once still makes one
+table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCK_SECONDS = 60
 _RETRY_SECONDS = 0.2
 
 TABLES: tuple[str, ...] = (
-    # `generation`: which generation of workers holds the partition; rows change only where it does
+    # `generation`: the generation of workers that holds the partition; rows change only together with it
     """CREATE TABLE IF NOT EXISTS {keyspace}.mapping (
         link text, topic text, partition int, epoch int, source_offset bigint, target_offset bigint,
         generation bigint static,
@@ -61,7 +61,7 @@ TABLES: tuple[str, ...] = (
         unsure_from bigint, unsure_until bigint,
         PRIMARY KEY (link, kind, topic, partition)
     )""",
-    # `owner` is empty once the lease was given up: its epoch stays
+    # `owner` is empty once the lease was released: its epoch stays
     """CREATE TABLE IF NOT EXISTS {keyspace}.lease (
         name text PRIMARY KEY, owner text, epoch bigint, expires_at bigint
     )""",
@@ -78,7 +78,7 @@ TABLES: tuple[str, ...] = (
         PRIMARY KEY (link, kind, name)
     )""",
     "CREATE TABLE IF NOT EXISTS {keyspace}.generation (link text PRIMARY KEY, value bigint)",
-    # a table per time window is dropped whole once all in it has expired
+    # a table per time window is dropped whole once all rows in it have expired
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_state (
         link text, group_id text, topic text, at bigint, before_at bigint, held_until bigint, expires_at bigint,
         positions blob,
@@ -98,7 +98,8 @@ TABLES: tuple[str, ...] = (
 
 
 def bring_up(session: CassandraSession, *, create: bool, tables: tuple[str, ...] = TABLES) -> bool:
-    """Create keyspace and tables where there are none; whether there is a store (only false without `create`).
+    """Create keyspace and tables where they are missing; returns whether there is a store (False only without
+    `create`).
 
     Raises:
         ConfigError: the keyspace is to be created and the URL doesn't say how to replicate it.
@@ -113,7 +114,7 @@ def bring_up(session: CassandraSession, *, create: bool, tables: tuple[str, ...]
     _create_keyspace(session)
     _create_lock_table(session)
     with schema_lock(session):
-        if not check_version(kept_version(session), where):  # again: another process may have been first
+        if not check_version(kept_version(session), where):  # again: another process may have been faster
             for statement in tables:
                 session.change_schema(statement.format(keyspace=session.location.keyspace))
             session.compare_and_set(
@@ -141,7 +142,7 @@ def check_still(session: CassandraSession) -> None:
 
 
 def set_version(session: CassandraSession, kept: int, wanted: int) -> bool:
-    """Change the version from `kept`, both as `check_version` takes them; whether that was what it was."""
+    """Change the version from `kept` to `wanted`, both as `check_version` takes them; returns whether it was `kept`."""
     return session.compare_and_set(
         f"UPDATE {_table(session)} SET version = %s WHERE id = 'drkit' IF version = %s",  # noqa: S608  # a checked name
         (wanted, kept),
@@ -150,10 +151,10 @@ def set_version(session: CassandraSession, kept: int, wanted: int) -> bool:
 
 @contextmanager
 def schema_lock(session: CassandraSession) -> Iterator[None]:
-    """One process at a time changes tables, for `LOCK_SECONDS` at most.
+    """Let one process at a time change tables, for `LOCK_SECONDS` at most.
 
     Raises:
-        Unreachable: another one has been at it for longer than that.
+        Unreachable: another process has held the lock for longer than that.
     """
     holder = uuid.uuid4().hex
     _take_lock(session, holder)

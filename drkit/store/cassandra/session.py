@@ -1,4 +1,4 @@
-"""A session with Cassandra: policies, the clock that orders writes, and errors in drkit's words."""
+"""A session with Cassandra: policies, write timestamps, and errors with drkit's messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BATCH_ROWS = 100
 CONCURRENT_BATCHES = 32
 CONCURRENT_READS = 64
 SKEW_SECONDS = 0.5
-"""From here on this machine's clock is taken to be wrong, rather than the measurement of it."""
+"""A greater difference means that this machine's clock is wrong, rather than the measurement."""
 
 _SERIAL = "serial"
 _UNANSWERED = (
@@ -62,11 +62,11 @@ _UNANSWERED = (
 
 
 class ClusterClock:
-    """Write timestamps (microseconds) that grow, by the cluster's clock where this machine's is wrong.
+    """Growing write timestamps (microseconds), by the cluster's clock where this machine's is wrong.
 
-    Cassandra keeps the value with the greatest timestamp. If a mirror's machine was ahead and another
-    machine takes over, the newcomer's watermarks would silently lose against the old ones until its own
-    clock caught up; so every process dates its writes by the one clock they share.
+    Cassandra keeps the value with the greatest timestamp. If a mirror's machine was ahead and another machine takes
+    over, the new mirror's watermarks would silently lose against the old ones until its own clock caught up. So every
+    process uses the one clock that all share.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
@@ -82,12 +82,12 @@ class ClusterClock:
             return self._last
 
     def compare(self, cluster_seconds: float, before: float, after: float) -> None:
-        """Learn what the cluster's clock said between `before` and `after` of `wall`; before the first write."""
+        """Compare with the cluster's clock, read between `before` and `after` of `wall`; before the first write."""
         skew = cluster_seconds - (before + after) / 2
         if abs(skew) - (after - before) / 2 > SKEW_SECONDS:
             with self._lock:
                 self._correction = int(skew * 1e6)
-                self._last = 0  # the driver dates reads too: those before this don't count
+                self._last = 0  # the driver also takes timestamps for reads: the earlier ones don't count
 
     def wall(self) -> float:
         """This machine's clock, seconds since 1970."""
@@ -95,7 +95,7 @@ class ClusterClock:
 
 
 class ConditionalResult(NamedTuple):
-    """What a conditional batch came to; where it wasn't applied, the generation that stood in its way (if any)."""
+    """The result of a conditional batch; where it wasn't applied, the generation that prevented it (if any)."""
 
     applied: bool
     held: int | None
@@ -105,7 +105,7 @@ class CassandraSession:
     """Connections to the nodes of one data centre, shared by threads.
 
     Args:
-        location: where, and how to ask.
+        location: the nodes and keyspace, and how to ask them.
         wall: this machine's clock (tests set it wrong).
 
     Raises:
@@ -133,11 +133,11 @@ class CassandraSession:
             return self._bounded(partial(self._session.prepare, cql), "cassandra-prepare")
 
     def look_by(self, look: Callable[[], None]) -> None:
-        """Have `look` called before a request where that was not done for `LOOK_SECONDS`; it raises what is wrong."""
+        """Call `look` before a request if the last call was more than `LOOK_SECONDS` ago; it raises errors."""
         self._look, self._looked_at = look, time.monotonic()
 
     def rows(self, statement: Any, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Rows (tuples) of a query, fetched page by page as they are taken."""
+        """The rows (tuples) of a query, fetched page by page."""
         self._look_sometimes()
         with self.answered("read"):
             yield from self._session.execute(statement, values or None)
@@ -149,7 +149,7 @@ class CassandraSession:
             return self._session.execute(statement, values or None).one()
 
     def first_rows(self, statement: PreparedStatement, values: Sequence[Sequence[Any]]) -> list[Any]:
-        """The first row, or None, of a query for each of many values, many at once; in their order."""
+        """The first row, or None, of a query for each of many values, run concurrently; in their order."""
         self._look_sometimes()
         with self.answered("read"):
             answers = execute_concurrent(
@@ -161,12 +161,12 @@ class CassandraSession:
             return [answer.result_or_exc.one() for answer in answers]
 
     def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows as compare-and-set sees them: what it decided before is decided in the answer."""
+        """Rows by a serial read, which sees every compare-and-set decided before."""
         self._look_sometimes()
         return self.unlooked_serial_rows(statement, values)
 
     def unlooked_serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
-        """The same for a look itself (`look_by`)."""
+        """Like `serial_rows`, without the check of `look_by`."""
         with self.answered("read"):
             return list(self._session.execute(statement, values or None, execution_profile=_SERIAL))
 
@@ -177,7 +177,7 @@ class CassandraSession:
             self._session.execute(statement, values or None)
 
     def write_all(self, statement: PreparedStatement, partitions: Sequence[Sequence[Sequence[Any]]]) -> None:
-        """Many rows, given by partition: unlogged batches within a partition, many batches at once."""
+        """Write many rows, given by partition: unlogged batches within a partition, many batches concurrently."""
         self._look_sometimes()
         batches = []
         for rows in partitions:
@@ -191,7 +191,8 @@ class CassandraSession:
             execute_concurrent(self._session, batches, concurrency=CONCURRENT_BATCHES, raise_on_first_error=True)
 
     def compare_and_set(self, statement: Any, values: Sequence[Any]) -> bool:
-        """Run a conditional write; whether its condition held. `Unreachable` means that nobody knows."""
+        """Run a conditional write; returns whether its condition held. `Unreachable` means that the outcome is
+        unknown."""
         self._look_sometimes()
         with self.answered("written"):
             return bool(self._session.execute(statement, values).was_applied)
@@ -199,12 +200,12 @@ class CassandraSession:
     def conditional(
         self, batches: Sequence[Sequence[tuple[PreparedStatement, Sequence[Any]]]]
     ) -> list[ConditionalResult]:
-        """Run conditional batches, each within one partition, many at once; the answers in order.
+        """Run conditional batches, each within one partition, concurrently; the results in order.
 
-        What isn't answered is asked again for a while: each must come to the same when it is repeated.
+        Unanswered batches are retried for a while, so repeating one must give the same result.
 
         Raises:
-            Unreachable: nobody knows which were applied; all may be repeated.
+            Unreachable: which were applied is unknown; all may be repeated.
         """
         self._look_sometimes()
         statements = []
@@ -228,7 +229,7 @@ class CassandraSession:
                         answers[number] = _answer(result)
                     elif not isinstance(result, _UNANSWERED) or deadline.passed:
                         raise result
-            if len(answers) > len(statements) - len(left):  # what is answered bit by bit is answered in the end
+            if len(answers) > len(statements) - len(left):  # there is progress, so retrying will finish
                 deadline = Deadline.after(2 * self.location.timeout_seconds)
         return [answers[number] for number in range(len(statements))]
 
@@ -260,18 +261,18 @@ class CassandraSession:
     def _look_sometimes(self) -> None:
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._look()
-            self._looked_at = time.monotonic()  # only where nothing is wrong
+            self._looked_at = time.monotonic()  # only if nothing was wrong
 
     @contextmanager
     def answered(self, deed: str) -> Iterator[None]:
-        """Turn the driver's errors into drkit's."""
+        """Convert the driver's errors to drkit's."""
         try:
             yield
         except (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, TimeoutError) as error:
             raise self._explain(error, deed) from error
 
     def _bounded(self, call: Callable[[], T], name: str) -> T:
-        """What a call of the driver comes to that has no bound of its own.
+        """Run a driver call that has no timeout of its own, with one.
 
         Raises:
             TimeoutError: the timeout has passed.
@@ -283,12 +284,12 @@ class CassandraSession:
             raise TimeoutError(f"no answer within {seconds:g} s") from error
 
     def _connected(self) -> Session:
-        """Connect within the timeout, however many nodes don't answer and whatever else connecting waits for.
+        """Connect within the timeout, however many nodes don't answer.
 
-        The driver bounds each of its steps (a name, a node, a query), but not all of them together.
+        The driver limits each of its steps (a name, a node, a query), but not their sum.
 
         Raises:
-            TimeoutError: the timeout has passed; what was begun is released as soon as the driver's step ends.
+            TimeoutError: the timeout has passed; pending resources are released as soon as the driver's step ends.
         """
         made: Session | None = None
         given_up = False
@@ -343,17 +344,17 @@ class CassandraSession:
                 EXEC_PROFILE_DEFAULT: profile(location.consistency),
                 _SERIAL: profile(location.serial_consistency),
             },
-            protocol_version=ProtocolVersion.V4,  # from 3.0 to 5.0; said, or the driver tries newer ones and warns
+            protocol_version=ProtocolVersion.V4,  # for 3.0 to 5.0; unset, the driver tries newer ones and warns
             max_schema_agreement_wait=max(10.0, location.timeout_seconds),
-            # a share of the timeout each: nodes that don't answer leave time for one that does
+            # a share of the timeout each: unresponsive nodes leave time for a responsive one
             connect_timeout=location.timeout_seconds / len(location.contact_points),
             control_connection_timeout=location.timeout_seconds,
-            # the default backs off up to ten minutes: too long when a store comes back in mid-disaster
+            # the default backs off up to ten minutes: too long when a store returns during a disaster
             reconnection_policy=ExponentialReconnectionPolicy(base_delay=0.5, max_delay=5.0, max_attempts=None),
             idle_heartbeat_interval=10,
             idle_heartbeat_timeout=location.timeout_seconds,
             timestamp_generator=self._clock,
-            prepare_on_all_hosts=False,  # it waits for each node in turn; one that lacks a statement is sent it later
+            prepare_on_all_hosts=False,  # it waits for each node in turn; a node that lacks one gets it later
             monitor_reporting_enabled=False,
         )
 
@@ -390,13 +391,13 @@ class CassandraSession:
             return DrkitError(what, remedy="Grant the user of store.url all rights on that keyspace")
         return DrkitError(
             what,
-            meaning="Cassandra refused the request: keyspace or tables are not as drkit made them, or drkit is wrong",
+            meaning="Cassandra refused the request: keyspace or tables were changed, or drkit has a bug",
             remedy="Run with --verbose; if the keyspace was changed by hand, use another one",
         )
 
 
 def _is_of_tls(cause: BaseException) -> bool:
-    # the driver tells a failed handshake as an OSError that quotes the one of `ssl`
+    # the driver reports a failed handshake as an OSError that quotes the one of `ssl`
     return isinstance(cause, ssl.SSLError) or (isinstance(cause, OSError) and "[SSL: " in str(cause))
 
 
@@ -405,12 +406,12 @@ def _tls_refused(location: CassandraLocation, error: BaseException) -> DrkitErro
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return ConfigError(
             f"{location}: its certificate can't be trusted: {said}",
-            remedy="Name the authority that signed it with ca=PATH in store.url; the certificate must hold the address "
-            "of the node (else verify_host=false)",
+            remedy="Set ca=PATH in store.url to the CA certificate that signed it; it must contain the node's "
+            "address (else verify_host=false)",
         )
     return ConfigError(
         f"{location} refuses the TLS connection: {said}",
-        remedy="Check that it speaks TLS on that port, and certificate= and key= in store.url where it asks for them",
+        remedy="Check that it speaks TLS on that port; set certificate= and key= in store.url if it requires them",
     )
 
 
@@ -422,14 +423,14 @@ def _answer(result: Any) -> ConditionalResult:
 
 
 def _causes(error: Exception) -> list[Exception]:
-    """What each node answered; the driver gives a mapping, a list, or nothing."""
+    """The error of each node; the driver gives a mapping, a list, or nothing."""
     errors = error.errors if isinstance(error, NoHostAvailable) else None
     found = errors.values() if isinstance(errors, dict) else errors or ()
     return [cause for cause in found if isinstance(cause, Exception)]
 
 
 def _said(error: Exception, causes: Sequence[Exception]) -> str:
-    """The driver's words in one line. They name hosts and never credentials."""
+    """The driver's error in one line. It names hosts and never credentials."""
     if causes:
         return "; ".join(dict.fromkeys(" ".join(str(cause).split()) or type(cause).__name__ for cause in causes))
     if isinstance(error, UnresolvableContactPoints):

@@ -36,7 +36,7 @@ _CQL = {
     "forget_mappings_from": (
         "DELETE FROM {k}.mapping WHERE link = ? AND topic = ? AND partition = ? AND epoch = ? AND source_offset >= ?"
     ),
-    # generations: rows of a partition change in one batch with the condition on who holds it
+    # generations: rows of a partition change in one batch with the condition on its holder
     "generation": "SELECT value FROM {k}.generation WHERE link = ?",
     "first_generation": "INSERT INTO {k}.generation (link, value) VALUES (?, ?) IF NOT EXISTS",
     "change_generation": "UPDATE {k}.generation SET value = ? WHERE link = ? IF value = ?",

@@ -1,4 +1,4 @@
-"""The Cassandra backend of the timeline: every state has a time to live, so nothing need be removed."""
+"""The Cassandra backend of the timeline: every state has a time to live, so nothing needs to be removed."""
 # ruff: noqa: D102  # the protocol in timeline.py documents every method
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CassandraTimeline:
         for state in states:
             seconds = int((state.expires_at - at).total_seconds())
             if seconds < 1:
-                continue  # a time to live of 0 would be for ever
+                continue  # a time to live of 0 would mean forever
             series = (name, state.group, state.topic)
             by_series[series].append((name, *state_row(state), seconds))
             lasting[series] = max(state.expires_at, lasting.get(series, state.expires_at))

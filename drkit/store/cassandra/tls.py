@@ -1,4 +1,4 @@
-"""TLS to Cassandra: what a store URL says about it, as Python's `ssl` takes it. Doesn't load the driver."""
+"""TLS to Cassandra: the TLS part of a store URL as an `ssl` context. Doesn't load the driver."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class CassandraTls:
     """Paths of PEM files.
 
     Attributes:
-        ca: the authority that signed the nodes' certificates; None: those that the system trusts.
-        certificate: drkit's own, with those that it hangs on, where nodes ask for one.
-        key: its key, not locked.
-        verify_host: whether a node's certificate must be made out to the IP address by which it is reached.
+        ca: the CA certificate for the nodes' certificates; None: the system's.
+        certificate: drkit's client certificate, with its chain, where nodes require one.
+        key: its private key, without a password.
+        verify_host: whether a node's certificate must contain the IP address by which it is reached.
     """
 
     ca: str | None = None
@@ -27,10 +27,10 @@ class CassandraTls:
 
 
 def tls_context(tls: CassandraTls) -> ssl.SSLContext:
-    """A client's context.
+    """Make a client's context.
 
     Raises:
-        ConfigError: a file can't be read or isn't what it should be.
+        ConfigError: a file can't be read or has the wrong content.
     """
     for name, path in (("ca", tls.ca), ("certificate", tls.certificate), ("key", tls.key)):
         if path is not None:
@@ -38,22 +38,22 @@ def tls_context(tls: CassandraTls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (OSError, ValueError) as error:
-        raise _wrong(f"ca={tls.ca} holds no certificate: {error}", "Name the authority's certificate as PEM") from None
+        raise _wrong(f"ca={tls.ca} holds no certificate: {error}", "Name the CA certificate as PEM") from None
     context.check_hostname = tls.verify_host
     if tls.certificate is not None and tls.key is not None:
         try:
             context.load_cert_chain(tls.certificate, tls.key, _no_password)
         except _LockedError:
-            remedy = f"openssl pkey -in {tls.key} -out FILE, readable for drkit alone; then key=FILE"
-            raise _wrong(f"key={tls.key} is locked by a password", remedy) from None
+            remedy = f"openssl pkey -in {tls.key} -out FILE, readable only for drkit; then key=FILE"
+            raise _wrong(f"key={tls.key} is protected by a password", remedy) from None
         except (OSError, ValueError) as error:
-            what = f"certificate={tls.certificate} and key={tls.key} don't fit each other, or are no PEM: {error}"
-            raise _wrong(what, "Name a certificate as PEM and the key that it was made with") from None
+            what = f"certificate={tls.certificate} and key={tls.key} don't match, or are no PEM files: {error}"
+            raise _wrong(what, "Name a certificate as PEM and its private key") from None
     return context
 
 
 class _LockedError(Exception):
-    """The key asks for a password."""
+    """The key needs a password."""
 
 
 def _no_password() -> bytes:

@@ -1,14 +1,14 @@
 """Reading a store URL of the form
 `cassandra://user:password@h1,h2:9042/keyspace?dc=dr&replication_factor=3`.
 
-Parameters: `dc` (required: the data centre whose nodes are asked, and whose quorum decides),
+Parameters: `dc` (required: the data centre whose nodes are used, and whose quorum decides),
 `replication_factor` or `replication=dr:3,primary:3` (used once, to create the keyspace),
 `consistency` (LOCAL_QUORUM), `serial_consistency` (LOCAL_SERIAL), `timeout` (seconds, 10); `tls=true`, and `ca`,
-`certificate`, `key` (paths of PEM files) and `verify_host`, each of which means TLS by itself.
-User and password are percent-encoded where they hold special characters.
+`certificate`, `key` (paths of PEM files) and `verify_host`, each of which implies TLS.
+User and password are percent-encoded where they contain special characters.
 
-Every drkit process of an estate must name the same `dc`: a quorum elsewhere may not have seen the
-newest rows yet. The DR side's is the right one, since it must work when the primary site is gone.
+Every drkit process of an estate must name the same `dc`: a quorum elsewhere may not have the newest rows yet. Use the
+DR side's, because it must work when the primary site is down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_SECONDS = 10.0
 _LONGEST_SECONDS = 86_400.0
 _HIGHEST_PORT = 65535
 CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "ALL")
-"""What a reader needs to see what was written; anything weaker could translate with missing rows."""
+"""The consistency that a reader needs to see all writes; with a weaker one a translation could miss rows."""
 SERIAL_CONSISTENCIES = ("LOCAL_SERIAL", "SERIAL")
 
 _TLS = ("ca", "certificate", "key", "verify_host")
@@ -47,7 +47,7 @@ _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::([0-9]{1,5}))?")
 
 @dataclass(frozen=True, slots=True)
 class CassandraLocation:
-    """Where a Cassandra store is and how it is asked; `tls` None: in the clear.
+    """The nodes and keyspace of a Cassandra store, and how to ask them; `tls` None: unencrypted.
 
     `replication`: replicas by data centre, or empty.
     """
@@ -73,19 +73,19 @@ def parse_cassandra_url(url: str) -> CassandraLocation:
     """Read and check a store URL.
 
     Raises:
-        ConfigError: what is wrong and what was expected; never with the password.
+        ConfigError: what is wrong and what is expected; never with the password.
     """
     rest = url.removeprefix("cassandra://")
     location, _, query = rest.partition("?")
     authority, _, keyspace = location.partition("/")
-    if "@" in keyspace or "@" in query:  # a / or ? of the password cut the address short: don't repeat any of it
-        _wrong("an @ stands behind the hosts", "Percent-encode special characters of the password (/ is %2F, ? is %3F)")
+    if "@" in keyspace or "@" in query:  # a / or ? in the password ended the address early: don't repeat any of it
+        _wrong("an @ follows the hosts", "Percent-encode special characters of the password (/ is %2F, ? is %3F)")
     credentials, at, hosts = authority.rpartition("@")
     user, password = _credentials(credentials) if at else (None, "")
     contact_points = _contact_points(hosts)
     if not _KEYSPACE.fullmatch(keyspace):
         _wrong(
-            f"{keyspace!r} is no keyspace name" if keyspace else "it names no keyspace",
+            f"{keyspace!r} is not a keyspace name" if keyspace else "it names no keyspace",
             "End the address with /KEYSPACE: lower case letters, digits and _, at most 48",
         )
     parameters = _parameters(query)
@@ -123,7 +123,7 @@ def _contact_points(text: str) -> tuple[tuple[str, int], ...]:
         match = _HOST_PORT.fullmatch(part.strip())
         if match is None:
             _wrong(
-                # what follows the colon isn't repeated: it may be a password without its host
+                # don't repeat what follows the colon: it may be a password without its host
                 f"{part.strip().partition(':')[0]!r} is not host:port" if part.strip() else "a host is missing",
                 "Write hosts as h1,h2:9042; special characters of a password must be percent-encoded",
             )
@@ -133,7 +133,7 @@ def _contact_points(text: str) -> tuple[tuple[str, int], ...]:
         found.append((host.strip("[]"), int(port) if port else None))
     ports = {port for _, port in found if port is not None}
     if len(ports) > 1 and any(port is None for _, port in found):
-        _wrong("some hosts have ports of their own and some have none", "Give one port for all, or one for each")
+        _wrong("some hosts have a port and some have none", "Give one port for all, or one for each")
     shared = ports.pop() if len(ports) == 1 else DEFAULT_PORT
     return tuple((host, shared if port is None else port) for host, port in found)
 

@@ -39,11 +39,11 @@ class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
 
     Args:
         path: the file, or ``:memory:``.
-        create: make the file, or its tables, where there are none.
+        create: create the file, or its tables, where they are missing.
         timeout_seconds: how long a call waits for another process's transaction.
 
     Raises:
-        StoreMissing: there is no file, or no table in it, and `create` is false; later: the file was removed.
+        StoreMissing: the file, or its tables, are missing and `create` is false; later: the file was removed.
         DrkitError: the file can't be opened or isn't a drkit store.
     """
 
@@ -87,7 +87,7 @@ class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
         return self._mapping(link, tp, epoch, "source_offset > ? ORDER BY source_offset", source_offset)
 
     def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
-        # target offsets never fall as source offsets grow, so the topmost match is the greatest target
+        # target offsets never fall as source offsets grow, so the topmost match has the greatest target offset
         return self._mapping(link, tp, epoch, "target_offset <= ? ORDER BY source_offset DESC", target_end)
 
     def supersede_mappings(

@@ -1,4 +1,4 @@
-"""Who holds a partition of the mapping in the SQLite backend: claims are checked in the transaction that writes."""
+"""Claims of partitions in the SQLite backend, checked in the transaction that writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HELD = "SELECT generation FROM mapping_claim WHERE link = ? AND topic = ? AND p
 
 
 def next_generation(connection: sqlite3.Connection, link: str) -> int:
-    """A number greater than all before."""
+    """A number greater than all earlier ones."""
     found = connection.execute(
         "INSERT INTO generation VALUES (?, 1) ON CONFLICT (link) DO UPDATE SET value = value + 1 RETURNING value",
         (link,),
@@ -24,7 +24,7 @@ def next_generation(connection: sqlite3.Connection, link: str) -> int:
 def claim(
     connection: sqlite3.Connection, link: str, places: Iterable[tuple[TopicPartition, int]], generation: int
 ) -> list[TopicPartition]:
-    """Take partitions; returns those that a newer generation holds, which it keeps."""
+    """Claim partitions; returns those that a newer generation holds and keeps."""
     fenced = []
     for tp, epoch in places:
         if (held_generation(connection, link, tp, epoch) or 0) > generation:
@@ -39,7 +39,7 @@ def claim(
 def check_claims(
     connection: sqlite3.Connection, link: str, places: Iterable[tuple[TopicPartition, int]], claims: Claims | None
 ) -> None:
-    """Raise `Fenced` unless these are held as `claims` says; without claims, take them over."""
+    """Raise `Fenced` unless these are held as `claims` says; without claims, claim them."""
     if claims is None:
         claim(connection, link, places, next_generation(connection, link))
         return
@@ -51,7 +51,7 @@ def check_claims(
 
 
 def take_all(connection: sqlite3.Connection, link: str, topic: str | None = None) -> None:
-    """Take over all partitions of a link, or of one topic of it, whoever holds them."""
+    """Claim all partitions of a link, or of one of its topics, whoever holds them."""
     connection.execute(
         "UPDATE mapping_claim SET generation = ? WHERE link = ? AND topic = coalesce(?, topic)",
         (next_generation(connection, link), link, topic),
@@ -59,6 +59,6 @@ def take_all(connection: sqlite3.Connection, link: str, topic: str | None = None
 
 
 def held_generation(connection: sqlite3.Connection, link: str, tp: TopicPartition, epoch: int) -> int | None:
-    """The generation that holds a partition; None where none does."""
+    """The generation that holds a partition, or None."""
     found = connection.execute(_HELD, (link, *tp, epoch)).fetchone()
     return None if found is None else int(found[0])

@@ -1,4 +1,4 @@
-"""One SQLite connection shared by threads: settings, transactions, and errors in drkit's words."""
+"""One SQLite connection shared by threads: settings, transactions, and errors with drkit's messages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _RETRY_SECONDS = 0.02
 class SqliteConnection:
     """A connection in WAL mode with synchronous=FULL, used under a lock.
 
-    One connection suffices: calls are short, and SQLite lets one writer in at a time anyway. Other
-    processes have connections of their own; SQLite's locks keep them apart, `timeout_seconds` long.
+    One connection suffices: calls are short, and SQLite has one writer at a time anyway. Other processes have
+    their own connections; SQLite's locks separate them, for at most `timeout_seconds`.
 
     Args:
-        path: the file, or `MEMORY` for one that goes with the object.
-        create: make the file, or its tables, where there are none.
+        path: the file, or `MEMORY` for one that lives as long as the object.
+        create: create the file, or its tables, where they are missing.
         timeout_seconds: how long to wait for another process's transaction.
-        any_version: also of another schema version than this drkit's (for `drkit store migrate`).
+        any_version: also open other schema versions (for `drkit store migrate`).
     """
 
     def __init__(self, path: str, *, create: bool, timeout_seconds: float, any_version: bool = False) -> None:
@@ -67,7 +67,7 @@ class SqliteConnection:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction: durable when the block is left, undone where it raises."""
+        """A write transaction: durable at the end of the block, rolled back if it raises."""
         self._check_there()
         with self._lock, self._explained("written"):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -82,7 +82,7 @@ class SqliteConnection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A read transaction: all that is read in the block is of one moment, whoever writes meanwhile."""
+        """A read transaction: all reads in the block see one consistent snapshot."""
         self._check_there()
         with self._lock, self._explained("read"):
             self._connection.execute("BEGIN")
@@ -98,23 +98,24 @@ class SqliteConnection:
             self._connection.close()
 
     def _check_there(self) -> None:
-        """What is written into a file that was removed, or replaced by another, nobody finds again."""
+        """Raise if the file was removed or replaced: nobody would find what is written into it."""
         if self._file is not None and _identity(self.path) != self._file:
             raise StoreMissing(f"the store {self.path} was removed, or replaced by another file, while it was open")
 
     def _check_version(self) -> None:
-        """Another release may have migrated the store since it was opened: within a transaction this can't change."""
+        """Check whether another release has migrated the store since it was opened; can't change within a
+        transaction."""
         if not self._any_version:
             check_version(newest_version(self._connection), f"the store {self.path}")
 
     def _check_version_sometimes(self) -> None:
-        """Of a single read, which changes nothing, it is enough to look every second."""
+        """Check at most once a second: enough for single reads, which change nothing."""
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._check_version()
             self._looked_at = time.monotonic()
 
     def _prepare(self, *, create: bool) -> None:
-        version = kept_version(self._connection, self.path)  # before a change: it may be another program's file
+        version = kept_version(self._connection, self.path)  # before any change: it may be another program's file
         if version == 0 and not create:
             raise StoreMissing(f"the store {self.path} is empty: it has no tables")
         if self.path != MEMORY:
@@ -124,7 +125,7 @@ class SqliteConnection:
             create_tables(self._connection, self.path)
 
     def _enter_wal(self) -> None:
-        """SQLite doesn't wait for a lock when the journal mode changes; two first openers would collide."""
+        """Wait for a lock when the journal mode changes, as SQLite doesn't; two first openers would collide."""
         deadline = Deadline.after(self._timeout_seconds)
         while True:
             try:
@@ -137,7 +138,7 @@ class SqliteConnection:
             if mode != "wal":
                 raise DrkitError(
                     f"the store {self.path} can't use SQLite's write-ahead log (it stays in {mode} mode)",
-                    meaning="A mirror and a command can't safely work on it at once, e.g. on a network file system",
+                    meaning="A mirror and a command can't safely use it at once, e.g. on a network file system",
                     remedy="Set store.url to a file on a local disk, or use Cassandra",
                 )
             return
@@ -163,13 +164,13 @@ def _connect(path: str, *, create: bool, timeout_seconds: float) -> sqlite3.Conn
         uri,
         uri=True,
         timeout=timeout_seconds,
-        isolation_level=None,  # transactions are begun and ended by hand
+        isolation_level=None,  # transactions are explicit
         check_same_thread=False,  # used under a lock
     )
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file stands there now; None: none does."""
+    """Device and inode of the file at `path`, or None."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -185,10 +186,10 @@ _RESTORE = (
 )
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: ("Its disk is full", "Free space on that disk, then run this again"),
-    sqlite3.SQLITE_READONLY: ("The file or its directory is read-only", "Give drkit the right to write there"),
-    sqlite3.SQLITE_PERM: ("The operating system denied it", "Give drkit the right to read and write there"),
+    sqlite3.SQLITE_READONLY: ("The file or its directory is read-only", "Give drkit permission to write there"),
+    sqlite3.SQLITE_PERM: ("The operating system denied it", "Give drkit permission to read and write there"),
     sqlite3.SQLITE_CANTOPEN: (
-        "The path is no file that drkit may open (SQLite also writes -wal and -shm files beside it)",
+        "drkit can't open a file at this path (SQLite also writes -wal and -shm files beside it)",
         "Check store.url and the permissions of the file and its directory",
     ),
     sqlite3.SQLITE_CORRUPT: ("The file is damaged", _RESTORE),
@@ -204,17 +205,17 @@ def _primary_code(error: sqlite3.Error) -> int | None:
 
 
 def _explain(error: sqlite3.Error, path: str, deed: str, timeout_seconds: float) -> DrkitError | None:
-    """The error in drkit's words; None where it is a fault of our own code."""
+    """The error with drkit's message; None where it is a bug of our own code."""
     code = _primary_code(error)
     what = f"the store {path} can't be {deed}: {error}"
     if code in _BUSY:
         return Unreachable(
             what,
             meaning=f"Another process held it for more than {timeout_seconds:g} s",
-            remedy="Try again; if it stays so, look for a stuck drkit process",
+            remedy="Try again; if it happens again, look for a stuck drkit process",
         )
     if "no such table" in str(error):  # the only such error: all statements are our own
-        return DrkitError(what, meaning="Tables of the store are gone: it is damaged", remedy=_RESTORE)
+        return DrkitError(what, meaning="Tables of the store are missing: it is damaged", remedy=_RESTORE)
     if code not in _EXPLANATIONS:
         return None
     meaning, remedy = _EXPLANATIONS[code]

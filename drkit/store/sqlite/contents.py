@@ -1,4 +1,4 @@
-"""All that a SQLite store holds, for copies."""
+"""The whole content of a SQLite store, for copies."""
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
 from __future__ import annotations

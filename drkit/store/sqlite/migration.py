@@ -1,4 +1,4 @@
-"""The SQLite backend's schema, brought to another version: all of it in one transaction."""
+"""Migrates the SQLite backend's schema in one transaction."""
 # ruff: noqa: D102  # the protocol in api.py documents every method
 
 from __future__ import annotations

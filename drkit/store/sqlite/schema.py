@@ -62,7 +62,7 @@ TABLES = (
         link TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY (link, kind, name)
     ) STRICT, WITHOUT ROWID""",
-    # which generation of workers holds a partition of `mapping`
+    # the generation of workers that holds a partition of `mapping`
     """CREATE TABLE mapping_claim (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         generation INTEGER NOT NULL,
@@ -75,7 +75,7 @@ TABLES = (
         PRIMARY KEY (link, group_id, topic, at)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX group_state_expiry ON group_state (link, expires_at)",
-    # which (group, topic) there are: finding them among all states would read them all
+    # the (group, topic) pairs: finding them among all states would read them all
     """CREATE TABLE group_state_series (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, expires_at INTEGER NOT NULL,
         PRIMARY KEY (link, group_id, topic)
@@ -96,18 +96,18 @@ NEWEST_VERSION = "SELECT coalesce(max(version), 0) FROM schema_version"
 
 
 def create_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables where there are none, in one transaction; two processes may do it at once.
+    """Create the tables if they are missing, in one transaction; two processes may do it at once.
 
     Raises:
         Refused: the database has another version of the schema.
-        DrkitError: it is another program's.
+        DrkitError: it is another program's database.
         sqlite3.Error: as SQLite raised it.
     """
     if check_version(kept_version(connection, path), f"the store {path}"):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not check_version(kept_version(connection, path), f"the store {path}"):  # again: another may have been first
+        if not check_version(kept_version(connection, path), f"the store {path}"):  # again: another may be faster
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(_VERSION_TABLE)
             for statement in TABLES:
@@ -121,7 +121,7 @@ def create_tables(connection: sqlite3.Connection, path: str) -> None:
 
 
 def newest_version(connection: sqlite3.Connection) -> int:
-    """The schema version of a drkit store, now; 0 where none is kept."""
+    """The current schema version of a drkit store; 0 where none is stored."""
     (kept,) = connection.execute(NEWEST_VERSION).fetchone()
     return int(kept)
 
@@ -130,7 +130,7 @@ def kept_version(connection: sqlite3.Connection, path: str) -> int:
     """The schema version of a database; 0 where it is empty.
 
     Raises:
-        DrkitError: tables, but not drkit's.
+        DrkitError: it has tables of another program.
     """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:

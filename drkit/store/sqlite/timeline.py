@@ -1,4 +1,4 @@
-"""The SQLite backend of the timeline; expired states are removed in small bites."""
+"""The SQLite backend of the timeline; expired states are removed in small batches."""
 # ruff: noqa: D102  # the protocol in timeline.py documents every method
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SqliteTimeline:
         name, micros = str(link), to_micros(at)
         removed = 0
         while True:
-            with self._db.writing() as connection:  # in bites: mapping rows of the mirror must not wait for long
+            with self._db.writing() as connection:  # in batches: mapping rows of the mirror must not wait for long
                 bite = connection.execute(
                     "DELETE FROM group_state WHERE (link, group_id, topic, at) IN (SELECT link, group_id, topic, at"
                     " FROM group_state WHERE link = ? AND expires_at <= ? LIMIT ?)",

@@ -96,7 +96,7 @@ def test_what_a_silent_target_holds_is_not_called_exact(mirrored: Mirrored) -> N
     finally:
         mirrored.lab.resume("dr")
     assert (certainty, offset) == ("conservative", 60)
-    assert "it was so when the mirror last looked" in reason
+    assert "exact when the mirror last saw the target" in reason
     assert [each["translation"] for each in link["groups"]] == ["conservative"]
     mirrored.lab.pause("primary")
     try:

@@ -349,7 +349,7 @@ def test_refused_in_the_configuration(
 @pytest.mark.parametrize(
     ("links", "says"),
     [
-        ([("a", "b"), ("b2", "a")], "would go round"),
+        ([("a", "b"), ("b2", "a")], "would circulate"),
         ([("a", "b"), ("a2", "b2")], "would both write"),
         ([("a", "a2")], "into itself"),
     ],

@@ -101,7 +101,7 @@ def test_a_groups_captured_positions(filled):
         ("billing", "orders", 0, 5, None, "unavailable"),
     ]
     mapped, ahead, nothing = found
-    assert mapped["reason"].startswith("it was so when the mirror last looked; whether it still is can't be seen: ")
+    assert mapped["reason"].startswith("exact when the mirror last saw the target, which can't be read now: ")
     assert (mapped["reread"], mapped["skipped"]) == (None, None)
     assert "10 offsets ahead of what is mirrored" in ahead["reason"]
     assert nothing["reason"] == "the mirror has recorded nothing for orders:0 yet"

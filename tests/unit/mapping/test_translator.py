@@ -212,9 +212,9 @@ def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
     answer = translator.translate(TP, 12)
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 6)
     assert (answer.reread, answer.skipped) == (None, None)
-    assert str(answer.reason).endswith("can't be seen: no leader answers")
+    assert str(answer.reason).endswith("can't be read now: no leader answers")
     translator.heed_silence("dr stands still")
-    assert str(translator.translate(TP, 12).reason).endswith("can't be seen: dr stands still")
+    assert str(translator.translate(TP, 12).reason).endswith("can't be read now: dr stands still")
     assert "never mirrored" in str(translator.translate(TP, 7).reason), "what wasn't exact has its reason"
 
 

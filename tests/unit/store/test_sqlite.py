@@ -123,7 +123,7 @@ def test_the_settings_that_durability_rests_on(used, file):
         assert [name for name in strict if not name.startswith("sqlite_")] == []
 
 
-@pytest.mark.parametrize(("version", "says"), [(99, "newer drkit"), (2, "newer drkit"), (-1, "No drkit")])
+@pytest.mark.parametrize(("version", "says"), [(99, "newer drkit"), (2, "newer drkit"), (-1, "No published drkit")])
 def test_another_schema_is_refused_and_left_as_it_is(used, file, version, says):
     with closing(sqlite3.connect(file)) as other:
         other.execute("UPDATE schema_version SET version = ?", (version,))
@@ -180,7 +180,7 @@ def test_a_damaged_database(used, file):
 
 
 def test_a_directory_instead_of_a_file(tmp_path):
-    refused(f"sqlite:///{tmp_path}", "no file that drkit may open")
+    refused(f"sqlite:///{tmp_path}", "can't open a file at this path")
 
 
 def test_a_full_disk_loses_nothing_that_was_kept_and_goes_on_when_there_is_room(used):
