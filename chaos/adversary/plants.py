@@ -59,7 +59,7 @@ def ends_not_looked_at() -> None:
 
         return acknowledge
 
-    _put("drkit.mirror.health.target_end_watch:TargetEnds.check", _answers(()))
+    _put("drkit.mirror.health.truncation_watches:TargetEnds.check", _answers(()))
     _put("drkit.mirror.engine.partition_queue:BatchPartition.end_is_known", _answers(True))
     _put("drkit.mirror.engine.inflight_window:InFlight.acknowledge", make)
 

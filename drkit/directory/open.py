@@ -9,10 +9,9 @@ from drkit.config.schema.directory import DirectoryConfig, parse_address
 from drkit.config.schema.secrets import Secret, reveal
 from drkit.directory.api import Directory
 from drkit.directory.command import CommandDirectory
-from drkit.directory.consul import ConsulDirectory
-from drkit.directory.etcd import EtcdDirectory
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
+from drkit.directory.key_value import ConsulDirectory, EtcdDirectory
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,6 @@ import platformdirs
 import psutil
 
 from drkit.lab import process
-from drkit.lab.folder_lock import folder_lock
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
 from drkit.lab.node_readiness import probe
@@ -32,6 +33,8 @@ START_SECONDS = 120.0
 _GRACE_SECONDS = 15.0
 _GRACE_BEFORE_REMOVAL_SECONDS = 5.0  # several brokers that stop together wait for a quorum that is gone
 _PAUSE_SECONDS = 5.0
+LOCK_FILE = ".lab.lock"
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,3 +378,51 @@ def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
     if not keep_data:
         folder.remove_own()
     return sorted(running)
+
+
+@contextmanager
+def folder_lock(folder: Path, interrupts: Interrupts, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lab's folder by an fcntl lock, which dies with its holder. Waits for another holder, and says so once.
+
+    `down` removes the file with the folder, so a lock on a file that has no name any more is none:
+    it is taken again on the file that is there now. The file goes when the last holder leaves an
+    otherwise empty folder.
+    """
+    path = folder / LOCK_FILE
+    said = False
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _same_file(file.fileno(), path):
+                break
+        except BlockingIOError:
+            if not said:
+                say(f"another drkit command is changing the lab in {folder}; waiting for it")
+                said = True
+            try:
+                interrupts.wait(_POLL_SECONDS)
+            except BaseException:
+                file.close()
+                raise
+        file.close()
+    try:
+        yield
+    finally:
+        if not (folder / "lab.json").exists():
+            path.unlink(missing_ok=True)
+            _remove_if_empty(folder)
+        file.close()
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

@@ -42,3 +42,19 @@ def date_of(millis: int | None) -> datetime | None:
 def to_millis(instant: datetime) -> int:
     """An instant as a Kafka timestamp (ms since the epoch, rounded down)."""
     return (instant - _EPOCH) // timedelta(milliseconds=1)
+
+
+class UsualDuration:
+    """Long is what takes long twice in a row.
+
+    A turn in which the process was stopped (SIGSTOP, a machine that slept) says nothing about the work: what it was to
+    see is due at once, and what it saw is old.
+    """
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+
+    def after(self, seconds: float) -> float:
+        """What turns take, in seconds, once one has taken this long."""
+        before, self._before = self._before, seconds
+        return 0.0 if before is None else min(seconds, before)

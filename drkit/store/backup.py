@@ -21,11 +21,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from drkit.model.clock import exact_iso, now
+from drkit.model.clock import exact_iso, iso, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import LinkId
 from drkit.store import codec, version
-from drkit.store.api import WholeStore
+from drkit.store.api import StoreSchema, WholeStore
 from drkit.store.timeline import state_row
 
 FORMAT = "drkit-store-backup"
@@ -44,6 +44,9 @@ KINDS = (
     "range_digest",
     "run",
     "journal",
+)
+_TAKE = (
+    "Stop every mirror. With the drkit that wrote the store: drkit store backup --out FILE. Then: drkit store migrate"
 )
 
 
@@ -252,4 +255,38 @@ def _damaged(path: Path, why: str) -> DrkitError:
         f"{path} is not a complete backup: {why}",
         meaning="drkit used none of it",
         remedy="Take another backup; or drkit store recover --from the cluster mirrored to fills a new store",
+    )
+
+
+def checked_backup(schema: StoreSchema, file: Path | None) -> Backup:
+    """Check the backup of a store that is about to be migrated: complete, of this store, and up to date.
+
+    Raises:
+        Refused: there is none, it is of another store or another version, or the store was changed since.
+        DrkitError: it is damaged.
+    """
+    if file is None:
+        raise Refused(
+            f"{schema.where} is to be migrated, but no backup is named",
+            meaning="Without a backup there is no way back. Nothing was changed",
+            remedy=f"{_TAKE} --backup FILE",
+        )
+    kept = schema.version()
+    found = read_backup(file, kept if kept > 0 else -kept - 1)
+    changed_at, counts = schema.changed_at(), schema.counts()
+    if changed_at is not None and changed_at > found.created_at:
+        raise _not_of_it(
+            schema, file, f"the store was changed at {iso(changed_at)}, after it was taken ({iso(found.created_at)})"
+        )
+    for kind, count in counts.items():
+        if found.rows[kind] != count:
+            raise _not_of_it(schema, file, f"the store has {count} rows of {kind}, the backup {found.rows[kind]}")
+    return found
+
+
+def _not_of_it(schema: StoreSchema, file: Path, why: str) -> Refused:
+    return Refused(
+        f"{file} is not a backup of the current content of {schema.where}: {why}",
+        meaning="It is an old backup, or one of another store, and can't undo the migration. Nothing was changed",
+        remedy=f"{_TAKE} --backup with that file",
     )

@@ -23,7 +23,7 @@ class Migration:
     """Migrates a store from the version below to `version`.
 
     Its tables `lease`, `link_note`, `watermark`, `link_control`, `topic_state` and `run` keep the columns that
-    `drkit.store.migrate` reads.
+    `drkit.store.backup` reads.
 
     Args:
         version: the version after it.

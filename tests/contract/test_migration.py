@@ -15,8 +15,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OtherSchema, Refused, StoreMissing
 from drkit.store import open_whole_store, version
 from drkit.store.api import StoreSchema
-from drkit.store.backup import read_backup, write_backup
-from drkit.store.migrate import checked_backup
+from drkit.store.backup import checked_backup, read_backup, write_backup
 from drkit.store.open import open_schema
 from drkit.store.version import LOOK_SECONDS, Migration, check_version, migrations_from
 from drkit.store.workers import WorkerNote, forget_workers, put_worker

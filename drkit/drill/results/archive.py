@@ -12,10 +12,13 @@ drills/found/*.yaml           experiments that a random drill found something wi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,12 +28,15 @@ from pydantic import ValidationError
 
 from drkit.drill.judge.result import DrillResult, DrillSummary
 from drkit.drill.results.recording import add_to_chain
-from drkit.model.errors import ConfigError, DrkitError
+from drkit.failover.run.lease import Owner
+from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.observe.drill_history import DRILL
 
 RESULT = "result.json"
 EXPERIMENT = "experiment.yaml"
 LAB_NOTE = "lab"
 _RUN = re.compile(r"drill-(\d{8}T\d{6})Z-[0-9a-f]{6}")
+LEASE = ".lease"
 
 
 def default_drills() -> Path:
@@ -172,3 +178,38 @@ class Drills:
 def _started(run: str) -> datetime | None:
     match = _RUN.fullmatch(run)
     return None if match is None else datetime.strptime(f"{match[1]}+0000", "%Y%m%dT%H%M%S%z")
+
+
+@contextmanager
+def folder_lease(drills: Path) -> Iterator[None]:
+    """Hold the right to drill in a folder of drills: one drill at a time, whether or not a store has a lease.
+
+    It ends with the process that holds it, however that ends.
+
+    Raises:
+        Refused: another process drills; the message names it.
+        DrkitError: the folder can't be written.
+    """
+    try:
+        drills.mkdir(parents=True, mode=0o700, exist_ok=True)
+        handle = os.open(drills / LEASE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise DrkitError(
+            f"{drills} can't be written: {error.strerror or error}",
+            remedy="Correct its permissions, or free some space",
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 1_000, 0).decode(errors="replace").strip()
+            raise Refused(
+                f"a drill is under way that is kept in {drills}: {holder or 'it has just begun'}",
+                meaning="Two drills on one machine disturb each other's measurements",
+                remedy="Wait until it has ended, or give this one a folder of its own (--drills DIR)",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{Owner.this_process(DRILL)}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)

@@ -17,7 +17,7 @@ nothing: no divergence is claimed.
 
 What was found is not what stays: a source may be cut again, further down. So whoever says how much of a partition is
 mirrored looks again (`compare_source`): the mirror at what stands still
-(`drkit.mirror.health.source_truncation_watch`), a status, a translation and a failover's snapshot themselves. A place
+(`drkit.mirror.health.truncation_watches`), a status, a translation and a failover's snapshot themselves. A place
 is only ever lowered (`earlier_divergence`): a history that retention took away shows less than was seen, never more.
 """
 

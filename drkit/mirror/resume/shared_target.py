@@ -10,7 +10,7 @@ read once. So it is where the target has lost what was acknowledged. Others may 
 tells nothing; but the newest record of the link's is at a known place (`drkit.store.link_notes`), where no
 other can stand unless the log was cut. That is looked at whenever a partition is taken up; and it is taken up again
 whenever another leader's time begins on the target, before anything more is appended (`drkit.mirror.engine.sender`,
-`drkit.mirror.health.target_end_watch`).
+`drkit.mirror.health.truncation_watches`).
 """
 
 from __future__ import annotations

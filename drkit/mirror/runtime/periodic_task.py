@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from drkit.model.clock import UsualDuration
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable
 from drkit.model.log_context import keeping_context
-from drkit.model.usual_duration import UsualDuration
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@
     resume                       where partitions continue, and why not (`drkit.mirror.runtime.partition_starter`)
     observe, save                log ends; watermarks
     users                        whether others use the target (`drkit.mirror.health.target_users`)
-    target                       what the target has lost (`drkit.mirror.health.target_end_watch`, `purge_watch`)
+    target                       what the target has lost (`drkit.mirror.health.truncation_watches`, `purge_watch`)
     source                       what the source loses of what stands still
-    (`drkit.mirror.health.source_truncation_watch`) groups, transactions         positions of consumer groups; what they
+    (`drkit.mirror.health.truncation_watches`) groups, transactions         positions of consumer groups; what they
     commit in transactions report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
 The data thread never waits for a cluster's admin calls or (except for mapping rows) for the store, so one
@@ -36,10 +36,9 @@ from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_S
 from drkit.mirror.groups.transaction_watch import TransactionWatch
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
-from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
 from drkit.mirror.health.stalls import Stalls
-from drkit.mirror.health.target_end_watch import TargetEnds
 from drkit.mirror.health.target_users import TargetUsers
+from drkit.mirror.health.truncation_watches import SourceTruncationWatch, TargetEnds
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.resume.partition_resume import Resumed
 from drkit.mirror.runtime.catch_up import CatchUp

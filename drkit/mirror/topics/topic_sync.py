@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
@@ -25,7 +26,6 @@ from drkit.lag.problems_now import target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
-from drkit.mirror.topics.creation_pace import CreationPace
 from drkit.mirror.topics.standby_settings import READ
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
@@ -60,6 +60,9 @@ TOPIC_KINDS = frozenset(
     }
 )
 """Problems that a look at the topics finds, and settles when they are over."""
+FIRST_PARTITIONS = 200
+LEAST_PARTITIONS, MOST_PARTITIONS = 25, 1_000
+_FAST_SECONDS, _SLOW_SECONDS = 1.0, 2.0
 
 
 class TopicSync:
@@ -376,3 +379,34 @@ class TopicSync:
         if briefly and topic in self._last:
             look.ready[topic] = self._last[topic]
         return briefly
+
+
+class CreationPace:
+    """How many partitions are created in one look at the topics, by how long the last ones took. Used by one thread.
+
+    A broker takes from one to fifteen milliseconds to create a partition. What is requested at once must exist before
+    the call times out, and the first topics of a large link are mirrored while the others are still being created.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.partitions = FIRST_PARTITIONS
+        """So many now (or one topic)."""
+        self._clock = clock
+
+    @contextmanager
+    def measured(self, asked: int) -> Iterator[None]:
+        """Within it so many partitions are created; an error means that they were not there in time."""
+        begun = self._clock()
+        try:
+            yield
+        except BaseException:
+            self.partitions = max(LEAST_PARTITIONS, self.partitions // 4)
+            raise
+        took = self._clock() - begun
+        if took > _SLOW_SECONDS:
+            self.partitions = max(LEAST_PARTITIONS, self.partitions // 2)
+        elif took < _FAST_SECONDS and asked > self.partitions // 2:
+            self.partitions = min(MOST_PARTITIONS, self.partitions * 2)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from drkit.model.clock import now
+from drkit.model.clock import UsualDuration, now
 from drkit.model.errors import DrkitError
-from drkit.model.usual_duration import UsualDuration
 
 _T = TypeVar("_T")
 _STALE_SECONDS = 30.0

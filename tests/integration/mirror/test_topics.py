@@ -11,7 +11,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mapping import Translator
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics import creation_pace
+from drkit.mirror.topics import topic_sync
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.mirror.topics.topic_writer import TopicWriter
@@ -92,8 +92,8 @@ def test_partitions_settings_and_topics_that_come_later_follow(mirrored: Mirrore
 def test_many_new_topics_are_created_in_portions_and_a_refused_one_holds_up_no_other(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creation_pace, "FIRST", 2)
-    monkeypatch.setattr(creation_pace, "MOST", 2)
+    monkeypatch.setattr(topic_sync, "FIRST_PARTITIONS", 2)
+    monkeypatch.setattr(topic_sync, "MOST_PARTITIONS", 2)
     refused = [mirrored.name(f"{number}_refused") for number in range(3)]
     topics = [mirrored.name(f"portion-{number}") for number in range(5)]
     for topic in refused:
@@ -115,8 +115,8 @@ def test_the_first_of_many_new_topics_are_mirrored_while_the_others_are_made(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One look at the topics is enough for all of them, and none waits for the last."""
-    monkeypatch.setattr(creation_pace, "FIRST", 2)
-    monkeypatch.setattr(creation_pace, "MOST", 2)
+    monkeypatch.setattr(topic_sync, "FIRST_PARTITIONS", 2)
+    monkeypatch.setattr(topic_sync, "MOST_PARTITIONS", 2)
     topics = [mirrored.name(f"portion-{number}") for number in range(4)]
     for topic in topics:
         mirrored.source.create(topic, 2)
@@ -153,8 +153,8 @@ def test_topics_that_were_not_there_in_time_are_the_mirrors_own_and_fewer_are_as
         return made
 
     monkeypatch.setattr(TopicWriter, "create", slow)
-    monkeypatch.setattr(creation_pace, "FIRST", 8)
-    monkeypatch.setattr(creation_pace, "LEAST", 2)
+    monkeypatch.setattr(topic_sync, "FIRST_PARTITIONS", 8)
+    monkeypatch.setattr(topic_sync, "LEAST_PARTITIONS", 2)
     topics = [mirrored.name(f"late-{number}") for number in range(6)]
     for topic in topics:
         mirrored.source.create(topic, 2)

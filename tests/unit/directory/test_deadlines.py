@@ -14,9 +14,9 @@ import pytest
 
 from drkit.config.schema.failover import FenceConfig
 from drkit.directory import Entry
-from drkit.directory.consul import ConsulDirectory
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
+from drkit.directory.key_value import ConsulDirectory
 from drkit.failover.fencing.cluster_fence import run_command
 from drkit.model.clock import now
 from drkit.model.deadline import Deadline, bounded

@@ -27,8 +27,7 @@ from drkit.drill.coverage import (
     strikes_counted,
     struck_cells,
 )
-from drkit.drill.experiment.library import library_files
-from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.experiment.reader import library_files, load_experiment
 from drkit.drill.faults.inject import FAULTS
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas

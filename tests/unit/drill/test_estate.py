@@ -7,8 +7,7 @@ import pytest
 from drkit.drill import estate
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.estate import EstateStep, canary_arrives, judge_rehearsal, judged, refuse_experiments
-from drkit.drill.experiment.library import library_files
-from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.experiment.reader import library_files, load_experiment
 from drkit.model.errors import Refused
 from drkit.model.statistics import Latency
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.results.folder_lease import LEASE, folder_lease
+from drkit.drill.results.archive import LEASE, folder_lease
 from drkit.model.errors import DrkitError, Refused
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
 from pathlib import Path
-from drkit.drill.results.folder_lease import folder_lease
+from drkit.drill.results.archive import folder_lease
 with folder_lease(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,8 +9,14 @@ import pytest
 from rich.console import Console
 
 from drkit.cli.views.drill_view import show_series
-from drkit.drill.experiment.library import LIBRARY, experiment_file, experiment_files, library_files
-from drkit.drill.experiment.reader import load_experiment, load_experiments
+from drkit.drill.experiment.reader import (
+    LIBRARY,
+    experiment_file,
+    experiment_files,
+    library_files,
+    load_experiment,
+    load_experiments,
+)
 from drkit.drill.schema import schemas
 from drkit.drill.series import play_series, worst
 from drkit.model.errors import ConfigError, DrkitError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.mirror.topics.creation_pace import FIRST, LEAST, MOST, CreationPace
+from drkit.mirror.topics.topic_sync import FIRST, LEAST, MOST, CreationPace
 from drkit.model.errors import Unreachable
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drkit.mirror.engine.interface import PartitionProgress
-from drkit.mirror.health.target_end_watch import TargetEnds
+from drkit.mirror.health.truncation_watches import TargetEnds
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.round_robin import MOST_LOOKS, RESTING_A_LOOK, Turns
 from drkit.mirror.runtime.periodic_task import Periodic

@@ -13,7 +13,7 @@ import pytest
 from drkit.kafka.admin.leader_epochs import EpochEnd
 from drkit.kafka.admin.source_divergence import KIND, with_divergence_now
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.health.source_truncation_watch import SourceTruncationWatch
+from drkit.mirror.health.truncation_watches import SourceTruncationWatch
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem, TopicState
 from drkit.model.offsets import Watermark

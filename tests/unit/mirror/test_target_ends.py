@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drkit.mirror.engine.interface import PartitionProgress, PartitionStart
-from drkit.mirror.health.target_end_watch import TargetEnds
+from drkit.mirror.health.truncation_watches import TargetEnds
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

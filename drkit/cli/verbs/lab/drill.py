@@ -105,8 +105,7 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Play experiments. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown; of several the worst."""
-    from drkit.drill.experiment.library import experiment_files
-    from drkit.drill.experiment.reader import load_experiments
+    from drkit.drill.experiment.reader import experiment_files, load_experiments
     from drkit.drill.series import play_series
 
     with command(_configured(config), output, verbose) as invocation:
@@ -216,8 +215,7 @@ def coverage(
     """Show which fault was struck in which state of a run, by which drill, when, with which verdict; where never."""
     from drkit.drill.coverage import coverage as table_of
     from drkit.drill.coverage import read_found, read_kept
-    from drkit.drill.experiment.library import experiment_files
-    from drkit.drill.experiment.reader import load_experiments
+    from drkit.drill.experiment.reader import experiment_files, load_experiments
     from drkit.drill.results.archive import Drills, default_drills
 
     with command(config, output, verbose) as invocation:
@@ -256,7 +254,7 @@ def schedule(
     """
     from drkit.config import load_config
     from drkit.config.extras import Extra, require
-    from drkit.drill.experiment.library import experiment_file
+    from drkit.drill.experiment.reader import experiment_file
     from drkit.drill.results.archive import Drills, default_drills
     from drkit.drill.schedule.blackouts import read_calendars
     from drkit.drill.schedule.cron import zone
@@ -329,8 +327,7 @@ def report(
 def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) -> None:
     """Rehearse on the configured clusters; an experiment that is named is refused before anything is asked of them."""
     from drkit.drill.estate import refuse_experiments, rehearse_estate
-    from drkit.drill.experiment.library import experiment_files
-    from drkit.drill.experiment.reader import load_experiments
+    from drkit.drill.experiment.reader import experiment_files, load_experiments
 
     refuse_experiments(load_experiments(experiment_files(files, whole_library=False)))
     config = invocation.config
@@ -356,8 +353,7 @@ def _player(
 ) -> Callable[[ExperimentFile], DrillResult]:
     """What plays one experiment, with the configured objectives where it sets none."""
     from drkit.config.extras import Extra, require
-    from drkit.drill.results.archive import Drills, default_drills
-    from drkit.drill.results.folder_lease import folder_lease
+    from drkit.drill.results.archive import Drills, default_drills, folder_lease
     from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
     from drkit.drill.runner import Guard, nothing_stands_against, run_drill
     from drkit.observe.drill_history import DRILL

@@ -33,8 +33,8 @@ from drkit.cli.wiring.context import (
     set_client_logs,
 )
 from drkit.config.reload import FIXED
+from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
-from drkit.mirror.runtime.process_tuning import serve_the_data_path
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.log_context import working_on
 from drkit.model.topology import Link, LinkId

@@ -52,7 +52,7 @@ def migrate(
     """
     from drkit.config.effective import without_credentials
     from drkit.store import version
-    from drkit.store.migrate import checked_backup
+    from drkit.store.backup import checked_backup
     from drkit.store.open import open_schema
     from drkit.store.users import in_use
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from drkit.cli.views.audit.bytes_text import shown_bytes
-from drkit.cli.views.audit.report_style import STYLE
+from drkit.cli.views.audit.report import STYLE
 from drkit.model.audit.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso
 

@@ -1,0 +1,140 @@
+"""Watches both sides for logs that lost their tail while no request of the data path would notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.source_divergence import KIND, compare_source, earlier_divergence, halted_partitions
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress, PartitionStart
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.round_robin import Turns
+from drkit.model.clock import now
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+
+
+class TargetEnds:
+    """Watches the target's log ends while nothing is written: only the next append would notice a lost tail.
+
+    An append is conditional on the log's end (`drkit.mirror.engine.sender`), so only partitions that rest are asked
+    for: those whose position is where it was a look ago; of very many only some in each look, in turns. What was
+    acknowledged is in the log of whoever leads: an end below it is a loss.
+
+    Where others write the target, too, its end tells nothing. There no log loses anything without a new leader epoch:
+    then the partition is taken up again, which looks for the link's newest record
+    (`drkit.mirror.resume.shared_target`).
+
+    Used by one thread.
+
+    Args:
+        link: the link; whether its target has other writers, too.
+        target: the cluster.
+    """
+
+    def __init__(self, link: Link, target: ClusterAdmin) -> None:
+        self._link = link
+        self._target = target
+        self._last: dict[TopicPartition, PartitionProgress] = {}
+        self._led_since: dict[TopicPartition, int] = {}
+        self._turns = Turns()
+
+    def begin(self, starts: Iterable[PartitionStart]) -> None:
+        """Partitions were taken up, whose target's logs were looked at in these leaders' times."""
+        for start in starts:
+            self._led_since[start.tp] = start.target_leader_epoch
+
+    def check(
+        self, positions: Mapping[TopicPartition, PartitionProgress], running: Iterable[TopicPartition]
+    ) -> list[Incident]:
+        """The partitions that lost what was acknowledged.
+
+        Args:
+            positions: where they are now.
+            running: those that are mirrored now.
+
+        Raises:
+            Unreachable: the target doesn't answer.
+        """
+        if self._link.shares_target:
+            return self._led_anew([tp for tp in running if tp in positions])
+        here = {tp: positions[tp] for tp in running if tp in positions}
+        resting = {tp: at for tp, at in here.items() if at.target_end > 0 and self._last.get(tp) == at}
+        self._last = here
+        if not resting:
+            return []
+        chosen = self._turns.take(resting)
+        there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in chosen}
+        ends = self._target.log_ends(there, partial=True, recent_leaders=True)
+        return [
+            Incident(
+                tp,
+                IncidentKind.UNCERTAIN,
+                f"the target's log ends at {ends[target]}, {resting[tp].target_end} was acknowledged",
+            )
+            for target, tp in there.items()
+            if target in ends and ends[target] < resting[tp].target_end
+        ]
+
+    def _led_anew(self, running: Iterable[TopicPartition]) -> list[Incident]:
+        there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in running}
+        epochs = self._target.leader_epochs(there) if there else {}
+        moved = {
+            tp: epochs[target] for target, tp in there.items() if epochs.get(target, -1) > self._led_since.get(tp, -1)
+        }
+        self._led_since.update(moved)
+        return [
+            Incident(
+                tp,
+                IncidentKind.UNCERTAIN,
+                f"another leader's time (epoch {epoch}) began on the target: what landed before is looked for",
+            )
+            for tp, epoch in moved.items()
+        ]
+
+
+class SourceTruncationWatch:
+    """Compares halted partitions with their source: nobody fetches from them, so no broker reports a truncation.
+
+    A problem names the offset of the divergence as it was seen once. Until it is cleared, the source may lose more; a
+    partition that is halted for another reason may lose its source's tail, too. So every few seconds the leaders are
+    asked where the mirrored epochs end (`drkit.kafka.admin.source_divergence`): one request to each broker for all
+    such partitions. An offset lower than the one on record replaces it, so lag, recovery point and positions follow.
+
+    Used by one thread, of the worker that leads: a halted partition has no worker.
+
+    Args:
+        link: the link.
+        source: the cluster.
+        store: what is on record, of all workers.
+        problems: where what is found goes.
+    """
+
+    def __init__(self, link: Link, source: ClusterAdmin, store: Store, problems: Problems) -> None:
+        self._link = link
+        self._source = source
+        self._store = store
+        self._problems = problems
+
+    def check(self) -> None:
+        """Compare, and keep what is lower than on record. A source that doesn't answer shows nothing: another look
+        follows.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        problems = self._store.problems(self._link.id)
+        if not any(problem.halted for problem in problems):
+            return
+        marks = halted_partitions(self._store.watermarks(self._link.id), problems)
+        if not marks:
+            return
+        topics = self._store.topic_states(self._link.id)
+        look = compare_source(self._source, marks, topics, committed=self._link.committed)
+        for tp, found in look.diverged.items():
+            # read again: what an operator cleared meanwhile is not to come back
+            problem = earlier_divergence(self._link.id, found, self._store.problems(self._link.id), now())
+            if problem is not None:
+                self._problems.put_standing(
+                    KIND, tp, marks[tp].epoch, problem.reason, problem.remedy, unsure=found.unsure
+                )
