@@ -8,11 +8,14 @@ synchronous=FULL makes a commit survive a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
+from drkit.model.groups.group_history import GroupState, StatesAround
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary
@@ -20,21 +23,42 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims
 from drkit.store.leases import decide
-from drkit.store.sqlite.claims import check_claims, claim, next_generation, take_all
+from drkit.store.sqlite.claims import check_claims, claim, held_generation, next_generation, take_all
 from drkit.store.sqlite.connection import SqliteConnection
-from drkit.store.sqlite.contents import SqliteContents
-from drkit.store.sqlite.digests import NAME as DIGEST_TABLE
-from drkit.store.sqlite.digests import SqliteDigests
-from drkit.store.sqlite.timeline import NAMES as TIMELINE_TABLES
-from drkit.store.sqlite.timeline import SqliteTimeline
+from drkit.store.timeline import read_state, state_row
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
 _PLACE = "link = ? AND topic = ? AND partition = ? AND epoch = ?"
-_LINK_TABLES = ("mapping", "watermark", "group_position", "topic_state", "problem", DIGEST_TABLE, *TIMELINE_TABLES)
+_LINK_TABLES = (
+    "mapping",
+    "watermark",
+    "group_position",
+    "topic_state",
+    "problem",
+    "range_digest",
+    "group_state",
+    "group_state_series",
+)
+"""What a link's data is, as opposed to its control row, notes and claims."""
+_STATE = "group_id, topic, at, before_at, held_until, expires_at, positions"
+_SERIES = "link = ? AND group_id = ? AND topic = ?"
+_EXPIRED_AT_ONCE = 5_000
+_NAMING_LINKS = (
+    "generation",
+    "mapping_claim",
+    "watermark",
+    "group_position",
+    "link_control",
+    "topic_state",
+    "link_note",
+    "problem",
+    "group_state",
+)
+_OTHERS = ("mapping", "range_digest", "group_state_series", "lease", "journal", "run")
 
 
-class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
+class SqliteStore:
     """A `Store` in a SQLite file; see `drkit.store.api` for what each method promises.
 
     Args:
@@ -139,6 +163,106 @@ class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
     def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
         name = str(link)
         self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", ((name, group) for group in groups))
+
+    # ---- range digests ----------------------------------------------------------------------------
+
+    def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
+        if not digests:
+            return
+        name = str(link)
+        with self._db.writing() as connection:
+            places = {(each.tp, each.epoch) for each in digests}
+            check_claims(connection, name, places, claims)
+            held = {place: held_generation(connection, name, *place) or 0 for place in places}
+            connection.executemany(
+                "INSERT OR REPLACE INTO range_digest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(name, *codec.digest_row(each), held[each.tp, each.epoch]) for each in digests],
+            )
+
+    def range_digests(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[RangeDigest]:
+        found = self._db.rows(
+            "SELECT target_start, target_end, source_start, batches, records, digest, generation FROM range_digest"  # noqa: S608  # our constant
+            f" WHERE {_PLACE} ORDER BY target_start",
+            (str(link), *tp, epoch),
+        )
+        return [codec.read_digest(tp, epoch, *row) for row in found]
+
+    def forget_range_digests(
+        self, link: LinkId, tp: TopicPartition, epoch: int, target_start: int, claims: Claims | None = None
+    ) -> None:
+        with self._db.writing() as connection:
+            check_claims(connection, str(link), {(tp, epoch)}, claims)
+            connection.execute(
+                "DELETE FROM range_digest WHERE link = ? AND topic = ? AND partition = ?"
+                " AND (epoch < ? OR epoch = ? AND target_start < ?)",
+                (str(link), *tp, epoch, epoch, target_start),
+            )
+
+    # ---- history of groups ------------------------------------------------------------------------
+
+    def put_group_states(self, link: LinkId, states: Sequence[GroupState]) -> None:
+        if not states:
+            return
+        name = str(link)
+        series: dict[tuple[str, str], int] = {}
+        for state in states:
+            key = (state.group, state.topic)
+            series[key] = max(series.get(key, 0), codec.to_micros(state.expires_at))
+        with self._db.writing() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO group_state VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                ((name, *state_row(state)) for state in states),
+            )
+            connection.executemany(
+                "INSERT INTO group_state_series VALUES (?, ?, ?, ?) ON CONFLICT (link, group_id, topic)"
+                " DO UPDATE SET expires_at = excluded.expires_at WHERE excluded.expires_at > expires_at",
+                ((name, *key, expires_at) for key, expires_at in series.items()),
+            )
+
+    def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
+        name, micros = str(link), codec.to_micros(at)
+        found = []
+        for group, topic in self._db.rows(
+            "SELECT group_id, topic FROM group_state_series WHERE link = ? ORDER BY group_id, topic", (name,)
+        ):
+            then = self._db.row(
+                f"SELECT {_STATE} FROM group_state WHERE {_SERIES} AND at <= ? ORDER BY at DESC LIMIT 1",  # noqa: S608  # our constants
+                (name, group, topic, micros),
+            )
+            following = self._db.row(
+                f"SELECT {_STATE} FROM group_state WHERE {_SERIES} AND at > ? ORDER BY at LIMIT 1",  # noqa: S608  # our constants
+                (name, group, topic, micros),
+            )
+            if then is not None or following is not None:
+                found.append(
+                    StatesAround(
+                        group,
+                        topic,
+                        None if then is None else read_state(*then),
+                        None if following is None else read_state(*following),
+                    )
+                )
+        return found
+
+    def forget_expired_states(self, link: LinkId, at: datetime) -> int:
+        name, micros = str(link), codec.to_micros(at)
+        removed = 0
+        while True:
+            with (
+                self._db.writing() as connection
+            ):  # in small batches: mapping rows of the mirror must not wait for long
+                found = connection.execute(
+                    "DELETE FROM group_state WHERE (link, group_id, topic, at) IN (SELECT link, group_id, topic, at"
+                    " FROM group_state WHERE link = ? AND expires_at <= ? LIMIT ?)",
+                    (name, micros, _EXPIRED_AT_ONCE),
+                ).rowcount
+                if found < _EXPIRED_AT_ONCE:
+                    connection.execute(
+                        "DELETE FROM group_state_series WHERE link = ? AND expires_at <= ?", (name, micros)
+                    )
+            removed += found
+            if found < _EXPIRED_AT_ONCE:
+                return removed
 
     # ---- links ------------------------------------------------------------------------------------
 
@@ -290,6 +414,49 @@ class SqliteStore(SqliteTimeline, SqliteDigests, SqliteContents):
             "SELECT run, kind, state, started_at, updated_at, detail FROM run ORDER BY started_at DESC, run DESC"
         )
         return [codec.read_run(*row) for row in found]
+
+    # ---- all of it, for copies --------------------------------------------------------------------
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._db.reading()
+
+    def links(self) -> list[LinkId]:
+        every = " UNION ".join(f"SELECT link FROM {table}" for table in _NAMING_LINKS)  # noqa: S608  # our constants
+        return [LinkId.parse(name) for name in sorted(name for (name,) in self._db.rows(every))]
+
+    def places(self, link: LinkId) -> list[tuple[TopicPartition, int]]:
+        found = self._db.rows(
+            "SELECT topic, partition, epoch FROM mapping_claim WHERE link = ? ORDER BY topic, partition, epoch",
+            (str(link),),
+        )
+        return [(TopicPartition(topic, partition), epoch) for topic, partition, epoch in found]
+
+    def generation(self, link: LinkId) -> int:
+        row = self._db.row("SELECT value FROM generation WHERE link = ?", (str(link),))
+        return 0 if row is None else int(row[0])
+
+    def raise_generation(self, link: LinkId, value: int) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "INSERT INTO generation VALUES (?, ?) ON CONFLICT (link)"
+                " DO UPDATE SET value = max(value, excluded.value)",
+                (str(link), value),
+            )
+
+    def group_states(self, link: LinkId) -> Iterator[GroupState]:
+        for row in self._db.rows(
+            f"SELECT {_STATE} FROM group_state WHERE link = ? ORDER BY group_id, topic, at",  # noqa: S608  # our constant
+            (str(link),),
+        ):
+            yield read_state(*row)
+
+    def journals(self) -> list[str]:
+        return [run for (run,) in self._db.rows("SELECT DISTINCT run FROM journal ORDER BY run")]
+
+    def remove_all(self) -> None:
+        with self._db.writing() as connection:
+            for table in (*_NAMING_LINKS, *_OTHERS):
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608  # our constants
 
     def close(self) -> None:
         self._db.close()
