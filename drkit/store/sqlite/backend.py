@@ -248,9 +248,7 @@ class SqliteStore:
         name, micros = str(link), codec.to_micros(at)
         removed = 0
         while True:
-            with (
-                self._db.writing() as connection
-            ):  # in small batches: mapping rows of the mirror must not wait for long
+            with self._db.writing() as connection:  # in batches: mapping rows of the mirror must not wait for long
                 found = connection.execute(
                     "DELETE FROM group_state WHERE (link, group_id, topic, at) IN (SELECT link, group_id, topic, at"
                     " FROM group_state WHERE link = ? AND expires_at <= ? LIMIT ?)",
