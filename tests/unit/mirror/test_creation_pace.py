@@ -47,6 +47,6 @@ def test_a_few_that_are_soon_there_say_nothing_of_many() -> None:
 
 def test_what_was_not_there_in_time_is_asked_for_in_much_smaller_portions() -> None:
     pace = CreationPace(Time())
-    with pytest.raises(Unreachable), pace.measured(FIRST):
+    with pytest.raises(Unreachable), pace.measured(FIRST_PARTITIONS):
         raise Unreachable("not there yet")
     assert pace.partitions == FIRST_PARTITIONS // 4
