@@ -12,22 +12,26 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
 
 from bench.audit_load import damaged_batches, log_of, write
-from bench.audit_start import LIMIT_SECONDS, START, Start, measure_starts
-from bench.audit_ways import WAYS, Job, keep_digests, shuffled_bytes
+from bench.audit_ways import WAYS, Job, keep_digests, remember, shuffled_bytes
 from bench.clusters import Clusters
 from bench.load import Shape
 from bench.machine import describe
-from bench.measure import ProcessTree, cores
-from bench.processes import Helper, MeasurementFailed
-from drkit.lab.toolchain import ensure
-from drkit.model.errors import DrkitError
+from bench.mirrors import STORE, drkit_toml
+from bench.processes import CONFIG, MIB, Helper, MeasurementFailed, ProcessTree, cores, drkit, run, say
+from bench.report import Column, Grid, figure, markdown, number, table
+from bench.targets import Judgement
+from drkit.lab.toolchain import Toolchain, ensure
+from drkit.model.errors import DrkitError, ExitCode
+from drkit.store import open_store
 
 _HERE = Path(__file__).parent
 _ONE_IN = 1_000_000
@@ -42,10 +46,9 @@ _BESIDE_UP_TO = 20_000_000
 """Records: beyond, each of these would take a quarter of an hour."""
 
 _REPEATED, _REPEATED_UP_TO = 5, 5_000_000
-"""Comparisons that take about a second are made so many times, and the median counts: one differs from the next by a
-fifth, as much as what is judged."""
+"""Comparisons that take about a second, and whole commands, are made so many times, and the median counts: one differs
+from the next by a fifth, as much as what is judged."""
 
-_LINEAR = 1.2
 _NAMES = {
     "batches": "drkit audit",
     "digest": "drkit audit --from-digests",
@@ -53,9 +56,22 @@ _NAMES = {
     "plain": "(a) confluent-kafka + numpy",
     "exceptall": "(b) two DataFrames, exceptAll",
 }
+_RATIOS = (
+    ("CPU of (b), clean, over drkit audit's", ("exceptall", False), ("batches", False), 5.0, True),
+    ("CPU of (a), clean, over drkit audit's", ("plain", False), ("batches", False), 3.0, True),
+    ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), 1.3, False),
+    ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), 1.0, True),
+)
+"""Targets at each size: what is over what, the limit, and whether it is the least."""
+
+_LINEAR = 1.2
+"""Cost of a record, and memory, at the largest size over those at the size before, at most."""
 
 _START = "start"
 """As a way: the whole command on a small link."""
+
+_START_LOG = log_of(100_000, partitions=4)
+_START_SECONDS = 8.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -81,12 +97,22 @@ class Row:
         return self.records / self.cpu if self.cpu else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Commands of one kind. `seconds`: the median from launch to end; `slowest` of them; `found`: findings of each."""
+
+    records: int
+    damaged: bool
+    seconds: float
+    slowest: float
+    found: int
+
+
 @app.command()
 def main(
     full: Annotated[bool, typer.Option("--full", help="1, 5 and 50 million records instead of 1.")] = False,
     records: Annotated[list[int] | None, typer.Option("--records", help="These sizes instead (repeatable).")] = None,
     way: Annotated[list[str] | None, typer.Option("--way", help=f"Only these of {', '.join((_START, *WAYS))}.")] = None,
-    memory: Annotated[str, typer.Option("--memory", help="Heap of Spark's JVM.")] = "1g",
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.")] = None,
 ) -> None:
     """Measure, print a table, write audit.json and AUDIT.md."""
@@ -95,46 +121,60 @@ def main(
     folder = out or (_HERE if full and not records and not way else _HERE / "out")
     folder.mkdir(parents=True, exist_ok=True)
     toolchain = ensure("kafka", "mirrormaker", "cassandra", "spark")  # `describe` names them all
-    rows: list[Row] = []
-    starts: list[Start] = []
-    scratch = Path(tempfile.mkdtemp(prefix="drkit-bench-audit-"))
     try:
-        with Clusters(scratch, toolchain, _say) as clusters:
-            _fill(clusters, "warm", _WARM, scratch, one_in=_WARM.loaded_records)  # what comes after damage is warm, too
-            if not way or _START in way:
-                starts += _starts(clusters, scratch, memory)
-                _write(folder, rows, starts, describe(toolchain), memory)
-            for size in sizes if way != [_START] else ():
-                log = log_of(size)
-                topics = {False: f"clean-{size}", True: f"damaged-{size}"}
-                for damaged, topic in topics.items():
-                    _say(f"writing {log.loaded_records:,} records to {topic} on both sides")
-                    _fill(clusters, topic, log, scratch, one_in=_ONE_IN if damaged else None)
-                for each in [name for name in way or WAYS if name != _START]:
-                    if each in _BESIDE and size > _BESIDE_UP_TO and not way:
-                        continue
-                    compared = {False: topics[False]} if each in _BESIDE and size != sizes[0] else topics
-                    rows += _measure(clusters, each, compared, log, scratch, memory)
-                    _write(folder, rows, starts, describe(toolchain), memory)
-                for cluster in (clusters.source, clusters.target):
-                    cluster.delete_topics(keep=["warm"])
+        with tempfile.TemporaryDirectory(prefix="drkit-bench-audit-", ignore_cleanup_errors=True) as scratch:
+            _Audits(folder, Path(scratch), describe(toolchain)).measure(toolchain, sizes, way or [_START, *WAYS], way)
     except (DrkitError, MeasurementFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     print((folder / "AUDIT.md").read_text(encoding="utf-8"))
 
 
-def _starts(clusters: Clusters, scratch: Path, memory: str) -> list[Start]:
-    topics = {False: "start-clean", True: "start-damaged"}
-    for damaged, topic in topics.items():
-        _fill(clusters, topic, START, scratch, one_in=_ONE_IN if damaged else None)
-    folder = Path(tempfile.mkdtemp(prefix="start-", dir=scratch))
-    job = Job(clusters.source.address, clusters.target.address, "", "warm", START.partitions, str(folder), memory)
-    found = measure_starts(job, topics, len(damaged_batches(START, _ONE_IN)), _say)
-    shutil.rmtree(folder, ignore_errors=True)
-    return found
+@dataclass(slots=True)
+class _Audits:
+    """What is measured on one pair of clusters, kept in `folder` after each. `machine`: as it was before."""
+
+    folder: Path
+    scratch: Path
+    machine: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+
+    def measure(
+        self, toolchain: Toolchain, sizes: Sequence[int], ways: Sequence[str], asked: Sequence[str] | None
+    ) -> None:
+        """All of it. `asked`: the ways that somebody named, which are measured at every size."""
+        with Clusters(self.scratch, toolchain, say) as clusters:
+            _fill(
+                clusters, "warm", _WARM, self.scratch, one_in=_WARM.loaded_records
+            )  # what follows damage is warm, too
+            if _START in ways:
+                self.starts = _starts(clusters, self.scratch)
+                self.write()
+            compared = [way for way in ways if way != _START]
+            for size in sizes if compared else ():
+                log, topics = log_of(size), {False: f"clean-{size}", True: f"damaged-{size}"}
+                for damaged, topic in topics.items():
+                    say(f"writing {log.loaded_records:,} records to {topic} on both sides")
+                    _fill(clusters, topic, log, self.scratch, one_in=_ONE_IN if damaged else None)
+                for way in compared:
+                    if way in _BESIDE and size > _BESIDE_UP_TO and not asked:
+                        continue
+                    chosen = {False: topics[False]} if way in _BESIDE and size != sizes[0] else topics
+                    self.rows += _compare(clusters, way, chosen, log, self.scratch)
+                    self.write()
+                for cluster in (clusters.source, clusters.target):
+                    cluster.delete_topics(keep=["warm"])
+
+    def write(self) -> None:
+        """Write what there is."""
+        measured = {
+            "machine": self.machine,
+            "rows": list(map(asdict, self.rows)),
+            "starts": list(map(asdict, self.starts)),
+        }
+        (self.folder / "audit.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        (self.folder / "AUDIT.md").write_text(render(self.machine, self.rows, self.starts), encoding="utf-8")
 
 
 def _fill(clusters: Clusters, topic: str, log: Shape, scratch: Path, one_in: int | None = None) -> None:
@@ -145,19 +185,23 @@ def _fill(clusters: Clusters, topic: str, log: Shape, scratch: Path, one_in: int
     write(clusters.target.address, topic, log, spoil=spoil)
 
 
-def _measure(
-    clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, scratch: Path, memory: str
-) -> Iterator[Row]:
-    folder = Path(tempfile.mkdtemp(prefix=f"{way}-", dir=scratch))
-    job = Job(clusters.source.address, clusters.target.address, "", "warm", log.partitions, str(folder), memory)
-    with Helper.running("audit_child", way, json.dumps(asdict(job)), ready="warm", patience_seconds=60.0) as child:
+def _job(clusters: Clusters, log: Shape, folder: Path) -> Job:
+    folder.mkdir()
+    return Job(clusters.source.address, clusters.target.address, "warm", log.partitions, str(folder))
+
+
+def _compare(clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, scratch: Path) -> Iterator[Row]:
+    """One way, in a process of its own: the median by CPU for each topic."""
+    folder = scratch / f"{way}-{log.records}"
+    job = json.dumps(asdict(_job(clusters, log, folder)))
+    rows: list[Row] = []
+    with Helper.running("audit_ways", way, job, ready="warm", patience_seconds=60.0) as child:
         tree = ProcessTree(child.process)
         start = before = tree.cpu_seconds()
         shuffled = shuffled_bytes(folder)
         again = _REPEATED if log.loaded_records <= _REPEATED_UP_TO and way not in _BESIDE else 1
-        rows: list[Row] = []
         for damaged, topic in [*topics.items()] * again:
-            _say(f"{_NAMES[way]}: {topic}")
+            say(f"{_NAMES[way]}: {topic}")
             answer = child.ask(topic)
             after, so_far = tree.cpu_seconds(), shuffled_bytes(folder)
             expected = len(damaged_batches(log, _ONE_IN)) if damaged else 0
@@ -171,7 +215,7 @@ def _measure(
                     seconds=round(answer["seconds"], 2),
                     cpu=round(after - before, 2),
                     start_cpu=round(start, 2),
-                    peak_mib=round(tree.peak_rss_bytes() / 2**20),
+                    peak_mib=round(tree.peak_rss_bytes() / MIB),
                     shuffled=None if so_far is None or shuffled is None else so_far - shuffled,
                     found=answer["found"],
                 )
@@ -183,83 +227,105 @@ def _measure(
         yield by_cpu[len(by_cpu) // 2]
 
 
-def _write(folder: Path, rows: Sequence[Row], starts: Sequence[Start], machine: dict[str, Any], memory: str) -> None:
-    measured = {"machine": machine, "rows": [asdict(row) for row in rows], "starts": [asdict(each) for each in starts]}
-    (folder / "audit.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    lines = ["# What an audit costs", "", "Written by `python -m bench.audit`; see [README.md](README.md).", ""]
-    where = f"{cores()} cores shared with both brokers, {memory} of heap, {machine['cpu']}"
-    lines += [f"{where}; load average before: {machine['load_before']}.", ""]
-    titles = ("records a side", "", "damage", "CPU-s", "records/s per core", "s", "peak RSS, MiB", "shuffled, MB")
-    lines += [f"| {' | '.join((*titles, 'found', 'CPU until warm'))} |"]
-    lines += ["| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    for row in rows:
-        shuffled = "-" if row.shuffled is None else f"{row.shuffled / 1e6:.1f}"
-        lines.append(
-            f"| {row.records:,} | {_NAMES[row.way]} | {'1 in a million' if row.damaged else 'clean'} | {row.cpu:.1f} | "
-            f"{row.rate:,.0f} | {row.seconds:.1f} | {row.peak_mib:,.0f} | {shuffled} | {row.found} "
-            f"| {row.start_cpu:.1f} |"
-        )
-    lines += ["", "| records a side | target | measured | limit | |", "| ---: | --- | ---: | ---: | --- |"]
-    lines += _targets(rows) + _start_targets(starts)
-    (folder / "AUDIT.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
+    """`drkit audit` as a command, from its launch to its end, for each topic in turn; one of each goes ahead, so that
+    files are in the page cache.
+    """
+    folder, topics = scratch / _START, {False: "start-clean", True: "start-damaged"}
+    expected = {False: 0, True: len(damaged_batches(_START_LOG, _ONE_IN))}
+    job = _job(clusters, _START_LOG, folder)
+    with closing(open_store(f"sqlite:///{folder / STORE}")) as store:
+        for damaged, topic in topics.items():
+            _fill(clusters, topic, _START_LOG, scratch, one_in=_ONE_IN if damaged else None)
+            remember(store, job, topic)
+    link = (f'source = "{clusters.source.alias}"\ntarget = "{clusters.target.alias}"\ntopics = [".*"]',)
+    (folder / CONFIG).write_text(drkit_toml([clusters.source, clusters.target], [link]), encoding="utf-8")
+    taken: dict[bool, list[float]] = {damaged: [] for damaged in topics}
+    for turn in range(_REPEATED + 1):
+        for damaged, topic in topics.items():
+            say(f"drkit audit, the whole command: {topic}")
+            command = drkit(folder, "audit", "--topic", topic, "--out", str(folder / "out"), "--output", "json")
+            ended = run(command, folder, (ExitCode.OK, ExitCode.DEVIATION))
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            document = json.loads(ended.stdout)
+            found, read = document["findings_total"], document["totals"]["source_records"]
+            if (found, read) != (expected[damaged], _START_LOG.loaded_records):
+                raise DrkitError(f"drkit audit found {found} in {read} records of {topic}")
+            if turn:
+                taken[damaged].append(ended.seconds)
+    shutil.rmtree(folder, ignore_errors=True)
+    return [
+        Start(_START_LOG.loaded_records, damaged, round(median(each), 2), round(max(each), 2), expected[damaged])
+        for damaged, each in taken.items()
+    ]
 
 
-def _targets(rows: Sequence[Row]) -> list[str]:
-    lines = []
+# --- the report ---------------------------------------------------------------------------------
+
+
+def render(machine: dict[str, Any], rows: Sequence[Row], starts: Sequence[Start]) -> str:
+    """AUDIT.md."""
+    columns: list[Column] = [
+        ("records a side", figure("records")),
+        ("", lambda row: _NAMES[row.way]),
+        ("damage", lambda row: "1 in a million" if row.damaged else "clean"),
+        ("CPU-s", figure("cpu", 1)),
+        ("records/s per core", figure("rate")),
+        ("s", figure("seconds", 1)),
+        ("peak RSS, MiB", figure("peak_mib")),
+        ("shuffled, MB", lambda row: number(None if row.shuffled is None else row.shuffled / 1e6, 1)),
+        ("found", figure("found")),
+        ("CPU until warm", figure("start_cpu", 1)),
+    ]
+    costs = table("", 0, columns, rows)
+    costs = Grid("", costs.columns, costs.rows, 0, ("", "damage"))
+    judged = tuple(_target(*each) for each in (*_ratios(rows), *_linear(rows), *_start_targets(starts)))
+    targets = Grid("", ("records a side", "target", "measured", "limit", ""), judged, 0, ("target", ""))
+    where = f"{cores()} cores shared with both brokers, 1g of heap, {machine['cpu']}"
+    return (
+        "# What an audit costs\n\nWritten by `python -m bench.audit`; see [README.md](README.md).\n\n"
+        f"{where}; load average before: {machine['load_before']}.\n\n{markdown(costs)}\n{markdown(targets)}"
+    )
+
+
+_Target = tuple[int, Judgement]
+"""At so many records."""
+
+
+def _target(records: int, each: Judgement) -> tuple[str, ...]:
+    sign, limit = "≥" if each.at_least else "≤", f"{each.limit:.0f}" if each.unit == "s" else f"{each.limit}"
+    measured = f"{each.measured:.1f} s {each.note}" if each.unit == "s" else f"{each.measured:.2f} x"
+    return f"{records:,}", each.target, measured, f"{sign} {limit} {each.unit}", each.verdict
+
+
+def _ratios(rows: Sequence[Row]) -> Iterator[_Target]:
     for size in sorted({row.records for row in rows}):
         cpu = {(row.way, row.damaged): row.cpu for row in rows if row.records == size}
-        judged = (
-            ("CPU of (b), clean, over drkit audit's", ("exceptall", False), ("batches", False), 5.0, True),
-            ("CPU of (a), clean, over drkit audit's", ("plain", False), ("batches", False), 3.0, True),
-            ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), 1.3, False),
-            ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), 1.0, True),
-        )
-        for name, above, below, limit, least in judged:
+        for name, above, below, limit, least in _RATIOS:
             if above in cpu and cpu.get(below):
-                value = cpu[above] / cpu[below]
-                met = value >= limit if least else value <= limit
-                sign = "≥" if least else "≤"
-                lines.append(
-                    f"| {size:,} | {name} | {value:.2f} x | {sign} {limit} x | {'met' if met else 'not met'} |"
-                )
-    return lines + _linear(rows)
+                yield size, Judgement(name, cpu[above] / cpu[below], limit, "x", least)
 
 
-def _start_targets(starts: Sequence[Start]) -> list[str]:
-    """How long the whole command takes."""
-    lines = []
-    for each in starts:
-        kind, met = "damaged" if each.damaged else "clean", "met" if each.met else "not met"
-        name = f"drkit audit, {kind}: seconds from the command to its end"
-        value = f"{each.seconds:.1f} s (slowest {each.slowest:.1f})"
-        lines.append(f"| {each.records:,} | {name} | {value} | ≤ {LIMIT_SECONDS:.0f} s | {met} |")
-    return lines
-
-
-def _linear(rows: Sequence[Row]) -> list[str]:
+def _linear(rows: Sequence[Row]) -> Iterator[_Target]:
     """Whether a record costs as much at the largest size as at the one before, and takes no more memory."""
-    lines = []
     sizes = sorted({row.records for row in rows})[-2:]
-    if len(sizes) < 2:  # noqa: PLR2004 - one can't be compared
-        return []
     for way in ("batches", "full"):
-        small, large = (
-            {row.records: row for row in rows if row.way == way and not row.damaged}.get(at) for at in sizes
-        )
-        if small is None or large is None:
-            continue
-        judged = (
-            ("CPU a record, clean, over that at the size before", small.rate / large.rate),
-            ("peak RSS over that at the size before", large.peak_mib / small.peak_mib),
-        )
-        for name, value in judged:
-            met = "met" if value <= _LINEAR else "not met"
-            lines.append(f"| {large.records:,} | {_NAMES[way]}: {name} | {value:.2f} x | ≤ {_LINEAR} x | {met} |")
-    return lines
+        clean = {row.records: row for row in rows if row.way == way and not row.damaged}
+        found = [clean[size] for size in sizes if size in clean]
+        if len(found) == 2:  # noqa: PLR2004 - one can't be compared
+            small, large = found
+            cpu, memory = small.rate / large.rate, large.peak_mib / small.peak_mib
+            name = f"{_NAMES[way]}: {{}} over that at the size before".format
+            yield large.records, Judgement(name("CPU a record, clean,"), cpu, _LINEAR, "x")
+            yield large.records, Judgement(name("peak RSS"), memory, _LINEAR, "x")
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _start_targets(starts: Sequence[Start]) -> Iterator[_Target]:
+    """How long the whole command takes."""
+    for each in starts:
+        name = f"drkit audit, {'damaged' if each.damaged else 'clean'}: seconds from the command to its end"
+        note = f"(slowest {each.slowest:.1f})"
+        yield each.records, Judgement(name, each.seconds, _START_SECONDS, "s", note=note)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from itertools import cycle
 
-from bench.batches import batch_variants
-from bench.load import Shape
+from bench.load import IN_FLIGHT, Shape, batch_variants
 from bench.wire import Connection
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
@@ -16,7 +15,6 @@ from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.model.digests import RangeDigest
 from drkit.model.topology import TopicPartition
 
-_IN_FLIGHT = 8
 _BEGAN = 1_780_000_000_000
 _VARIANTS = 40
 
@@ -52,7 +50,7 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
     ranges = [RangeDigests(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
     with Connection(address) as connection:
         for number in range(log.batches):
-            if waiting >= _IN_FLIGHT:
+            if waiting >= IN_FLIGHT:
                 connection.receive_produce()
                 waiting -= 1
             batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)

@@ -1,18 +1,30 @@
-"""Ways of finding what differs between two clusters: drkit's three, a plain client with numpy, and `exceptAll`."""
+"""Ways of finding what differs between two clusters: drkit's three, a plain client with numpy, and `exceptAll`.
+
+    python -m bench.audit_ways WAY JOB
+
+One way in a process of its own, so that what it uses can be measured: compares a small topic, so that everything is
+started and warm, and says `warm`; then compares each topic that a line of stdin names, and says in a line of JSON what
+it found. JOB is JSON: the fields of `Job`.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from xxhash import xxh3_64_intdigest
 
+from bench.clusters import SOURCE, TARGET
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
@@ -29,26 +41,24 @@ from drkit.store import open_store
 from drkit.store.api import Store
 
 _FETCHED = 10_000
+_HEAP = "1g"
 _DIGESTS = "digests.db"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to compare. `folder` gets findings and Spark's event log; beside it is what `keep_digests` kept. `memory` is
-    the JVM's heap."""
+    """What to compare. `folder` gets findings and Spark's event log; beside it is what `keep_digests` kept."""
 
     source: str
     target: str
-    topic: str
     warm: str
     partitions: int
     folder: str
-    memory: str
 
     def config(self) -> Config:
         """As drkit.toml would say it."""
-        clusters = {"primary": {"bootstrap_servers": self.source}, "dr": {"bootstrap_servers": self.target}}
-        return Config.model_validate({"clusters": clusters, "links": [{"source": "primary", "target": "dr"}]})
+        clusters = {SOURCE: {"bootstrap_servers": self.source}, TARGET: {"bootstrap_servers": self.target}}
+        return Config.model_validate({"clusters": clusters, "links": [{"source": SOURCE, "target": TARGET}]})
 
     def runtime(self) -> SparkRuntime:
         """Spark on all cores of this machine; what it shuffles is in its event log."""
@@ -63,22 +73,29 @@ class Job:
             "spark.driver.extraClassPath": toolchain.classpath("spark"),
             "spark.sql.sources.useV1SourceList": "",  # the connector's newer reader costs less a record
         }
-        return SparkRuntime(toolchain.spark_java_home, driver_memory=self.memory, settings=log | connector)
+        return SparkRuntime(toolchain.spark_java_home, driver_memory=_HEAP, settings=log | connector)
 
 
-def batches_first(job: Job, topic: str) -> int:
-    """`drkit audit`."""
-    return _audit(job, topic, full=False)
-
-
-def by_digest(job: Job, topic: str) -> int:
-    """`drkit audit --from-digests`."""
-    return _audit(job, topic, full=False, from_digests=True)
-
-
-def record_by_record(job: Job, topic: str) -> int:
-    """`drkit audit --full`."""
-    return _audit(job, topic, full=True)
+def audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> int:
+    """`drkit audit`, and with `--full` or `--from-digests`."""
+    config = job.config()
+    link = config.links[0].link()
+    store = open_store("sqlite:///:memory:")
+    parts = remember(store, job, topic)
+    if from_digests:
+        kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
+        store.put_range_digests(link.id, [row for tp in parts for row in kept.range_digests(link.id, tp, 0)])
+        kept.close()
+    spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
+    out = Path(job.folder) / "findings" / uuid.uuid4().hex
+    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full, from_digests=from_digests)
+    result = run_audit(request, store, config, job.runtime())
+    store.close()
+    if from_digests and (result.coverage is None or not result.coverage.proven):
+        raise AssertionError("nothing was proven by digest")
+    if result.counts.matched + result.findings_total != result.counts.source_records:
+        raise AssertionError(f"an audit that doesn't add up: {result.counts}")
+    return result.findings_total
 
 
 def except_all(job: Job, topic: str) -> int:
@@ -99,9 +116,9 @@ def plain(job: Job, topic: str) -> int:
 
 
 WAYS: dict[str, Callable[[Job, str], int]] = {
-    "batches": batches_first,
-    "digest": by_digest,
-    "full": record_by_record,
+    "batches": partial(audit, full=False),
+    "digest": partial(audit, full=False, from_digests=True),
+    "full": partial(audit, full=True),
     "exceptall": except_all,
     "plain": plain,
 }
@@ -110,7 +127,7 @@ WAYS: dict[str, Callable[[Job, str], int]] = {
 def keep_digests(folder: Path, digests: Sequence[RangeDigest]) -> None:
     """Keep what a mirror would have kept, for jobs whose folders are in this one."""
     store = open_store(f"sqlite:///{folder / _DIGESTS}")
-    store.put_range_digests(LinkId("primary", "dr"), digests)
+    store.put_range_digests(LinkId(SOURCE, TARGET), digests)
     store.close()
 
 
@@ -118,10 +135,10 @@ def remember(store: Store, job: Job, topic: str) -> list[Partition]:
     """Keep what a mirror would have kept of a topic that is on both sides, at the same offsets; its partitions."""
     config = job.config()
     link = config.links[0].link()
-    with ClusterAdmin("primary", config.clusters["primary"]) as admin:
+    with ClusterAdmin(SOURCE, config.clusters[SOURCE]) as admin:
         ends = admin.end_offsets([Partition(topic, number) for number in range(job.partitions)], committed=True)
         source_id = admin.topics([topic])[topic].topic_id
-    with ClusterAdmin("dr", config.clusters["dr"]) as admin:
+    with ClusterAdmin(TARGET, config.clusters[TARGET]) as admin:
         target_id = admin.topics([topic])[topic].topic_id
     state = TopicState(
         topic=topic,
@@ -167,27 +184,6 @@ def shuffled_bytes(folder: Path) -> int | None:
     return total
 
 
-def _audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> int:
-    config = job.config()
-    link = config.links[0].link()
-    store = open_store("sqlite:///:memory:")
-    parts = remember(store, job, topic)
-    if from_digests:
-        kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
-        store.put_range_digests(link.id, [row for tp in parts for row in kept.range_digests(link.id, tp, 0)])
-        kept.close()
-    spark_session(job.runtime())  # or the first audit, a small one, would start a JVM for brief jobs
-    out = Path(job.folder) / "findings" / uuid.uuid4().hex
-    request = AuditRequest(link, str(out), (TopicChoice(topic),), full=full, from_digests=from_digests)
-    result = run_audit(request, store, config, job.runtime())
-    store.close()
-    if from_digests and (result.coverage is None or not result.coverage.proven):
-        raise AssertionError("nothing was proven by digest")
-    if result.counts.matched + result.findings_total != result.counts.source_records:
-        raise AssertionError(f"an audit that doesn't add up: {result.counts}")
-    return result.findings_total
-
-
 def _read(session: SparkSession, address: str, topic: str) -> DataFrame:
     return (
         session.read.format("kafka")
@@ -201,7 +197,7 @@ def _read(session: SparkSession, address: str, topic: str) -> DataFrame:
     )
 
 
-def _hashes(address: str, topic: str, partition: int) -> np.ndarray:
+def _hashes(address: str, topic: str, partition: int) -> NDArray[np.uint64]:
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -219,10 +215,25 @@ def _hashes(address: str, topic: str, partition: int) -> np.ndarray:
     after = low
     while after < high:
         for message in consumer.consume(_FETCHED, 0.05):
-            offset = message.offset()
+            offset = message.offset() or 0
             headers = message.headers()
             content = b"%d|%b|%b" % (message.timestamp()[1], message.key() or b"", message.value() or b"")
             found[offset - low] = xxh3_64_intdigest(content if not headers else content + repr(headers).encode())
             after = offset + 1
     consumer.close()
     return found
+
+
+def main() -> None:
+    """Compare once warm, then as requested."""
+    way, job = WAYS[sys.argv[1]], Job(**json.loads(sys.argv[2]))
+    way(job, job.warm)
+    print("warm", flush=True)
+    for line in sys.stdin:
+        began = time.monotonic()
+        found = way(job, line.strip())
+        print(json.dumps({"seconds": time.monotonic() - began, "found": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,92 +1,133 @@
-"""A backlog case: load the source once, then let each mirror copy it onto an empty target."""
+"""A backlog case: load the source once, then let each mirror copy it onto an empty target, watched from outside.
+
+The one clock is this process's monotonic one. A record counts as being on the target when the partition's
+high watermark there has passed it; on a single broker that is when it was appended. The watcher asks every
+10 ms until the first record is seen, then every 20 ms: that is the resolution of both ends of the measured span.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.cases import BacklogCase
+from bench.cases import BacklogCase, Scene
 from bench.clusters import Clusters
 from bench.load import load
-from bench.peers.base import Job, Peer
-from bench.peers.drkit import STORE, Drkit
-from bench.processes import MeasurementFailed
-from bench.progress import Screen
+from bench.mirrors import STORE, Drkit, Job, Mirror
+from bench.processes import MIB, MeasurementFailed, ProcessTree, Running
 from bench.results import BacklogRun
-from bench.watch import Watched, watch
 from bench.wire import Connection
 from drkit.store import open_store
 
 _QUIET_SECONDS = 120.0
 _LIMIT_SECONDS = 180.0
-_MIB = 1 << 20
+_FIRST_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.02
+_MEMORY_SECONDS = 0.25
 _PROGRESS_POINTS = 60
 
 
-@dataclass(frozen=True, slots=True)
 class Backlog:
-    """Runs backlog cases on a pair of clusters; nothing else may run there. `work`: for files of each run."""
+    """A case on a pair of clusters; nothing else may run there until its last mirror was measured."""
 
-    clusters: Clusters
-    work: Path
-    screen: Screen
+    def __init__(self, case: BacklogCase) -> None:
+        self._case = case
+        self._loaded = False
 
-    def load(self, case: BacklogCase, records: int) -> None:
-        """Make the case's source topic and fill it; what was there before, on either side, is deleted."""
-        self.clusters.source.delete_topics()
-        self.clusters.target.delete_topics()
-        shape = case.shape(records)
-        with self.screen.bar(f"{case.name}: loading", shape.loaded_records) as bar:
-            self.clusters.source.create_topic(case.topic, shape.partitions)
-            load(self.clusters.source.address, case.topic, shape, bar.advance)
+    def load(self, scene: Scene) -> None:
+        """Make the source's topic and fill it; what was there before, on either side, is deleted."""
+        shape = self._case.shape(scene.extent)
+        scene.say(f"{self._case.name}: {shape.loaded_records:,} records, {self._case.description}")
+        scene.clusters.delete_topics()
+        scene.clusters.source.create_topic(self._case.topic, shape.partitions)
+        load(scene.clusters.source.address, self._case.topic, shape)
+        self._loaded = True
 
-    def run(self, case: BacklogCase, records: int, peer: Peer, repeat: int) -> BacklogRun:
-        """One mirror over the loaded topic. The target's topics are deleted afterwards.
+    def measure(self, scene: Scene, mirror: Mirror, repeat: int) -> list[BacklogRun]:
+        """One mirror over the topic, which is loaded for the first. The target's topics are deleted afterwards.
 
         Raises:
             MeasurementFailed: it ended or got stuck; its last lines are in the message.
         """
-        expected = case.shape(records).loaded_records
-        with TemporaryDirectory(dir=self.work) as folder:
-            job = Job(Path(folder), self.clusters.source, self.clusters.target, case.topic, case.codec)
-            running = peer.launch(job)
-            try:
-                with self.screen.bar(f"{case.name}: {peer.title}", expected) as bar:
-                    watched = watch(
-                        job.target.address,
-                        {case.topic: case.partitions},
-                        expected=expected,
-                        launched_at=running.launched_at,
-                        process=running.process,
-                        quiet_seconds=_QUIET_SECONDS,
-                        limit_seconds=_LIMIT_SECONDS,
-                        progress=bar.at,
-                    )
-                peer.check(job, running)
-                running.stop()
-                uneven = self._uneven(case) if watched.complete else 0
-            except MeasurementFailed as error:
-                raise MeasurementFailed(f"{case.name}, {peer.title}: {error}\n{running.last_words()}") from error
-            finally:
-                running.stop()
-                self._clean(case)
-            run = replace(summary(case, peer.name, repeat, expected, watched), uneven_partitions=uneven)
-            return _with_store(run, job.folder) if isinstance(peer, Drkit) else run
+        case, clusters = self._case, scene.clusters
+        shape = case.shape(scene.extent)
+        if not self._loaded:
+            self.load(scene)
+        scene.say(f"{case.name}: {mirror.title}")
+        job = Job(scene.work, clusters.source, clusters.target, case.topic, case.codec)
+        running = mirror.launch(job)
+        try:
+            with running.watched(f"{case.name}, {mirror.title}"):
+                watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
+                mirror.check(job, running)
+            uneven = _uneven(clusters, case) if watched.complete else 0
+        finally:  # on the target everything goes, on the source a mirror's own bookkeeping
+            clusters.target.delete_topics()
+            clusters.source.delete_topics(keep=[case.topic])
+        run = replace(summary(case, mirror.name, repeat, shape.loaded_records, watched), uneven_partitions=uneven)
+        return [_with_store(run, job.folder) if isinstance(mirror, Drkit) else run]
 
-    def _uneven(self, case: BacklogCase) -> int:
-        """Partitions whose log ends differ between source and target."""
-        with Connection(self.clusters.source.address) as source, Connection(self.clusters.target.address) as target:
-            numbers = range(case.partitions)
-            ours, theirs = source.ends(case.topic, numbers), target.ends(case.topic, numbers)
-        return sum(ours[number] != theirs.get(number) for number in ours)
 
-    def _clean(self, case: BacklogCase) -> None:
-        """Delete what a mirror made: on the target everything, on the source its own bookkeeping."""
-        self.clusters.target.delete_topics()
-        self.clusters.source.delete_topics(keep=[case.topic])
+# --- watching -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Moment:
+    """What was true at one look. `seconds`: since the launch."""
+
+    seconds: float
+    records: int
+    cpu_seconds: float
+    rss_bytes: int
+
+
+@dataclass(slots=True)
+class Watched:
+    """A run as seen from outside. `moments`: about four a second from the first record on."""
+
+    first: Moment
+    last: Moment
+    peak_rss_bytes: int
+    complete: bool
+    moments: list[Moment] = field(default_factory=list)
+
+
+def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> Watched:
+    """Watch a topic, which need not exist yet, until `expected` records are there; not `complete` after three minutes.
+
+    Raises:
+        MeasurementFailed: the mirror ended, or was quiet for too long.
+    """
+    tree = ProcessTree(running.process)
+    first: Moment | None = None
+    seen = 0
+    moments: list[Moment] = []
+    moved_at = time.monotonic()
+    with Connection(address) as connection:
+        while True:
+            records = sum(connection.ends(topic, range(partitions)).values())
+            now = time.monotonic()
+            seconds = now - running.launched_at
+            due = not moments or seconds - moments[-1].seconds >= _MEMORY_SECONDS
+            if records and (first is None or records >= expected or due):
+                moments.append(Moment(seconds, records, tree.cpu_seconds(), tree.rss_bytes()))
+                first = first or moments[0]
+                tree.peak_rss_bytes()
+            over = seconds > _LIMIT_SECONDS
+            if first is not None and (records >= expected or over):
+                return Watched(first, moments[-1], tree.peak_rss_bytes(), records >= expected, moments)
+            if records != seen:
+                seen, moved_at = records, now
+            if running.ended:
+                code = running.process.returncode
+                raise MeasurementFailed(f"it ended with exit code {code} after {records:,} records")
+            if now - moved_at > _QUIET_SECONDS or over:
+                raise MeasurementFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
+            time.sleep(_FIRST_POLL_SECONDS if first is None else _POLL_SECONDS)
 
 
 def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: Watched) -> BacklogRun:
@@ -114,11 +155,22 @@ def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: W
         cpu_seconds_per_million=cpu / mirrored * 1e6 if mirrored else None,
         launch_seconds=round(first.seconds, 3),
         launch_cpu_seconds=round(first.cpu_seconds, 3),
-        peak_rss_mib=round(watched.peak_rss_bytes / _MIB, 1),
-        rss_first_half_mib=round(max(early) / _MIB, 1),
-        rss_second_half_mib=round(max(late or early) / _MIB, 1),
+        peak_rss_mib=round(watched.peak_rss_bytes / MIB, 1),
+        rss_first_half_mib=round(max(early) / MIB, 1),
+        rss_second_half_mib=round(max(late or early) / MIB, 1),
         progress=tuple((round(moment.seconds, 2), moment.records) for moment in thinned),
     )
+
+
+# --- what a run leaves --------------------------------------------------------------------------
+
+
+def _uneven(clusters: Clusters, case: BacklogCase) -> int:
+    """Partitions whose log ends differ between source and target."""
+    numbers = range(case.partitions)
+    with Connection(clusters.source.address) as source, Connection(clusters.target.address) as target:
+        ours, theirs = source.ends(case.topic, numbers), target.ends(case.topic, numbers)
+    return sum(ours[number] != theirs.get(number) for number in ours)
 
 
 def _with_store(run: BacklogRun, folder: Path) -> BacklogRun:

@@ -1,21 +1,29 @@
-"""What is measured: named cases, chosen so that each question of the issue has one, not the full cross product."""
+"""What is measured: named cases, chosen so that each question has one, not the full cross product."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from bench.batches import Codec
-from bench.load import Shape
+from bench.clusters import Clusters
+from bench.load import Codec, Shape
+from drkit.lab.toolchain import Toolchain
 
+TIMES = "×"  # noqa: RUF001 - the sign of a multiple
 _KB = 1000
+_K, _M = 1_000, 1_000_000
+
+
+def _counted(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions:,} partitions"
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogCase:
     """A topic that lies there in full before the mirror starts.
 
-    `records`: in a full run; `quick_records`: in a quick one. `named`: one that a target of the issue is
-    about.
+    `records`: in a full run; `quick_records`: in a quick one. `named`: one that a target is about.
     """
 
     name: str
@@ -32,14 +40,9 @@ class BacklogCase:
         """Its topic."""
         return f"bench-{self.name}"
 
-    def records_in(self, extent: Extent, asked: int | None) -> int:
-        """How many records it gets in such a run. `asked`: for every case, instead of its own."""
-        if asked is not None:
-            return asked
-        return self.records if extent is FULL else self.quick_records
-
-    def shape(self, records: int) -> Shape:
-        """The topic, for this many records."""
+    def shape(self, extent: Extent) -> Shape:
+        """The topic, in such a run."""
+        records = self.records if extent is FULL else self.quick_records
         return Shape(records, self.record_bytes, self.codec, self.records_a_batch, self.partitions)
 
     @property
@@ -47,8 +50,7 @@ class BacklogCase:
         """One line for people."""
         size = f"{self.record_bytes} B" if self.record_bytes < _KB else f"{self.record_bytes // _KB} KB"
         batch = "one a batch" if self.records_a_batch == 1 else f"{self.records_a_batch:,} a batch"
-        partitions = "1 partition" if self.partitions == 1 else f"{self.partitions:,} partitions"
-        return f"{size} JSON, {self.codec}, {batch}, {partitions}"
+        return f"{size} JSON, {self.codec}, {batch}, {_counted(self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,16 @@ class LiveCase:
     @property
     def description(self) -> str:
         """One line for people."""
-        partitions = "1 partition" if self.partitions == 1 else f"{self.partitions} partitions"
-        return f"{self.records_per_second:,} records/s of {self.record_bytes:,} B JSON, {self.codec}, {partitions}"
+        rate = f"{self.records_per_second:,} records/s of {self.record_bytes:,} B JSON"
+        return f"{rate}, {self.codec}, {_counted(self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCase:
-    """A site of three links whose sources die. `groups`: over all links, of so many `partitions` each;
-    `limit_seconds`: from the command to verified positions; `records`: of each partition; `repeats`: at least, for each
-    way to die.
+    """A site of three links whose sources die.
+
+    `groups`: over all links, of so many `partitions` each; `limit_seconds`: from the command to verified positions;
+    `repeats`: at least, for each way to die; `records`: of each partition.
     """
 
     name: str
@@ -86,10 +89,8 @@ class SiteCase:
     @property
     def description(self) -> str:
         """One line for people."""
-        return f"{self.groups:,} groups × {self.partitions} partitions"  # noqa: RUF001
+        return f"{self.groups:,} groups {TIMES} {self.partitions} partitions"
 
-
-_K, _M = 1_000, 1_000_000
 
 BACKLOG = (
     BacklogCase("large", 1000, 100, "lz4", 8, 10 * _M, 600 * _K, named=True),
@@ -123,15 +124,14 @@ SITES = (
 SITE_WAYS = ("killed", "frozen", "silent")
 """How sources die: connections are refused; taken, and never answered; not even taken (SYN is dropped)."""
 
-TRANSLATE, LOOKUP, MOVE, LARGE_LINK = "translate", "lookup", "move", "partitions-10000"
-OUTAGE = "outage"
-STEPS = (
-    *(case.name for case in BACKLOG),
-    *(case.name for case in LIVE),
-    *(TRANSLATE, MOVE, LOOKUP, OUTAGE, LARGE_LINK),
-    *(case.name for case in SITES),
-)
+TRANSLATE, MOVE, OUTAGE, LOOKUP, LARGE_LINK = "translate", "move", "outage", "lookup", "partitions-10000"
+ON_THE_PAIR = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSLATE, MOVE, OUTAGE)
+"""Measured on one pair of clusters, one after the other; the other cases start what they need."""
+
+STEPS = (*ON_THE_PAIR, LOOKUP, LARGE_LINK, *(case.name for case in SITES))
 """Everything, in the order in which it runs."""
+
+LOOKUP_BASE_ROWS = 10 * _K
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,8 @@ class Extent:
 
     `live_repeats`: how often a live case is measured at least, for its slowest hundredth varies much.
     `move_records`: on each partition of the topic that groups are moved on. `site_groups`: of a site at most, over all
-    links. `large_link_topics`: of ten partitions each; its mirror is left alone for
-    `large_link_settle_seconds` before it is metered at rest. `outage_seconds`: for how long the target's producer is
-    measured undisturbed.
+    links. `large_link_topics`: of ten partitions each; its mirror is left alone for `large_link_settle_seconds` before
+    it is metered at rest. `outage_seconds`: for how long the target's producer is measured undisturbed.
     """
 
     name: str
@@ -168,10 +167,6 @@ class Extent:
         """A site as this run has it."""
         return case if case.groups <= self.site_groups else replace(case, groups=self.site_groups, repeats=1)
 
-    def live_runs(self, repeat: int) -> int:
-        """How often a live case is measured where others are `repeat` times."""
-        return max(repeat, self.live_repeats)
-
 
 FULL = Extent("full", 15, 8, 1000, 60_000, 10 * _M, 3000, 3)
 QUICK = Extent(
@@ -188,4 +183,16 @@ QUICK = Extent(
     outage_records=2 * _M,
     outage_seconds=5,
 )
-LOOKUP_BASE_ROWS = 10 * _K
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a case is measured in. `work`: an existing folder for its files; `clusters`: the pair, which runs only for
+    the cases of `ON_THE_PAIR`; `say`: gets a line for people about each step.
+    """
+
+    work: Path
+    clusters: Clusters
+    toolchain: Toolchain
+    extent: Extent
+    say: Callable[[str], None]

@@ -128,6 +128,11 @@ class Clusters:
         """Where they go."""
         return Cluster(TARGET, self._nodes[-1].address)
 
+    def delete_topics(self) -> None:
+        """Delete every topic of the first source and of the target, but Kafka's own."""
+        self.source.delete_topics()
+        self.target.delete_topics()
+
     def strike_sources(self, number: signal.Signals) -> None:
         """Send a signal to every source: SIGKILL, or SIGSTOP."""
         for child in self._children[:-1]:
@@ -183,17 +188,10 @@ class Clusters:
     def _launched(self, node: Node) -> subprocess.Popen[bytes]:
         folder = self._folder / node.name
         command = [
-            str(self._toolchain.java),
-            f"-Xms{self._heap_mib}m",
-            f"-Xmx{self._heap_mib}m",
-            "-XX:+UseG1GC",
-            "-Djava.awt.headless=true",
-            "-Dlog4j2.disable.jmx=true",
+            *(str(self._toolchain.java), f"-Xms{self._heap_mib}m", f"-Xmx{self._heap_mib}m", "-XX:+UseG1GC"),
+            *("-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true"),
             f"-Dlog4j2.configurationFile={(folder / 'log4j2.xml').as_uri()}",
-            "-cp",
-            self._toolchain.classpath("kafka"),
-            "kafka.Kafka",
-            str(folder / "server.properties"),
+            *("-cp", self._toolchain.classpath("kafka"), "kafka.Kafka", str(folder / "server.properties")),
         ]
         return spawn(command, folder / "log" / "console.log")
 

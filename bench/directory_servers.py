@@ -6,15 +6,15 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import dns.message
 import dns.query
 
+from bench.processes import await_until
 from drkit.directory.http import HttpServer
 from drkit.lab.ports import free_ports
 from drkit.model.errors import DrkitError, Unreachable
@@ -22,7 +22,6 @@ from drkit.model.errors import DrkitError, Unreachable
 ZONE = "drkit.test"
 KEY = "drkit-key"
 _READY_SECONDS = 60.0
-_LOOK_SECONDS = 0.05
 
 
 class NotInstalled(DrkitError):
@@ -93,7 +92,7 @@ def bind(folder: Path, address: str = "127.0.0.1", port: int | None = None, reco
         encoding="ascii",
     )
     with child([named, "-g", "-4", "-n", "1", "-c", str(folder / "named.conf")], folder / "log"):
-        _await(lambda: bool(_answers(server.port, address) and server.ask("ns", "A")), "BIND")
+        await_until(lambda: bool(_answers(server.port, address) and server.ask("ns", "A")), "BIND", _READY_SECONDS)
         yield server
 
 
@@ -111,7 +110,7 @@ def etcd(folder: Path) -> Iterator[int]:
     if "unsafe-no-fsync" not in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
         command.remove("--unsafe-no-fsync")
     with child(command, folder / "log"):
-        _await(lambda: _healthy(client), "etcd")
+        await_until(lambda: _healthy(client), "etcd", _READY_SECONDS)
         yield client
 
 
@@ -124,7 +123,7 @@ def consul(folder: Path) -> Iterator[int]:
     ports = [f"-{name}-port={port}" for name, port in zip(names, others, strict=True)]
     command = [program, "agent", "-dev", "-bind=127.0.0.1", f"-http-port={http}", "-grpc-port=-1", *ports]
     with child([*command, f"-data-dir={folder}"], folder / "log"):
-        _await(lambda: _answers(http) and _leader(http), "Consul")
+        await_until(lambda: _answers(http) and _leader(http), "Consul", _READY_SECONDS)
         yield http
 
 
@@ -149,11 +148,3 @@ def _healthy(port: int) -> bool:
 
 def _leader(port: int) -> bool:
     return b":" in _get(port, "/v1/status/leader")
-
-
-def _await(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise DrkitError(f"{what} did not get ready within {_READY_SECONDS:g} s")
-        time.sleep(_LOOK_SECONDS)

@@ -12,24 +12,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from bench.batches import batch_variants
-from bench.cases import Extent
+from bench.cases import Scene
 from bench.clusters import TARGET, Cluster, Clusters
-from bench.measure import ProcessTree
-from bench.peers.base import Job, Running
-from bench.peers.drkit import Drkit
-from bench.processes import MeasurementFailed, drkit, end, run, spawn
-from bench.progress import Screen
+from bench.load import batch_variants
+from bench.mirrors import Drkit, Job
+from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, drkit, run
 from bench.results import LargeLinkRun
 from bench.wire import Connection
 from drkit.lab.ports import free_ports
-from drkit.lab.toolchain import Toolchain
 
 PARTITIONS_A_TOPIC = 10
 _TOPICS_A_REQUEST = 200
@@ -37,7 +31,6 @@ _RECORDS_A_BATCH = 10
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 300.0
 _COMMAND_SECONDS = 60.0
-_MIB = 1 << 20
 _COMMANDS = {
     "status": ("status",),
     "doctor": ("doctor",),
@@ -47,58 +40,43 @@ _NOT_READY = frozenset({0, 3, 6})
 """Exit codes of commands that looked: a link without groups may be called not ready, for that it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class LargeLink:
-    """Measures one link, on two brokers of its own in `work`."""
+def measure(scene: Scene, repeat: int) -> list[LargeLinkRun]:
+    """All of it, once, on two brokers of its own.
 
-    work: Path
-    toolchain: Toolchain
-    screen: Screen
-    extent: Extent
-
-    @property
-    def topics(self) -> dict[str, int]:
-        """The topics, each with its number of partitions."""
-        return {f"bench-large-{number:04}": PARTITIONS_A_TOPIC for number in range(self.extent.large_link_topics)}
-
-    def run(self, repeat: int) -> LargeLinkRun:
-        """All of it, once.
-
-        Raises:
-            MeasurementFailed: the mirror or a command failed, or not every partition moved in time.
-        """
-        topics = self.topics
-        partitions = sum(topics.values())
-        self.screen.say(f"a link of {partitions:,} partitions in {len(topics):,} topics")
-        with (
-            Clusters(self.work, self.toolchain, self.screen.say) as clusters,
-            TemporaryDirectory(dir=self.work) as name,
-        ):
-            created = _create(clusters.source, topics)
-            self.screen.say(f"  made by a bare client in {created:.1f} s")
-            _fill(clusters.source, topics)
-            job = Job(Path(name), clusters.source, clusters.target, "bench-large-.*", "lz4")
-            running = Drkit().launch(job)
-            try:
-                first, moving, moving_cpu = _await_moving(clusters.target, topics, running, 0)
-                self.screen.say(f"  first record after {first:.1f} s, all moving after {moving:.1f} s")
-                idle, peak = self._at_rest(running)
-                walls, cpus = _look(job.folder)
-                told = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
-                self.screen.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {told}")
-            except MeasurementFailed as error:
-                raise MeasurementFailed(f"{error}\n{running.last_words()}") from error
-            finally:
-                running.stop()
-            _fill(clusters.source, topics)
-            running = Drkit().launch(job)
-            try:
-                again_first, again_moving, _ = _await_moving(clusters.target, topics, running, _RECORDS_A_BATCH)
-                peak = max(peak, ProcessTree(running.process).peak_rss_bytes() / _MIB)
-                self.screen.say(f"  launched again: {again_first:.1f} s, {again_moving:.1f} s")
-            finally:
-                running.stop()
-        return LargeLinkRun(
+    Raises:
+        MeasurementFailed: the mirror or a command failed, or not every partition moved in time.
+    """
+    topics = {f"bench-large-{number:04}": PARTITIONS_A_TOPIC for number in range(scene.extent.large_link_topics)}
+    partitions = sum(topics.values())
+    scene.say(f"a link of {partitions:,} partitions in {len(topics):,} topics")
+    folder = scene.work / "mirror"
+    folder.mkdir()
+    with Clusters(scene.work, scene.toolchain, scene.say) as clusters:
+        created = _create(clusters.source, topics)
+        scene.say(f"  made by a bare client in {created:.1f} s")
+        _fill(clusters.source, topics)
+        job = Job(folder, clusters.source, clusters.target, "bench-large-.*", "lz4")
+        running = Drkit().launch(job)
+        with running.watched(f"{partitions:,} partitions"):
+            first, moving, moving_cpu = _await_moving(clusters.target, topics, running, 0)
+            scene.say(f"  first record after {first:.1f} s, all moving after {moving:.1f} s")
+            tree = ProcessTree(running.process)
+            time.sleep(scene.extent.large_link_settle_seconds)
+            began, used = time.monotonic(), tree.cpu_seconds()
+            time.sleep(scene.extent.large_link_idle_seconds)
+            idle = (tree.cpu_seconds() - used) / (time.monotonic() - began)
+            peak = tree.peak_rss_bytes() / MIB
+            walls, cpus = _look(folder)
+            told = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
+            scene.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {told}")
+        _fill(clusters.source, topics)
+        running = Drkit().launch(job)
+        with running.watched("launched again"):
+            again_first, again_moving, _ = _await_moving(clusters.target, topics, running, _RECORDS_A_BATCH)
+            peak = max(peak, ProcessTree(running.process).peak_rss_bytes() / MIB)
+            scene.say(f"  launched again: {again_first:.1f} s, {again_moving:.1f} s")
+    return [
+        LargeLinkRun(
             topics=len(topics),
             partitions=partitions,
             repeat=repeat,
@@ -113,15 +91,7 @@ class LargeLink:
             commands=walls,
             commands_cpu=cpus,
         )
-
-    def _at_rest(self, running: Running) -> tuple[float, float]:
-        """The share of a core that the mirror takes, and its highest memory so far (MiB)."""
-        tree = ProcessTree(running.process)
-        time.sleep(self.extent.large_link_settle_seconds)
-        began, used = time.monotonic(), tree.cpu_seconds()
-        time.sleep(self.extent.large_link_idle_seconds)
-        share = (tree.cpu_seconds() - used) / (time.monotonic() - began)
-        return share, tree.peak_rss_bytes() / _MIB
+    ]
 
 
 def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
@@ -174,7 +144,7 @@ def _await_moving(
                 first = seconds
             if first is not None and moving == wanted:
                 return first, seconds, tree.cpu_seconds()
-            if running.process.poll() is not None or seconds > _LIMIT_SECONDS:
+            if running.ended or seconds > _LIMIT_SECONDS:
                 raise MeasurementFailed(f"only {moving:,} of {wanted:,} partitions moved within {seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
 
@@ -192,19 +162,17 @@ def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 def _page(folder: Path) -> tuple[float, float]:
     """From the launch of `drkit serve` until its page has all that it shows first; and CPU seconds until then."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    began = time.monotonic()
-    serving = spawn(drkit(folder, "serve", "--listen", address), folder / "serve.log", cwd=folder)
-    try:
+    serving = Running.launch(drkit(folder, "serve", "--listen", address), folder / "serve.log", folder)
+    with serving.watched("serve"):
         while not _answers(f"http://{address}/readyz"):
-            if serving.poll() is not None or time.monotonic() - began > _COMMAND_SECONDS:
-                raise MeasurementFailed(f"the page wasn't there: {(folder / 'serve.log').read_text()[-1000:]}")
+            if serving.ended or time.monotonic() - serving.launched_at > _COMMAND_SECONDS:
+                raise MeasurementFailed("the page wasn't there")
             time.sleep(_POLL_SECONDS)
         for part in ("", "api/summary", "api/partitions", "status.json"):
             if not _answers(f"http://{address}/{part}"):
                 raise MeasurementFailed(f"the page has no {part}")
-        return round(time.monotonic() - began, 2), round(ProcessTree(serving).cpu_seconds(), 2)
-    finally:
-        end([serving])
+        seconds = time.monotonic() - serving.launched_at
+        return round(seconds, 2), round(ProcessTree(serving.process).cpu_seconds(), 2)
 
 
 def _answers(url: str) -> bool:

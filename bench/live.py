@@ -2,97 +2,62 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-from bench.cases import Extent, LiveCase
-from bench.clusters import Cluster, Clusters
+from bench.cases import LiveCase, Scene
+from bench.clusters import Cluster
 from bench.load import await_leaders
-from bench.measure import ProcessTree
-from bench.peers.base import Job, Peer, Running
-from bench.processes import ROOT, Helper, MeasurementFailed, end, spawn
-from bench.progress import Screen
+from bench.mirrors import DIRECT, TITLES, Job, Mirror
+from bench.processes import MIB, ROOT, Helper, MeasurementFailed, ProcessTree, Running, end
 from bench.results import LiveRun
 from bench.wire import Connection
 
-DIRECT = "direct"
 _ARRIVAL_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 5.0
-_MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
-    """Runs live cases on a pair of clusters; nothing else may run there."""
+def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) -> list[LiveRun]:
+    """One measurement on the pair of clusters; without a mirror the source itself is read.
 
-    clusters: Clusters
-    work: Path
-    screen: Screen
-    extent: Extent
-
-    def run(self, case: LiveCase, peer: Peer | None, repeat: int) -> LiveRun:
-        """One measurement; without a peer the source itself is read.
-
-        Raises:
-            MeasurementFailed: nothing arrived, or the producer or the reader failed.
-        """
-        topic = f"bench-{case.name}-{repeat}-{peer.name if peer else DIRECT}"
-        self.clusters.source.delete_topics()
-        self.clusters.source.create_topic(topic, case.partitions)
-        with Connection(self.clusters.source.address) as connection:
-            await_leaders(connection, topic, case.partitions)
-        title = peer.title if peer else "the source, directly"
-        self.screen.say(f"{case.name}: {title}, {self.extent.live_warm_seconds + self.extent.live_seconds} s")
-        with TemporaryDirectory(dir=self.work) as folder:
-            producer = self._producer(case, topic, Path(folder))
-            job = Job(Path(folder), self.clusters.source, self.clusters.target, topic, case.codec, live=True)
-            running = peer.launch(job) if peer else None
-            try:
-                read_from = self.clusters.target if peer else self.clusters.source
-                _await_first(read_from, topic, case.partitions, producer, running)
-                if peer is not None and running is not None:
-                    peer.check(job, running)
-                time.sleep(self.extent.live_warm_seconds)  # compilers, buffers and catching up, for each alike
-                return self._measure(case, peer.name if peer else DIRECT, repeat, read_from, topic, producer, running)
-            finally:
-                end([producer], _GRACE_SECONDS)
-                if running is not None:
-                    running.stop()
-                self.clusters.target.delete_topics()
-                self.clusters.source.delete_topics()
-
-    def _producer(self, case: LiveCase, topic: str, folder: Path) -> subprocess.Popen[bytes]:
-        numbers = (case.partitions, case.record_bytes, case.codec, case.records_per_second)
-        command = [sys.executable, "-m", "bench.live_producer", self.clusters.source.address, topic]
-        return spawn([*command, *map(str, numbers)], folder / "producer.log", cwd=ROOT)
-
-    def _measure(
-        self,
-        case: LiveCase,
-        name: str,
-        repeat: int,
-        read_from: Cluster,
-        topic: str,
-        producer: subprocess.Popen[bytes],
-        running: Running | None,
-    ) -> LiveRun:
+    Raises:
+        MeasurementFailed: nothing arrived, or the producer or the reader failed.
+    """
+    name, title = (mirror.name, mirror.title) if mirror else (DIRECT, TITLES[DIRECT])
+    source, target, extent = scene.clusters.source, scene.clusters.target, scene.extent
+    topic = f"bench-{case.name}-{repeat}-{name}"
+    source.delete_topics()
+    source.create_topic(topic, case.partitions)
+    with Connection(source.address) as connection:
+        await_leaders(connection, topic, case.partitions)
+    scene.say(f"{case.name}: {title}, {extent.live_warm_seconds + extent.live_seconds} s")
+    numbers = (case.partitions, case.record_bytes, case.codec, case.records_per_second)
+    command = [sys.executable, "-m", "bench.latency", "send", source.address, topic, *map(str, numbers)]
+    producer = Running.launch(command, scene.work / "producer.log", ROOT)
+    job = Job(scene.work, source, target, topic, case.codec, live=True)
+    running = mirror.launch(job) if mirror else None
+    try:
+        read_from = target if mirror else source
+        _await_first(read_from, topic, case.partitions, producer, running)
+        if mirror is not None and running is not None:
+            mirror.check(job, running)
+        time.sleep(extent.live_warm_seconds)  # compilers, buffers and catching up, for each alike
         tree = ProcessTree(running.process) if running else None
-        arguments = (read_from.address, topic, self.extent.live_seconds)
-        try:
-            with Helper.running("live_reader", *arguments, ready="reading") as reader:
-                began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
-                seen = reader.answer()
-                took, used = time.monotonic() - began, tree.cpu_seconds() - cpu if tree else 0.0
-        finally:
-            if producer.poll() is not None:  # without it no record comes, so this is the cause of the reader's failure
-                raise MeasurementFailed(f"{case.name}, {name}: the producer could not keep the rate")
-        percentiles = seen["percentiles"]
-        return LiveRun(
+        seen, cpu_share = _read(read_from, topic, extent.live_seconds, tree)
+        peak = round(tree.peak_rss_bytes() / MIB, 1) if tree else None
+    finally:
+        kept_pace = not producer.ended
+        end([producer.process], _GRACE_SECONDS)
+        if running is not None:
+            running.stop()
+        scene.clusters.delete_topics()
+        if not kept_pace:  # without it no record comes, so this is the cause of the reader's failure
+            raise MeasurementFailed(f"{case.name}, {name}: the producer ended: {producer.last_words()}")
+    percentiles = seen["percentiles"]
+    return [
+        LiveRun(
             case=case.name,
             peer=name,
             repeat=repeat,
@@ -101,21 +66,27 @@ class Live:
             p50_ms=percentiles[49],
             p99_ms=percentiles[98],
             max_ms=seen["max"],
-            cpu_share=used / took if tree else None,
-            peak_rss_mib=round(tree.peak_rss_bytes() / _MIB, 1) if tree else None,
+            cpu_share=cpu_share,
+            peak_rss_mib=peak,
             percentiles=tuple(percentiles),
         )
+    ]
 
 
-def _await_first(
-    cluster: Cluster, topic: str, partitions: int, producer: subprocess.Popen[bytes], running: Running | None
-) -> None:
+def _read(cluster: Cluster, topic: str, seconds: int, tree: ProcessTree | None) -> tuple[dict[str, Any], float | None]:
+    """What a reader measured, and the share of a core that the mirror took meanwhile."""
+    with Helper.running("latency", "read", cluster.address, topic, seconds, ready="reading") as reader:
+        began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
+        seen = reader.answer()
+        took = time.monotonic() - began
+        return seen, (tree.cpu_seconds() - cpu) / took if tree else None
+
+
+def _await_first(cluster: Cluster, topic: str, partitions: int, producer: Running, running: Running | None) -> None:
     """Wait until the topic holds a record on every partition."""
     deadline = time.monotonic() + _ARRIVAL_SECONDS
     with Connection(cluster.address) as connection:
         while len([end for end in connection.ends(topic, range(partitions)).values() if end]) < partitions:
-            if producer.poll() is not None:
-                raise MeasurementFailed(f"the producer ended with exit code {producer.returncode}")
-            if running and (running.process.poll() is not None or time.monotonic() > deadline):
-                raise MeasurementFailed(f"no record of {topic} arrived\n{running.last_words()}")
+            if producer.ended or (running is not None and running.ended) or time.monotonic() > deadline:
+                raise MeasurementFailed(f"no record of {topic} arrived\n{running.last_words() if running else ''}")
             time.sleep(_POLL_SECONDS)

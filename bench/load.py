@@ -1,16 +1,30 @@
-"""Fill a source topic with batches of an exact size, as fast as the broker takes them."""
+"""Fill a topic with record batches of an exact size, as fast as the broker takes them."""
 
 from __future__ import annotations
 
+import json
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Literal
 
-from bench.batches import Codec, batch_variants
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
 from bench.wire import Connection, WireError
 
-_IN_FLIGHT = 8
+Codec = Literal["none", "lz4", "zstd"]
+_CODES: dict[Codec, int] = {"none": 0, "lz4": 3, "zstd": 4}
+_NOBODY = -1  # producer id, epoch and sequence of a producer that isn't idempotent
+_MAGIC = 2
+_NO_LIMIT = 1 << 30
+_WORDS = (
+    "parcel", "harbour", "invoice", "terminal", "refund", "delayed", "customs", "approved", "warehouse", "priority",
+    "returned", "carrier", "pending", "northbound", "signature", "fragile", "express", "partial", "confirmed", "route",
+)  # fmt: skip
+_SEED = 20261121
+IN_FLIGHT = 8
 _REQUEST_BYTES = 4 << 20
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
@@ -38,14 +52,8 @@ class Shape:
         return self.batches * self.records_a_batch
 
 
-def load(address: str, topic: str, shape: Shape, progress: Callable[[int], None]) -> int:
-    """Write the batches round robin over the topic's partitions; returns the bytes of the batches written.
-
-    Args:
-        address: host:port of the one broker.
-        topic: exists, with `shape.partitions` partitions.
-        shape: what to write.
-        progress: gets the number of records written since its last call.
+def load(address: str, topic: str, shape: Shape) -> None:
+    """Write the batches round robin over the partitions of a topic that is there.
 
     Raises:
         WireError: the broker refused a batch.
@@ -56,21 +64,17 @@ def load(address: str, topic: str, shape: Shape, progress: Callable[[int], None]
         records_a_batch=shape.records_a_batch,
         variants=max(1, min(shape.batches, _VARIANT_RECORDS // shape.records_a_batch)),
     )
-    written = 0
     with Connection(address) as connection:
         await_leaders(connection, topic, shape.partitions)
-        unanswered: list[int] = []
+        unanswered = 0
         for request in requests(variants, shape.batches, shape.partitions):
-            if len(unanswered) >= _IN_FLIGHT:
+            if unanswered >= IN_FLIGHT:
                 connection.receive_produce()
-                progress(unanswered.pop(0))
+                unanswered -= 1
             connection.send_produce(topic, request)
-            unanswered.append(len(request) * shape.records_a_batch)
-            written += sum(map(len, request.values()))
-        for count in unanswered:
+            unanswered += 1
+        for _ in range(unanswered):
             connection.receive_produce()
-            progress(count)
-    return written
 
 
 def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterator[dict[int, bytes]]:
@@ -96,3 +100,45 @@ def await_leaders(connection: Connection, topic: str, partitions: int) -> None:
         if time.monotonic() > deadline:
             raise WireError(f"not every partition of {topic} has a leader after {_READY_SECONDS:.0f} s")
         time.sleep(_POLL_SECONDS)
+
+
+# --- the batches -----------------------------------------------------------------------------------
+
+
+def json_values(size: int, count: int) -> list[bytes]:
+    """`count` different JSON objects of exactly `size` bytes, that compress about as well as business events do.
+
+    Raises:
+        ValueError: `size` is too small for the fixed fields.
+    """
+    dice = random.Random(_SEED)  # noqa: S311 - test data
+    return [_json_value(size, number, dice) for number in range(count)]
+
+
+def _json_value(size: int, number: int, dice: random.Random) -> bytes:
+    event = {"id": number, "user": dice.randrange(10**6), "amount": round(dice.uniform(1, 500), 2), "note": ""}
+    room = size - len(json.dumps(event, separators=(",", ":")))
+    if room < 0:
+        raise ValueError(f"a JSON value of {size} bytes has no room for its fields")
+    note = ""
+    while len(note) < room:
+        note += f"{dice.choice(_WORDS)} {dice.randrange(16**6):06x} "
+    event["note"] = note[:room]
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+def record_batch(values: Sequence[bytes], codec: Codec, *, timestamp_ms: int | None = None) -> bytes:
+    """One batch of format v2 that holds exactly these values, without keys, base offset 0, no producer id."""
+    stamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    builder = DefaultRecordBatchBuilder(_MAGIC, _CODES[codec], False, _NOBODY, _NOBODY, _NOBODY, _NO_LIMIT)
+    for offset, value in enumerate(values):
+        builder.append(offset, stamp, None, value, [])
+    return bytes(builder.build())
+
+
+def batch_variants(*, record_bytes: int, codec: Codec, records_a_batch: int, variants: int) -> list[bytes]:
+    """Different batches of one shape, to be sent in turn."""
+    values = json_values(record_bytes, records_a_batch * variants)
+    return [
+        record_batch(values[start : start + records_a_batch], codec) for start in range(0, len(values), records_a_batch)
+    ]

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.cases import LOOKUP_BASE_ROWS, Extent
-from bench.progress import Bar, Screen
+from bench.cases import LOOKUP_BASE_ROWS, Scene
 from bench.results import LookupRun
 from bench.stats import percentile
 from drkit.lab import Lab
@@ -67,19 +64,22 @@ class _Mapping:
         return took
 
 
-def measure(work: Path, screen: Screen, extent: Extent) -> list[LookupRun]:
+def measure(scene: Scene) -> list[LookupRun]:
     """Start a Cassandra, fill it, time the lookups; the small mapping's figures come first."""
-    with _cassandra(work / "cassandra", screen) as lab:
-        sizes = {"bench_small": LOOKUP_BASE_ROWS, "bench_large": extent.lookup_rows}
-        mappings = [_filled(lab, keyspace, rows, screen) for keyspace, rows in sizes.items()]
+    lab = Lab.up(scene.work / "cassandra", store="cassandra", clusters=(), say=scene.say)
+    try:
+        sizes = {"bench_small": LOOKUP_BASE_ROWS, "bench_large": scene.extent.lookup_rows}
+        mappings = [_filled(lab, keyspace, rows, scene) for keyspace, rows in sizes.items()]
         # else the small one would be answered from memory, as only the newest rows of a real one are
-        screen.say("lookup: restarting Cassandra, so that both are read from their files")
+        scene.say("lookup: restarting Cassandra, so that both are read from their files")
         lab.restart("cassandra-1")
         time.sleep(_SETTLE_SECONDS)  # compactions that loading began run on
         with ExitStack() as stores:
             opened = [stores.enter_context(closing(open_store(lab.store_url(each.keyspace)))) for each in mappings]
-            screen.say(f"lookup: {extent.lookups:,} lookups in each")
-            return _timed(list(zip(mappings, opened, strict=True)), extent.lookups)
+            scene.say(f"lookup: {scene.extent.lookups:,} lookups in each")
+            return _timed(list(zip(mappings, opened, strict=True)), scene.extent.lookups)
+    finally:
+        lab.down()
 
 
 def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupRun]:
@@ -104,42 +104,27 @@ def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupR
     ]
 
 
-def _filled(lab: Lab, keyspace: str, rows: int, screen: Screen) -> _Mapping:
+def _filled(lab: Lab, keyspace: str, rows: int, scene: Scene) -> _Mapping:
     open_store(lab.store_url(keyspace)).close()  # makes the tables
     began = time.monotonic()
-    screen.say(f"lookup: loading {rows:,} rows")
-    session = CassandraSession(parse_cassandra_url(lab.store_url(keyspace)))
-    with closing(session), screen.bar(f"lookup: {rows:,} rows", rows) as bar:
-        _fill(session, rows, bar)
+    scene.say(f"lookup: loading {rows:,} rows")
+    with closing(CassandraSession(parse_cassandra_url(lab.store_url(keyspace)))) as session:
+        statement = Statements.prepare(session).put_mapping
+        for start in range(0, rows, _CHUNK):
+            made = map(_row, range(start, min(rows, start + _CHUNK)))
+            values = [(str(_LINK), *row.tp, row.epoch, row.source_offset, row.target_offset) for row in made]
+            for attempt in range(_ATTEMPTS, 0, -1):
+                try:
+                    session.write_all(statement, [values])
+                except Unreachable:  # a node that is asked for all it can may be late; writing a row again is harmless
+                    if attempt == 1:
+                        raise
+                else:
+                    break
     return _Mapping(keyspace, rows, time.monotonic() - began)
-
-
-def _fill(session: CassandraSession, rows: int, bar: Bar) -> None:
-    statement = Statements.prepare(session).put_mapping
-    for start in range(0, rows, _CHUNK):
-        made = map(_row, range(start, min(rows, start + _CHUNK)))
-        values = [(str(_LINK), *row.tp, row.epoch, row.source_offset, row.target_offset) for row in made]
-        for attempt in range(_ATTEMPTS, 0, -1):
-            try:
-                session.write_all(statement, [values])
-            except Unreachable:  # a node that is asked for all it can may be late; writing a row again is harmless
-                if attempt == 1:
-                    raise
-            else:
-                break
-        bar.advance(len(values))
 
 
 def _row(number: int) -> OffsetMapping:
     """Each row's delta is one less than the one before, as after a transaction marker that was left out."""
     source = number * _STRIDE
     return OffsetMapping(*_PLACE, _EPOCH, source, source - number)
-
-
-@contextmanager
-def _cassandra(folder: Path, screen: Screen) -> Iterator[Lab]:
-    lab = Lab.up(folder, store="cassandra", clusters=(), say=screen.say)
-    try:
-        yield lab
-    finally:
-        lab.down()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.measure import cores
+from bench.processes import cores
 from drkit.lab.toolchain import Toolchain
 
 

@@ -8,19 +8,14 @@ up` runs, from its launch to its end. By turns as the link is by default, and wi
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from bench.cases import Extent
-from bench.clusters import Clusters
+from bench.cases import Scene
 from bench.load import Shape, load
-from bench.peers.base import Job
-from bench.peers.drkit import render
-from bench.processes import CONFIG, Helper, drkit, run
-from bench.progress import Screen
+from bench.mirrors import Job, write_config
+from bench.processes import Helper, drkit, run
 from bench.results import OutageRun
 
 _POLICIES = {"adaptive": (), "unlimited": ("[links.catch_up]", "adaptive = false")}
@@ -31,85 +26,64 @@ _RATE = 200
 _A_TOPIC = 100
 _RECORD_BYTES = 100
 _A_BATCH = 100
-_MB = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """Measures on a pair of clusters; nothing else may run there."""
+def measure(scene: Scene, repeats: int) -> list[OutageRun]:
+    """Each policy on the pair of clusters, by turns, so many times.
 
-    clusters: Clusters
-    work: Path
-    screen: Screen
-    extent: Extent
+    Raises:
+        MeasurementFailed: the mirror or the producer failed.
+    """
+    source, target, records = scene.clusters.source, scene.clusters.target, scene.extent.outage_records
+    topics = [f"{_PREFIX}{number}" for number in range(max(1, scene.extent.outage_partitions // _A_TOPIC))]
+    partitions = scene.extent.outage_partitions // len(topics)
+    scene.say(f"outage: {len(topics) * partitions:,} partitions, {records:,} records")
 
-    def run(self, repeats: int) -> list[OutageRun]:
-        """Each policy, by turns, so many times.
-
-        Raises:
-            MeasurementFailed: the mirror or the producer failed.
-        """
-        source, target = self.clusters.source, self.clusters.target
-        topics = [f"{_PREFIX}{number}" for number in range(max(1, self.extent.outage_partitions // _A_TOPIC))]
-        partitions = self.extent.outage_partitions // len(topics)
-        self.screen.say(f"outage: {len(topics) * partitions:,} partitions, {self.extent.outage_records:,} records")
-        with TemporaryDirectory(dir=self.work) as name:
-            folder = Path(name)
-            for topic in topics:
-                source.create_topic(topic, partitions)
-            target.create_topic(_USERS_TOPIC, _USERS_PARTITIONS)
-            job = Job(folder, source, target, f"{_PREFIX}.*", "lz4")
-            self._load(topics, partitions, partitions * len(topics) * _A_BATCH)
-            self._mirror(job, ())
-            found = []
-            for repeat in range(1, repeats + 1):
-                for policy, lines in _POLICIES.items():
-                    self._load(topics, partitions, self.extent.outage_records)
-                    found.append(self._once(job, policy, lines, repeat))
-            target.delete_topics()
-            source.delete_topics()
-            return found
-
-    def _load(self, topics: list[str], partitions: int, records: int) -> None:
-        shape = Shape(records // len(topics), _RECORD_BYTES, "lz4", _A_BATCH, partitions)
+    def fill(records: int) -> None:
         for topic in topics:
-            load(self.clusters.source.address, topic, shape, lambda _: None)
+            load(source.address, topic, Shape(records // len(topics), _RECORD_BYTES, "lz4", _A_BATCH, partitions))
 
-    def _once(self, job: Job, policy: str, lines: tuple[str, ...], repeat: int) -> OutageRun:
-        with self._producer() as producer:
-            time.sleep(self.extent.outage_seconds)
-            alone = _measured(producer)
-        with self._producer() as producer:
-            seconds = self._mirror(job, lines)
-            beside = _measured(producer)
-        records = self.extent.outage_records
-        found = OutageRun(
-            policy,
-            repeat,
-            self.extent.outage_partitions,
-            records,
-            *(alone[name] for name in ("p50_ms", "p99_ms")),
-            *(beside[name] for name in ("p50_ms", "p99_ms", "max_ms")),
-            seconds,
-            records / seconds,
-            records * _RECORD_BYTES / seconds / _MB,
-        )
-        felt = f"p99 {found.alone_p99_ms:.1f} ms, then {found.p99_ms:.1f} ms"
-        self.screen.say(f"  {policy}: {felt}; {found.records_per_second:,.0f} records/s")
-        return found
-
-    def _producer(self) -> AbstractContextManager[Helper]:
-        """A producer on the target, which measures until it is ended."""
-        arguments = (self.clusters.target.address, _USERS_TOPIC, _USERS_PARTITIONS, _RATE)
-        return Helper.running("produce_latency", *arguments, ready="producing")
-
-    def _mirror(self, job: Job, lines: tuple[str, ...]) -> float:
+    def mirror(lines: tuple[str, ...] = ()) -> float:
         """Have all copied; returns the seconds from the mirror's launch to its end."""
-        (job.folder / CONFIG).write_text(render(job, lines=lines), encoding="utf-8")
-        return run(drkit(job.folder, "mirror", "--until-caught-up"), job.folder).seconds
+        write_config(Job(scene.work, source, target, f"{_PREFIX}.*", "lz4"), lines)
+        return run(drkit(scene.work, "mirror", "--until-caught-up"), scene.work).seconds
+
+    for topic in topics:
+        source.create_topic(topic, partitions)
+    target.create_topic(_USERS_TOPIC, _USERS_PARTITIONS)
+    fill(partitions * len(topics) * _A_BATCH)
+    mirror()
+    found = []
+    for repeat in range(1, repeats + 1):
+        for policy, lines in _POLICIES.items():
+            fill(records)
+            alone, _ = _beside(scene, lambda: time.sleep(scene.extent.outage_seconds))
+            felt, seconds = _beside(scene, partial(mirror, lines))
+            row = OutageRun(
+                policy=policy,
+                repeat=repeat,
+                partitions=scene.extent.outage_partitions,
+                records=records,
+                alone_p50_ms=alone["p50_ms"],
+                alone_p99_ms=alone["p99_ms"],
+                p50_ms=felt["p50_ms"],
+                p99_ms=felt["p99_ms"],
+                max_ms=felt["max_ms"],
+                seconds=seconds,
+                records_per_second=records / seconds,
+                mb_per_second=records * _RECORD_BYTES / seconds / 1e6,
+            )
+            p99 = f"p99 {row.alone_p99_ms:.1f} ms, then {row.p99_ms:.1f} ms"
+            scene.say(f"  {policy}: {p99}; {row.records_per_second:,.0f} records/s")
+            found.append(row)
+    scene.clusters.delete_topics()
+    return found
 
 
-def _measured(producer: Helper) -> dict[str, Any]:
-    """End a producer, and have what it measured."""
-    producer.process.terminate()
-    return producer.answer()
+def _beside(scene: Scene, work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+    """What a producer on the target measured while something was done, and what that returned."""
+    arguments = (scene.clusters.target.address, _USERS_TOPIC, _USERS_PARTITIONS, _RATE)
+    with Helper.running("latency", "acknowledge", *arguments, ready="producing") as producer:
+        done = work()
+        producer.process.terminate()
+        return producer.answer(), done

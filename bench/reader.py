@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
+from confluent_kafka import TopicPartition as Assigned
 
-from bench.judge import Place
 from bench.processes import MeasurementFailed
+from drkit.model.topology import TopicPartition
 
 _SILENCE_SECONDS = 30.0
 _AT_ONCE = 10_000
@@ -16,7 +17,7 @@ _AT_ONCE = 10_000
 class Read(NamedTuple):
     """A record as it lies on a log."""
 
-    place: Place
+    tp: TopicPartition
     offset: int
     key: bytes | None
     value: bytes | None
@@ -40,7 +41,7 @@ def read(address: str, topic: str) -> list[Read]:
     seen: list[Read] = []
     try:
         unread = set(consumer.list_topics(topic, timeout=_SILENCE_SECONDS).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        consumer.assign([Assigned(topic, number, OFFSET_BEGINNING) for number in unread])
         while unread:
             first = consumer.poll(_SILENCE_SECONDS)
             if first is None:
@@ -53,7 +54,9 @@ def read(address: str, topic: str) -> list[Read]:
                 elif error is not None or partition is None or offset is None:
                     raise MeasurementFailed(f"{topic} can't be read: {error}")
                 else:
-                    seen.append(Read(Place(topic, partition), offset, _bytes(message.key()), _bytes(message.value())))
+                    seen.append(
+                        Read(TopicPartition(topic, partition), offset, _bytes(message.key()), _bytes(message.value()))
+                    )
     finally:
         consumer.close()
     return seen

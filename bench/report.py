@@ -9,18 +9,15 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, BacklogCase, LiveCase
-from bench.live import DIRECT
-from bench.peers.bare import BARE
+from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, TIMES, BacklogCase, LiveCase
+from bench.mirrors import BARE, DIRECT, DRKIT, OTHER, TITLES
 from bench.results import Results
-from bench.stats import TIMES, ratio
-from bench.targets import DRKIT, LOOKS, OTHER, SPEED, cpu_ratio, judge, rate_ratio
+from bench.stats import ratio
+from bench.targets import LOOKS, SPEED, cpu_ratio, judge, rate_ratio
 
-TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", DIRECT: "the source, directly", BARE: "a bare forwarder"}
-LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
 UNKNOWN = "-"
+_LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
 _STYLES = {"met": "green", "not met": "bold red", "not measured": "dim"}
-
 _INTRODUCTION = (
     "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md). "
     "What an audit costs is in [AUDIT.md](AUDIT.md). "
@@ -30,15 +27,11 @@ _SHARED = "Both brokers, the mirror, the loader and the readers share these core
 _LABELS = {
     "at": "begun",
     "cpu": "CPU",
-    "cores": "cores",
     "memory_gib": "memory, GiB",
-    "kernel": "kernel",
     "python": "Python",
     "java": "Java",
     "kafka": "Kafka and MirrorMaker 2",
     "cassandra": "Cassandra",
-    "drkit": "drkit",
-    "aiokafka": "aiokafka",
     "confluent_kafka": "confluent-kafka",
     "load_before": "load average before",
 }
@@ -46,12 +39,17 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table as text. Columns named in `left` are aligned left, the others right."""
+    """A table as text. The first `left` columns are aligned left, and those named in `also_left`; the others right."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    left: frozenset[str]
+    left: int
+    also_left: tuple[str, ...] = ()
+
+    def is_left(self, index: int) -> bool:
+        """Whether a column is aligned left."""
+        return index < self.left or self.columns[index] in self.also_left
 
 
 def render(results: Results) -> str:
@@ -63,53 +61,44 @@ def render(results: Results) -> str:
         f"# drkit and MirrorMaker 2, side by side: a {results.extent} run\n",
         _INTRODUCTION,
         f"## The machine\n\n| | |\n| --- | --- |\n{machine}\n\n{_SHARED}",
-        *(markdown(grid) for grid in grids(results)),
+        *(f"## {grid.title}\n\n{markdown(grid)}" for grid in grids(results)),
     ]
     if results.failures:
-        parts.append("## Not measured\n\n" + "\n".join(f"- {_one_line(each)}" for each in results.failures) + "\n")
+        failures = (f"- {each.strip().splitlines()[0]}\n" for each in results.failures)
+        parts.append("## Not measured\n\n" + "".join(failures))
     return "\n".join(parts)
-
-
-def _one_line(text: str) -> str:
-    return text.strip().splitlines()[0]
 
 
 def grids(results: Results) -> list[Grid]:
     """Every table for which something was measured; the targets come first."""
-    made = [
-        _targets(results),
-        _backlog(results),
-        _launch_and_memory(results),
-        _live(results),
-        _translate(results),
-        _lookup(results),
-        _moves(results),
-        _large_links(results),
-        _sites(results),
-        _outages(results),
-    ]
-    return [grid for grid in made if grid.rows]
+    tables = (
+        *(_targets, _backlog, _launch_and_memory, _live, _translate, _lookup),
+        *(_moves, _large_links, _sites, _outages),
+    )
+    return [grid for table in tables if (grid := table(results)).rows]
 
 
 def rich_table(grid: Grid) -> Table:
     """For a terminal."""
     table = Table(title=grid.title, title_justify="left", title_style="bold", box=None, header_style="dim")
-    for column in grid.columns:
-        table.add_column(column, justify="left" if column in grid.left else "right")
+    for index, column in enumerate(grid.columns):
+        table.add_column(column, justify="left" if grid.is_left(index) else "right")
     for row in grid.rows:
         table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return table
 
 
 def markdown(grid: Grid) -> str:
-    """For a file."""
-    rule = ["---" if column in grid.left else "---:" for column in grid.columns]
-    lines = [_line(grid.columns), _line(rule), *map(_line, grid.rows)]
-    return f"## {grid.title}\n\n" + "\n".join(lines) + "\n"
+    """For a file; without the title."""
+    rule = ["---" if grid.is_left(index) else "---:" for index in range(len(grid.columns))]
+    return "".join(map(_line, (grid.columns, rule, *grid.rows)))
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+# --- figures ------------------------------------------------------------------------------------
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -125,50 +114,73 @@ def significant(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
+Column = tuple[str, Callable[[Any], str]]
+"""A column's title, and a row's cell in it."""
+
+
+def table(title: str, left: int, columns: Sequence[Column], items: Iterable[Any]) -> Grid:
+    """A table with a row for each item; the first `left` columns are aligned left."""
+    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
+    return Grid(title, tuple(name for name, _ in columns), rows, left)
+
+
+def figure(measure: str, digits: int = 0) -> Callable[[Any], str]:
+    """The cell of one field."""
+    return lambda run: number(getattr(run, measure), digits)
+
+
+# --- the tables ---------------------------------------------------------------------------------
+
+
 def _targets(results: Results) -> Grid:
     rows = []
     for each in judge(results):
-        sign = "≥" if each.at_least else "≤"
         unit = f" {each.unit}" if each.unit else ""
-        limit = f"{sign} {each.limit:g}{unit}"
+        limit = f"{'≥' if each.at_least else '≤'} {each.limit:g}{unit}"
         measured = UNKNOWN if each.measured is None else f"{significant(each.measured)}{unit}"
         rows.append((each.target, measured, limit, each.verdict, each.note))
     columns = ("target", "measured", "limit", "verdict", "note")
-    return Grid("Targets", columns, tuple(rows), frozenset({"target", "verdict", "note"}))
+    return Grid("Targets", columns, tuple(rows), 1, ("verdict", "note"))
 
 
 def _backlog(results: Results) -> Grid:
     columns = ("case", "records", "mirror", "records/s", "MB/s", "CPU-s per million", "speed", "CPU", "class target")
     rows = [row for case in BACKLOG for row in _backlog_rows(results, case)]
     title = "Backlog, from the first to the last record on the target"
-    return Grid(title, columns, tuple(rows), frozenset({"case", "mirror", "class target"}))
+    return Grid(title, columns, tuple(rows), 1, ("mirror", "class target"))
 
 
 def _backlog_rows(results: Results, case: BacklogCase) -> Iterator[tuple[str, ...]]:
     for peer in (DRKIT, OTHER):
-        runs = results.runs_of(case.name, peer)
+        runs = results.rows("backlog", case=case.name, peer=peer)
         if not runs:
             continue
-        ours = peer == DRKIT
-        faster, cheaper = (rate_ratio(results, case.name), cpu_ratio(results, case.name)) if ours else (None, None)
         done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
         uneven = sum(run.uneven_partitions for run in runs)
         odd = f" ({uneven} partitions differ from the source)" if uneven else ""
-        yield (
-            f"{'★ ' if case.named else ''}{case.name}: {case.description}" if ours else "",
-            f"{runs[0].records:,}{done}{odd}",
-            TITLES[peer],
-            number(results.typical(case.name, peer, "records_per_second")),
-            number(results.typical(case.name, peer, "mb_per_second"), 1),
-            significant(results.typical(case.name, peer, "cpu_seconds_per_million")),
-            "" if not ours else UNKNOWN if faster is None else f"{faster:.1f} {TIMES}",
-            "" if not ours else UNKNOWN if cheaper is None else f"1/{cheaper:.1f}",
-            class_verdict(case, faster, cheaper) if ours else "",
+        rate, megabytes, cpu = (
+            results.typical("backlog", measure, case=case.name, peer=peer)
+            for measure in ("records_per_second", "mb_per_second", "cpu_seconds_per_million")
         )
+        compared = ("", "", "")
+        if peer == DRKIT:
+            faster, cheaper = rate_ratio(results, case.name), cpu_ratio(results, case.name)
+            compared = (
+                UNKNOWN if faster is None else f"{faster:.1f} {TIMES}",
+                UNKNOWN if cheaper is None else f"1/{cheaper:.1f}",
+                class_verdict(case, faster, cheaper),
+            )
+        what = f"{_star(case)}{case.name}: {case.description}" if peer == DRKIT else ""
+        measured = (TITLES[peer], number(rate), number(megabytes, 1), significant(cpu))
+        yield (what, f"{runs[0].records:,}{done}{odd}", *measured, *compared)
+
+
+def _star(case: BacklogCase | LiveCase) -> str:
+    return "★ " if case.named else ""
 
 
 def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None) -> str:
-    """Whether a case meets the target that the issue states for its number of records a batch."""
+    """Whether a case meets the target for its number of records a batch."""
     wanted = SPEED.get(case.records_a_batch)
     if wanted is None:
         return "none"
@@ -179,25 +191,9 @@ def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None
     return f"not met: {', '.join(missed)}" if missed else "met"
 
 
-Column = tuple[str, Callable[[Any], str]]
-"""A column's title, and a row's cell in it."""
-
-
-def _grid(title: str, left: int, columns: Sequence[Column], items: Iterable[Any]) -> Grid:
-    """A table with a row for each item; the first `left` columns are aligned left."""
-    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
-    titles = tuple(name for name, _ in columns)
-    return Grid(title, titles, rows, frozenset(titles[:left]))
-
-
-def _figure(measure: str, digits: int = 0) -> Callable[[Any], str]:
-    """The cell of one field."""
-    return lambda run: number(getattr(run, measure), digits)
-
-
 def _launch_and_memory(results: Results) -> Grid:
     def typical(measure: str, digits: int = 0) -> Callable[[tuple[str, str]], str]:
-        return lambda row: number(results.typical(*row, measure), digits)
+        return lambda row: number(results.typical("backlog", measure, case=row[0], peer=row[1]), digits)
 
     columns: list[Column] = [
         ("case", lambda row: str(row[0])),
@@ -208,20 +204,21 @@ def _launch_and_memory(results: Results) -> Grid:
         ("1st half", typical("rss_first_half_mib")),
         ("2nd half", typical("rss_second_half_mib")),
     ]
-    rows = [(case.name, peer) for case in BACKLOG for peer in (DRKIT, OTHER) if results.runs_of(case.name, peer)]
-    return _grid("Launch and memory", 2, columns, rows)
+    every = [(case.name, peer) for case in BACKLOG for peer in (DRKIT, OTHER)]
+    measured = [each for each in every if results.rows("backlog", case=each[0], peer=each[1])]
+    return table("Launch and memory", 2, columns, measured)
 
 
 def _live(results: Results) -> Grid:
     def typical(measure: str, digits: int = 1, times: float = 1) -> Callable[[tuple[LiveCase, str, bool]], str]:
         def cell(row: tuple[LiveCase, str, bool]) -> str:
-            value = results.typical_live(row[0].name, row[1], measure)
+            value = results.typical("live", measure, case=row[0].name, peer=row[1])
             return number(None if value is None else times * value, digits)
 
         return cell
 
     columns: list[Column] = [
-        ("case", lambda row: f"{'★ ' if row[0].named else ''}{row[0].name}: {row[0].description}" if row[2] else ""),
+        ("case", lambda row: f"{_star(row[0])}{row[0].name}: {row[0].description}" if row[2] else ""),
         ("reader of", lambda row: TITLES[row[1]] if row[1] == DIRECT else f"the target of {TITLES[row[1]]}"),
         ("records/s", typical("records_per_second", 0)),
         ("p50, ms", typical("p50_ms")),
@@ -232,47 +229,46 @@ def _live(results: Results) -> Grid:
     ]
     rows = []
     for case in LIVE:
-        measured = [peer for peer in LIVE_READERS if results.live_of(case.name, peer)]
+        measured = [peer for peer in _LIVE_READERS if results.rows("live", case=case.name, peer=peer)]
         rows += [(case, peer, peer == measured[0]) for peer in measured]
-    return _grid("Live, end to end", 2, columns, rows)
+    return table("Live, end to end", 2, columns, rows)
 
 
 def _translate(results: Results) -> Grid:
     columns: list[Column] = [
         ("mirror", lambda run: TITLES[run.peer]),
         ("topic", lambda run: str(run.kind)),
-        ("commits", _figure("commits")),
-        ("answered", _figure("answered")),
-        ("exact", _figure("exact")),
-        ("read again, sum", _figure("reread_sum")),
-        ("read again, max", _figure("reread_max")),
-        ("skipped, sum", _figure("skipped_sum")),
-        ("skipped, max", _figure("skipped_max")),
+        ("commits", figure("commits")),
+        ("answered", figure("answered")),
+        ("exact", figure("exact")),
+        ("read again, sum", figure("reread_sum")),
+        ("read again, max", figure("reread_max")),
+        ("skipped, sum", figure("skipped_sum")),
+        ("skipped, max", figure("skipped_max")),
     ]
-    return _grid("Translated positions, records", 2, columns, results.translate)
+    return table("Translated positions, records", 2, columns, results.translate)
 
 
 def _lookup(results: Results) -> Grid:
     columns: list[Column] = [
-        ("rows", _figure("rows")),
-        ("lookups", _figure("lookups")),
-        ("p50, ms", _figure("p50_ms", 2)),
-        ("p99, ms", _figure("p99_ms", 2)),
+        ("rows", figure("rows")),
+        ("lookups", figure("lookups")),
+        ("p50, ms", figure("p50_ms", 2)),
+        ("p99, ms", figure("p99_ms", 2)),
         ("rows/s when loading", lambda run: number(ratio(run.rows, run.load_seconds))),
     ]
-    return _grid("Mapping lookups (Cassandra)", 0, columns, results.lookup)
+    return table("Mapping lookups (Cassandra)", 0, columns, results.lookup)
 
 
 def _moves(results: Results) -> Grid:
     columns: list[Column] = [
         ("tool", lambda run: str(run.tool)),
         ("groups and partitions", lambda run: f"{run.groups:,} {TIMES} {run.partitions}"),
-        ("launch to end, s", lambda run: number(results.typical_move(run.tool, "seconds"), 1)),
-        ("CPU-s", lambda run: number(results.typical_move(run.tool, "cpu_seconds"), 1)),
+        ("launch to end, s", lambda run: number(results.typical("moves", "seconds", tool=run.tool), 1)),
+        ("CPU-s", lambda run: number(results.typical("moves", "cpu_seconds", tool=run.tool), 1)),
     ]
-    one_of_each = {run.tool: run for run in reversed(results.moves)}
-    tools = dict.fromkeys(run.tool for run in results.moves)
-    return _grid("Moving groups to a moment", 1, columns, [one_of_each[tool] for tool in tools])
+    one_of_each = {run.tool: run for run in results.moves}
+    return table("Moving groups to a moment", 1, columns, one_of_each.values())
 
 
 def _large_links(results: Results) -> Grid:
@@ -284,17 +280,17 @@ def _large_links(results: Results) -> Grid:
 
     columns: list[Column] = [
         ("partitions and topics", lambda run: f"{run.partitions:,} in {run.topics:,}"),
-        ("made by a bare client, s", _figure("created", 1)),
-        ("first record, s", _figure("first", 1)),
-        ("all moving, s", _figure("moving", 1)),
-        ("CPU-s until then", _figure("moving_cpu", 1)),
-        ("launched again: first, s", _figure("again_first", 1)),
-        ("all moving, s", _figure("again_moving", 1)),
+        ("made by a bare client, s", figure("created", 1)),
+        ("first record, s", figure("first", 1)),
+        ("all moving, s", figure("moving", 1)),
+        ("CPU-s until then", figure("moving_cpu", 1)),
+        ("launched again: first, s", figure("again_first", 1)),
+        ("all moving, s", figure("again_moving", 1)),
         ("at rest, % of a core", lambda run: number(100 * run.idle_share, 1)),
-        ("peak RSS, MiB", _figure("peak_rss_mib")),
+        ("peak RSS, MiB", figure("peak_rss_mib")),
         *map(look, LOOKS),
     ]
-    return _grid("A large link", 1, columns, results.large_links)
+    return table("A large link", 1, columns, results.large_links)
 
 
 def _sites(results: Results) -> Grid:
@@ -304,26 +300,26 @@ def _sites(results: Results) -> Grid:
     columns: list[Column] = [
         ("sources", lambda run: str(run.way)),
         ("groups and partitions", lambda run: f"{run.links} links, {run.groups:,} {TIMES} {run.partitions}"),
-        ("launch to end, s", _figure("seconds", 1)),
-        ("to verified positions, s", _figure("rto_seconds", 1)),
-        ("CPU-s", _figure("cpu_seconds", 1)),
+        ("launch to end, s", figure("seconds", 1)),
+        ("to verified positions, s", figure("rto_seconds", 1)),
+        ("CPU-s", figure("cpu_seconds", 1)),
         *map(stage, dict.fromkeys(name for run in results.sites for name in run.stages)),
     ]
-    runs = [run for case in SITES for way in SITE_WAYS for run in results.sites_of(case.name, way)]
-    return _grid("A site's failover, all sources dead, by stage (of the slowest link, s)", 1, columns, runs)
+    runs = [run for case in SITES for way in SITE_WAYS for run in results.rows("sites", case=case.name, way=way)]
+    return table("A site's failover, all sources dead, by stage (of the slowest link, s)", 1, columns, runs)
 
 
 def _outages(results: Results) -> Grid:
     columns: list[Column] = [
         ("catch_up", lambda run: str(run.policy)),
         ("records, partitions", lambda run: f"{run.records:,} on {run.partitions:,}"),
-        ("p50 alone, ms", _figure("alone_p50_ms", 1)),
-        ("p99 alone, ms", _figure("alone_p99_ms", 1)),
-        ("p50", _figure("p50_ms", 1)),
-        ("p99", _figure("p99_ms", 1)),
-        ("max", _figure("max_ms", 1)),
-        ("took, s", _figure("seconds", 1)),
-        ("records/s", _figure("records_per_second")),
+        ("p50 alone, ms", figure("alone_p50_ms", 1)),
+        ("p99 alone, ms", figure("alone_p99_ms", 1)),
+        ("p50", figure("p50_ms", 1)),
+        ("p99", figure("p99_ms", 1)),
+        ("max", figure("max_ms", 1)),
+        ("took, s", figure("seconds", 1)),
+        ("records/s", figure("records_per_second")),
     ]
     title = "A producer on the target, alone and while a backlog is copied there"
-    return _grid(title, 1, columns, results.outages)
+    return table(title, 1, columns, results.outages)

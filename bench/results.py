@@ -74,7 +74,7 @@ class LiveRun:
 class TranslateRun:
     """How a mirror's translated positions would serve the groups that committed on one kind of topic.
 
-    `unanswered`: commits for which it gave no position. Sums and maxima are over the answered ones.
+    Sums and maxima are over the commits for which it gave a position.
     """
 
     peer: str
@@ -86,11 +86,6 @@ class TranslateRun:
     reread_max: int
     skipped_sum: int
     skipped_max: int
-
-    @property
-    def unanswered(self) -> int:
-        """Commits without an answer."""
-        return self.commits - self.answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +179,19 @@ class OutageRun:
     mb_per_second: float
 
 
+KINDS: dict[str, type[Any]] = {
+    "backlog": BacklogRun,
+    "live": LiveRun,
+    "translate": TranslateRun,
+    "lookup": LookupRun,
+    "moves": MoveRun,
+    "sites": SiteRun,
+    "large_links": LargeLinkRun,
+    "outages": OutageRun,
+}
+"""By the document's lists, what they hold."""
+
+
 @dataclass(slots=True)
 class Results:
     """All measurements of a run."""
@@ -200,50 +208,17 @@ class Results:
     outages: list[OutageRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def runs_of(self, case: str, peer: str) -> list[BacklogRun]:
-        """The repeats of a backlog case."""
-        return [run for run in self.backlog if run.case == case and run.peer == peer]
+    def rows(self, kind: str, **where: object) -> list[Any]:
+        """The measurements of one list whose fields are these."""
+        return [run for run in getattr(self, kind) if all(getattr(run, name) == value for name, value in where.items())]
 
-    def live_of(self, case: str, peer: str) -> list[LiveRun]:
-        """The repeats of a live case."""
-        return [run for run in self.live if run.case == case and run.peer == peer]
-
-    def typical(self, case: str, peer: str, measure: str) -> float | None:
-        """The median over repeats of one field of the backlog runs; None where it was not measured."""
-        return median(getattr(run, measure) for run in self.runs_of(case, peer))
-
-    def typical_live(self, case: str, peer: str, measure: str) -> float | None:
-        """As `typical`, of live runs."""
-        return median(getattr(run, measure) for run in self.live_of(case, peer))
-
-    def typical_move(self, tool: str, measure: str) -> float | None:
-        """As `typical`, of one tool's moves of groups."""
-        return median(getattr(run, measure) for run in self.moves if run.tool == tool)
-
-    def sites_of(self, case: str, way: str) -> list[SiteRun]:
-        """The failovers of a site whose sources died in one way."""
-        return [run for run in self.sites if run.case == case and run.way == way]
-
-    def outages_of(self, policy: str) -> list[OutageRun]:
-        """The backlogs that were copied under one policy."""
-        return [run for run in self.outages if run.policy == policy]
+    def typical(self, kind: str, measure: str, **where: object) -> float | None:
+        """The median over those rows of one field; None where it was not measured."""
+        return median(getattr(run, measure) for run in self.rows(kind, **where))
 
     def save(self, path: Path) -> None:
         """Write the document, atomically."""
         write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
-
-
-_KINDS = {
-    "backlog": BacklogRun,
-    "live": LiveRun,
-    "translate": TranslateRun,
-    "lookup": LookupRun,
-    "moves": MoveRun,
-    "sites": SiteRun,
-    "large_links": LargeLinkRun,
-    "outages": OutageRun,
-}
-"""By the document's lists, what they hold."""
 
 
 def load(path: Path) -> Results:
@@ -254,7 +229,7 @@ def load(path: Path) -> Results:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        runs = {name: [_run(kind, each) for each in data[name]] for name, kind in _KINDS.items()}
+        runs = {name: [kind(**_tuples(each)) for each in data[name]] for name, kind in KINDS.items()}
         return Results(data["machine"], data["extent"], failures=list(data["failures"]), **runs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -262,10 +237,8 @@ def load(path: Path) -> Results:
         ) from error
 
 
-def _run(kind: type[Any], data: dict[str, Any]) -> Any:
-    """A measurement; its lists are tuples, as they were when it was measured."""
-    return kind(**{name: _tuples(value) if isinstance(value, list) else value for name, value in data.items()})
-
-
-def _tuples(values: list[Any]) -> tuple[Any, ...]:
-    return tuple(_tuples(each) if isinstance(each, list) else each for each in values)
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, as they were when it was measured."""
+    if isinstance(value, dict):
+        return {name: _tuples(each) for name, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

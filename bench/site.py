@@ -9,22 +9,18 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.cases import SITE_WAYS, SiteCase
+from bench.cases import SITE_WAYS, Scene, SiteCase
 from bench.clusters import TARGET, Cluster, Clusters
+from bench.group_positions import Offsets, check, commit, delete_groups, scattered
 from bench.load import Shape, load
-from bench.peers.drkit import STORE
-from bench.positions import Offsets, check, commit, delete_groups, scattered
-from bench.processes import CONFIG, MeasurementFailed, drkit, end, run, spawn
-from bench.progress import Screen
+from bench.mirrors import DRKIT, STORE, drkit_toml
+from bench.processes import CONFIG, MeasurementFailed, Running, drkit, run
 from bench.results import SiteRun
-from bench.targets import DRKIT
-from drkit.lab.toolchain import Toolchain
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 
@@ -34,128 +30,108 @@ _HEAP_MIB = 512
 _READY_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _FAILOVER = ("failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
+_Positions = Mapping[str, Mapping[str, Offsets]]
+"""Of the groups of each source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Measures failovers of one site, on four brokers of its own in `work`."""
+def measure(scene: Scene, case: SiteCase, repeats: int) -> list[SiteRun]:
+    """Each way to die, by turns, so many times, on four brokers of its own.
 
-    work: Path
-    toolchain: Toolchain
-    screen: Screen
-    case: SiteCase
+    Raises:
+        MeasurementFailed: mirror or failover failed, or a group stands elsewhere than it should.
+    """
+    case = scene.extent.site(case)
+    scene.say(f"{case.name}: {len(SOURCES)} links, {case.description}")
+    with Clusters(scene.work, scene.toolchain, scene.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
+        positions = {source.alias: _fill(source, case) for source in clusters.sources}
+        turns = range(1, max(repeats, case.repeats) + 1)
+        return [_once(scene, clusters, case, positions, way, repeat) for repeat in turns for way in SITE_WAYS]
 
-    def run(self, repeats: int, ways: Sequence[str] = SITE_WAYS) -> list[SiteRun]:
-        """Each way to die, by turns, so many times.
 
-        Raises:
-            MeasurementFailed: mirror or failover failed, or a group stands elsewhere than it should.
-        """
-        self.screen.say(f"{self.case.name}: {len(SOURCES)} links, {self.case.description}")
-        with Clusters(self.work, self.toolchain, self.screen.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
-            stands = {source.alias: self._fill(source) for source in clusters.sources}
-            turns = range(1, repeats + 1)
-            return [self._once(clusters, stands, way, repeat) for repeat in turns for way in ways]
+def _fill(source: Cluster, case: SiteCase) -> dict[str, Offsets]:
+    """A topic on one source, and where its share of the groups stands."""
+    topic, partitions, records = f"{_PREFIX}{source.alias}", case.partitions, case.records
+    source.create_topic(topic, partitions, {"retention.ms": "-1"})
+    load(source.address, topic, Shape(records * partitions, 100, "lz4", records // 10, partitions))
+    positions = scattered(f"{_PREFIX}{source.alias}-", case.groups // len(SOURCES), topic, partitions, records)
+    commit(source, positions)
+    return positions
 
-    def _fill(self, source: Cluster) -> dict[str, Offsets]:
-        """A topic on one source, and where its share of the groups stands."""
-        topic, partitions, records = f"{_PREFIX}{source.alias}", self.case.partitions, self.case.records
-        source.create_topic(topic, partitions, {"retention.ms": "-1"})
-        shape = Shape(records * partitions, 100, "lz4", records // 10, partitions)
-        load(source.address, topic, shape, lambda _: None)
-        groups = self.case.groups // len(SOURCES)
-        stands = scattered(f"{_PREFIX}{source.alias}-", groups, topic, partitions, records)
-        commit(source, stands)
-        return stands
 
-    def _once(self, clusters: Clusters, stands: dict[str, dict[str, Offsets]], way: str, repeat: int) -> SiteRun:
-        with TemporaryDirectory(dir=self.work) as name:
-            folder = Path(name)
-            (folder / CONFIG).write_text(_render(clusters), encoding="utf-8")
-            try:
-                with self._mirroring(folder, stands):
-                    _strike(clusters, way)
-                    ended = run(drkit(folder, *_FAILOVER), folder)
-            finally:
-                clusters.heal_sources()
-            wanted = {
-                (group, tp): offset
-                for groups in stands.values()
-                for group, offsets in groups.items()
-                for tp, (offset, _) in offsets.items()
-            }
-            check(clusters.target, DRKIT, wanted)
-        delete_groups(clusters.target, _PREFIX)
-        clusters.target.delete_topics()
-        found, seconds, cpu = json.loads(ended.stdout), ended.seconds, ended.cpu_seconds
-        slowest: dict[str, float] = {}
-        for stage in found["stages"]:
-            slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
-        told = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
-        self.screen.say(
-            f"  {way}: {seconds:.1f} s ({cpu:.1f} CPU-s), to verified positions "
-            f"{found['evidence']['rto_seconds']:.1f} ({told})"
-        )
-        return SiteRun(
-            way,
-            len(SOURCES),
-            sum(map(len, stands.values())),
-            self.case.partitions,
-            repeat,
-            seconds,
-            found["evidence"]["rto_seconds"],
-            slowest,
-            cpu,
-            self.case.name,
-        )
-
-    @contextmanager
-    def _mirroring(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> Iterator[None]:
-        """A mirror of all links, which has brought everything over when the block begins."""
-        mirror = spawn(drkit(folder, "mirror"), folder / "mirror.log", cwd=folder)
+def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Positions, way: str, repeat: int) -> SiteRun:
+    with TemporaryDirectory(dir=scene.work) as name:
+        folder = Path(name)
+        links = [
+            (
+                f'source = "{each.alias}"\ntarget = "{TARGET}"\ntopics = [\'{_PREFIX}{each.alias}\']',
+                f"groups = ['{_PREFIX}{each.alias}-.*']",
+            )
+            for each in clusters.sources
+        ]
+        (folder / CONFIG).write_text(drkit_toml([*clusters.sources, clusters.target], links), encoding="utf-8")
         try:
-            deadline = time.monotonic() + _READY_SECONDS
-            while not self._all_there(folder, stands):
-                if mirror.poll() is not None or time.monotonic() > deadline:
-                    last = (folder / "mirror.log").read_text()[-2000:]
-                    raise MeasurementFailed(f"the mirror did not catch up:\n{last}")
-                time.sleep(_LOOK_SECONDS)
-            yield
+            with _mirroring(folder, case, positions):
+                if way == "silent":
+                    clusters.silence_sources()
+                else:
+                    clusters.strike_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+                ended = run(drkit(folder, *_FAILOVER), folder)
         finally:
-            end([mirror])
-
-    def _all_there(self, folder: Path, stands: dict[str, dict[str, Offsets]]) -> bool:
-        """Whether the mirror has recorded all records and all positions."""
-        if not (folder / STORE).exists():
-            return False
-        store = open_store(f"sqlite:///{folder / STORE}")
-        try:
-            for alias, groups in stands.items():
-                link = LinkId(alias, TARGET)
-                marks = store.watermarks(link).values()
-                through = sum(mark.source_through for mark in marks if mark.topic.startswith(_PREFIX))
-                positions = sum(each.group.startswith(_PREFIX) for each in store.group_positions(link))
-                if through < self.case.records * self.case.partitions or positions < sum(map(len, groups.values())):
-                    return False
-            return True
-        finally:
-            store.close()
-
-
-def _render(clusters: Clusters) -> str:
-    both = [*clusters.sources, clusters.target]
-    tables = [f'[clusters.{each.alias}]\nbootstrap_servers = "{each.address}"' for each in both]
-    links = [
-        f'[[links]]\nsource = "{each.alias}"\ntarget = "{TARGET}"\ntopics = [\'{_PREFIX}{each.alias}\']\n'
-        f"groups = ['{_PREFIX}{each.alias}-.*']"
-        for each in clusters.sources
-    ]
-    return "\n".join([*tables, f'[store]\nurl = "sqlite:///{STORE}"', *links]) + "\n"
+            clusters.heal_sources()
+        offsets = {group: of_group for groups in positions.values() for group, of_group in groups.items()}
+        wanted = {(group, tp): offset for group, each in offsets.items() for tp, (offset, _) in each.items()}
+        check(clusters.target, DRKIT, wanted)
+    delete_groups(clusters.target, _PREFIX)
+    clusters.target.delete_topics()
+    found = json.loads(ended.stdout)
+    rto = found["evidence"]["rto_seconds"]
+    slowest: dict[str, float] = {}
+    for stage in found["stages"]:
+        slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
+    told = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
+    scene.say(
+        f"  {way}: {ended.seconds:.1f} s ({ended.cpu_seconds:.1f} CPU-s), to verified positions {rto:.1f} ({told})"
+    )
+    return SiteRun(
+        way=way,
+        links=len(SOURCES),
+        groups=len(offsets),
+        partitions=case.partitions,
+        repeat=repeat,
+        seconds=ended.seconds,
+        rto_seconds=rto,
+        stages=slowest,
+        cpu_seconds=ended.cpu_seconds,
+        case=case.name,
+    )
 
 
-def _strike(clusters: Clusters, way: str) -> None:
-    """Have the sources die."""
-    if way == "silent":
-        clusters.silence_sources()
-    else:
-        clusters.strike_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+@contextmanager
+def _mirroring(folder: Path, case: SiteCase, positions: _Positions) -> Iterator[None]:
+    """A mirror of all links, which has brought everything over when the block begins."""
+    mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
+    with mirror.watched(case.name):
+        deadline = time.monotonic() + _READY_SECONDS
+        while not _all_there(folder, case, positions):
+            if mirror.ended or time.monotonic() > deadline:
+                raise MeasurementFailed("it did not catch up")
+            time.sleep(_LOOK_SECONDS)
+        yield
+
+
+def _all_there(folder: Path, case: SiteCase, positions: _Positions) -> bool:
+    """Whether the mirror has recorded all records and all positions."""
+    if not (folder / STORE).exists():
+        return False
+    store = open_store(f"sqlite:///{folder / STORE}")
+    try:
+        for alias, groups in positions.items():
+            link = LinkId(alias, TARGET)
+            marks = store.watermarks(link).values()
+            through = sum(mark.source_through for mark in marks if mark.topic.startswith(_PREFIX))
+            captured = sum(each.group.startswith(_PREFIX) for each in store.group_positions(link))
+            if through < case.records * case.partitions or captured < sum(map(len, groups.values())):
+                return False
+        return True
+    finally:
+        store.close()

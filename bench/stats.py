@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-TIMES = "×"  # noqa: RUF001 - the sign of a multiple
-
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The value at or below which `share` (0 to 1) of an ascending sequence lies (nearest rank).

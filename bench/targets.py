@@ -1,4 +1,4 @@
-"""The issue's targets, and whether the measurements meet them. Pure.
+"""The targets, and whether the measurements meet them. Pure.
 
 A target whose measurement is missing is `not measured`, never met. One that was measured on less than the
 target speaks of (a quick run's backlog, say) is judged all the same, and its note says so.
@@ -6,53 +6,31 @@ target speaks of (a quick run's backlog, say) is judged all the same, and its no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from bench.cases import (
-    BACKLOG,
-    FULL,
-    LIVE,
-    LONGEST,
-    LOOKUP_BASE_ROWS,
-    SITE_WAYS,
-    SITES,
-    BacklogCase,
-    LiveCase,
-)
-from bench.live import DIRECT
-from bench.peers.bare import BARE
-from bench.results import Results
-from bench.stats import TIMES, median, ratio
+from bench.cases import BACKLOG, FULL, LIVE, LONGEST, LOOKUP_BASE_ROWS, SITE_WAYS, SITES, TIMES, BacklogCase, SiteCase
+from bench.mirrors import BARE, DIRECT, DRKIT, OTHER
+from bench.results import LookupRun, Results
+from bench.stats import median, ratio
 
 Verdict = Literal["met", "not met", "not measured"]
-DRKIT, OTHER = "drkit", "mirrormaker"
+Measure = Callable[[Results], float | None]
+Note = Callable[[Results], str]
 MOVE_OTHER = "kafka-consumer-groups"
+LOOKS = ("status", "doctor", "plan", "page")
+LARGE_LINK_PARTITIONS = 10_000
 
 SPEED = {1000: (5.0, 15.0), 150: (2.5, 8.0), 1: (4.0, 8.0)}
 """By records a batch: at least so many times MirrorMaker 2's records/s, at most one so-manieth of its CPU."""
 
-BACKLOG_RECORDS = 10_000_000
-LAUNCH_SECONDS = 1.5
-LIVE_P99_OF_OTHER = 0.5
-LIVE_P99_OF_BARE = 1.6
-LIVE_CPU_OF_OTHER = 0.25
-MEMORY_MIB = {100: 200.0}
-"""By partitions, of mirrors that meet no backlog of small batches: with one, Numba and LLVM are loaded, too."""
-FLAT_GROWTH = 1.1  # highest memory of the second half of a long backlog against the first half's
-MAPPING_BYTES_PER_MILLION = 1024.0
-LOOKUP_GROWTH = 1.5
-MOVE_SPEED = 4.0
-OUTAGE_P99_MS = 10.0
-OUTAGE_P99_OF_ALONE = 2.0
-FIRST_SECONDS = 5.0
-MOVING_SECONDS = 15.0
-IDLE_SHARE = 0.05
-LARGE_LINK_MIB = 200.0
-LOOK_SECONDS = 3.0
-LOOKS = ("status", "doctor", "plan", "page")
-LARGE_LINK_PARTITIONS = 10_000
+_BACKLOG_RECORDS = 10_000_000
+_NAMED = tuple(case for case in BACKLOG if case.named)
+_SMALL = tuple(case for case in BACKLOG if case.partitions == 100 and case.records_a_batch == 1)  # noqa: PLR2004
+_BATCHED = tuple(case for case in BACKLOG if case.partitions == 100 and case.records_a_batch > 1)  # noqa: PLR2004
+"""Memory is judged without backlogs of small batches: with one, Numba and LLVM are loaded, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,223 +53,258 @@ class Judgement:
         return "met" if met else "not met"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """As `Judgement`, before it is measured."""
+
+    name: str
+    limit: float
+    unit: str
+    measure: Measure
+    note: Note = lambda _: ""
+    at_least: bool = False
+
+
 def judge(results: Results) -> list[Judgement]:
-    """Every target of the issue, in its order."""
+    """Every target, in the order of the table."""
     return [
-        *_speed(results),
-        *_launch(results),
-        *_live(results),
-        *_memory(results),
-        *_translate(results),
-        *_mapping(results),
-        *_lookup(results),
-        *_move(results),
-        *_large_link(results),
-        *_site(results),
-        *_outage(results),
+        Judgement(each.name, each.measure(results), each.limit, each.unit, each.at_least, each.note(results))
+        for each in TARGETS
     ]
+
+
+# --- measures -----------------------------------------------------------------------------------
 
 
 def rate_ratio(results: Results, case: str) -> float | None:
     """How many times MirrorMaker 2's records/s drkit's are."""
-    return ratio(*(results.typical(case, peer, "records_per_second") for peer in (DRKIT, OTHER)))
+    return _of("backlog", "records_per_second", DRKIT, OTHER, case)(results)
 
 
 def cpu_ratio(results: Results, case: str) -> float | None:
     """How many times drkit's CPU per record MirrorMaker 2's is."""
-    return ratio(*(results.typical(case, peer, "cpu_seconds_per_million") for peer in (OTHER, DRKIT)))
-
-
-def _speed(results: Results) -> Iterator[Judgement]:
-    for case in BACKLOG:
-        if case.named:
-            faster, cheaper = SPEED[case.records_a_batch]
-            batch = f"{case.records_a_batch:,} a batch"
-            note = _backlog_note(results, case)
-            yield Judgement(
-                f"{batch}: records/s of MirrorMaker 2's", rate_ratio(results, case.name), faster, TIMES, True, note
-            )
-            yield Judgement(
-                f"{batch}: its CPU per record of drkit's", cpu_ratio(results, case.name), cheaper, TIMES, True, note
-            )
-
-
-def _backlog_note(results: Results, case: BacklogCase) -> str:
-    runs = results.runs_of(case.name, DRKIT)
-    if not runs:
-        return ""
-    few = f"{runs[0].records:,} records; the target speaks of {BACKLOG_RECORDS:,}"
-    unfinished = any(not run.complete for peer in (DRKIT, OTHER) for run in results.runs_of(case.name, peer))
-    parts = [few if runs[0].records < BACKLOG_RECORDS else "", "time ran out in a run" if unfinished else ""]
-    return "; ".join(part for part in parts if part)
-
-
-def _launch(results: Results) -> Iterator[Judgement]:
-    named = [case.name for case in BACKLOG if case.named]
-    seconds = [results.typical(name, DRKIT, "launch_seconds") for name in named]
-    known = [each for each in seconds if each is not None]
-    yield Judgement(
-        "from launch to the first record, the slowest of the named cases",
-        max(known) if known else None,
-        LAUNCH_SECONDS,
-        "s",
-    )
-
-
-def _live(results: Results) -> Iterator[Judgement]:
-    case: LiveCase = next(each for each in LIVE if each.named)
-    ours, others, bare, direct = (
-        results.typical_live(case.name, peer, "p99_ms") for peer in (DRKIT, OTHER, BARE, DIRECT)
-    )
-    share = ratio(
-        results.typical_live(case.name, DRKIT, "cpu_share"), results.typical_live(case.name, OTHER, "cpu_share")
-    )
-    least = ratio(direct, others)
-    note = "" if least is None else f"of a reader of the source itself: {least:.2f} {TIMES}"
-    rate = f"live at {case.records_per_second:,}/s"
-    yield Judgement(f"{rate}: p99 of MirrorMaker 2's", ratio(ours, others), LIVE_P99_OF_OTHER, TIMES, note=note)
-    yield Judgement(f"{rate}: p99 of a bare forwarder's", ratio(ours, bare), LIVE_P99_OF_BARE, TIMES)
-    yield Judgement(f"{rate}: CPU of MirrorMaker 2's", share, LIVE_CPU_OF_OTHER, TIMES)
-    yield from _live_alone(results)
-
-
-def _live_alone(results: Results) -> Iterator[Judgement]:
-    """The stream of one partition: every record waits for the one before it."""
-    case = next(each for each in LIVE if each.partitions == 1)
-
-    def parts(other: str, measure: str) -> float | None:
-        return ratio(*(results.typical_live(case.name, peer, measure) for peer in (DRKIT, other)))
-
-    what = f"live on 1 partition, {case.records_per_second:,}/s"
-    yield Judgement(f"{what}: p50 of MirrorMaker 2's", parts(OTHER, "p50_ms"), 1.0, TIMES)
-    yield Judgement(f"{what}: p99 of a bare forwarder's", parts(BARE, "p99_ms"), LIVE_P99_OF_BARE, TIMES)
-    yield Judgement(f"{what}: CPU of MirrorMaker 2's", parts(OTHER, "cpu_share"), LIVE_CPU_OF_OTHER, TIMES)
-
-
-def _memory(results: Results) -> Iterator[Judgement]:
-    for partitions, limit in MEMORY_MIB.items():
-        cases = [case for case in BACKLOG if case.partitions == partitions]
-        small = [case for case in cases if case.records_a_batch == 1]
-        known = _peaks(results, [case for case in cases if case not in small])
-        compiled = _peaks(results, small)
-        note = f"with one record a batch, and Numba loaded for it: {max(compiled):.0f} MiB" if compiled else ""
-        yield Judgement(
-            f"memory with {partitions:,} partitions", max(known) if known else None, limit, "MiB", note=note
-        )
-    growth = ratio(
-        results.typical(LONGEST.name, DRKIT, "rss_second_half_mib"),
-        results.typical(LONGEST.name, DRKIT, "rss_first_half_mib"),
-    )
-    yield Judgement(
-        "memory, second half of the longest backlog against the first",
-        growth,
-        FLAT_GROWTH,
-        TIMES,
-        note=_backlog_note(results, LONGEST),
-    )
-
-
-def _peaks(results: Results, cases: Sequence[BacklogCase]) -> list[float]:
-    peaks = [results.typical(case.name, DRKIT, "peak_rss_mib") for case in cases]
-    return [peak for peak in peaks if peak is not None]
-
-
-def _translate(results: Results) -> Iterator[Judgement]:
-    runs = [run for run in results.translate if run.peer == DRKIT]
-    commits = sum(run.commits for run in runs)
-    wrong = commits - sum(run.exact for run in runs)
-    few = commits < FULL.commits
-    note = f"of {commits:,} commits{f'; the target speaks of {FULL.commits:,}' if few else ''}" if runs else ""
-    yield Judgement("translated positions that aren't exact", wrong if runs else None, 0, "", note=note)
+    return _of("backlog", "cpu_seconds_per_million", OTHER, DRKIT, case)(results)
 
 
 def mapping_bytes_per_million(results: Results) -> float | None:
     """Bytes of mapping rows per million records, on the longest backlog (a topic without holes)."""
-    size = results.typical(LONGEST.name, DRKIT, "mapping_bytes")
-    records = results.typical(LONGEST.name, DRKIT, "mirrored_records")
+    size, records = (_longest(results, measure) for measure in ("mapping_bytes", "mirrored_records"))
     return ratio(size, None if records is None else records / 1e6)
 
 
-def _mapping(results: Results) -> Iterator[Judgement]:
-    yield Judgement(
+def _of(kind: str, measure: str, one: str, other: str, case: str) -> Measure:
+    """One mirror's figure over another's."""
+    return lambda results: ratio(*(results.typical(kind, measure, case=case, peer=peer) for peer in (one, other)))
+
+
+def _longest(results: Results, measure: str) -> float | None:
+    return results.typical("backlog", measure, case=LONGEST.name, peer=DRKIT)
+
+
+def _highest(measure: str, cases: tuple[BacklogCase, ...]) -> Measure:
+    """The highest of drkit's medians over these cases."""
+
+    def highest(results: Results) -> float | None:
+        values = [results.typical("backlog", measure, case=case.name, peer=DRKIT) for case in cases]
+        return max((value for value in values if value is not None), default=None)
+
+    return highest
+
+
+def _inexact(results: Results) -> float | None:
+    runs = results.rows("translate", peer=DRKIT)
+    return sum(run.commits - run.exact for run in runs) if runs else None
+
+
+def _lookups(results: Results) -> tuple[LookupRun | None, LookupRun | None]:
+    """The base size and the largest, where both were measured."""
+    by_rows = {run.rows: run for run in results.lookup}
+    small, large = by_rows.get(LOOKUP_BASE_ROWS), by_rows.get(max(by_rows, default=0))
+    return (None, None) if small is large else (small, large)
+
+
+def _lookup_growth(results: Results, measure: str) -> float | None:
+    small, large = _lookups(results)
+    return ratio(getattr(large, measure, None), getattr(small, measure, None))
+
+
+def _move_speed(results: Results) -> float | None:
+    return ratio(*(results.typical("moves", "seconds", tool=tool) for tool in (MOVE_OTHER, DRKIT)))
+
+
+def _large_link(measure: str) -> Measure:
+    return lambda results: results.typical("large_links", measure)
+
+
+def _command(name: str) -> Measure:
+    return lambda results: median(run.commands[name] for run in results.large_links)
+
+
+def _site(case: SiteCase, way: str) -> Measure:
+    return lambda results: max((run.seconds for run in results.rows("sites", case=case.name, way=way)), default=None)
+
+
+def _outage(results: Results, *, of_alone: bool) -> float | None:
+    runs = results.rows("outages", policy="adaptive")
+    return max((run.p99_ms / (run.alone_p99_ms if of_alone else 1) for run in runs), default=None)
+
+
+# --- notes --------------------------------------------------------------------------------------
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _backlog_note(results: Results, case: BacklogCase) -> str:
+    ours = results.rows("backlog", case=case.name, peer=DRKIT)
+    if not ours:
+        return ""
+    few = f"{ours[0].records:,} records; the target speaks of {_BACKLOG_RECORDS:,}"
+    unfinished = not all(run.complete for run in results.rows("backlog", case=case.name))
+    return _joined(few if ours[0].records < _BACKLOG_RECORDS else "", "time ran out in a run" if unfinished else "")
+
+
+_longest_note: Note = partial(_backlog_note, case=LONGEST)
+
+
+def _live_note(results: Results) -> str:
+    least = _of("live", "p99_ms", DIRECT, OTHER, LIVE[0].name)(results)
+    return "" if least is None else f"of a reader of the source itself: {least:.2f} {TIMES}"
+
+
+def _memory_note(results: Results) -> str:
+    compiled = _highest("peak_rss_mib", _SMALL)(results)
+    return "" if compiled is None else f"with one record a batch, and Numba loaded for it: {compiled:.0f} MiB"
+
+
+def _translate_note(results: Results) -> str:
+    commits = sum(run.commits for run in results.rows("translate", peer=DRKIT))
+    few = f"; the target speaks of {FULL.commits:,}" if commits < FULL.commits else ""
+    return f"of {commits:,} commits{few}" if commits else ""
+
+
+def _lookup_note(results: Results) -> str:
+    _, large = _lookups(results)
+    few = large is not None and large.rows < FULL.lookup_rows
+    return f"{large.rows:,} rows; the target speaks of {FULL.lookup_rows:,}" if large and few else ""
+
+
+def _fewer_groups(groups: int, partitions: int, wanted_groups: int, wanted_partitions: int) -> str:
+    what = f"{groups:,} groups of {partitions} partitions; the target speaks of {wanted_groups:,} of"
+    return f"{what} {wanted_partitions}" if groups < wanted_groups else ""
+
+
+def _move_note(results: Results) -> str:
+    first = next(iter(results.moves), None)
+    return _fewer_groups(first.groups, first.partitions, FULL.move_groups, FULL.move_partitions) if first else ""
+
+
+def _large_link_note(results: Results, *, floor: bool = False) -> str:
+    if not results.large_links:
+        return ""
+    few = results.large_links[0].partitions
+    made = f"a bare client made as many in {results.typical('large_links', 'created'):.1f} s"
+    return _joined(f"{few:,} partitions" if few < LARGE_LINK_PARTITIONS else "", made if floor else "")
+
+
+def _site_note(results: Results, case: SiteCase, way: str) -> str:
+    runs = results.rows("sites", case=case.name, way=way)
+    if not runs:
+        return ""
+    fewer = _fewer_groups(runs[0].groups, runs[0].partitions, case.groups, case.partitions)
+    return _joined(f"the slowest of {len(runs)}", fewer)
+
+
+def _outage_note(results: Results) -> str:
+    runs = results.rows("outages", policy="adaptive")
+    if not runs:
+        return ""
+    few = f"{runs[0].partitions:,} partitions; the target speaks of {FULL.outage_partitions:,}"
+    return _joined(f"the worst of {len(runs)}", few if runs[0].partitions < FULL.outage_partitions else "")
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+_LIVE = f"live at {LIVE[0].records_per_second:,}/s"
+_LIVE_ALONE = f"live on 1 partition, {LIVE[1].records_per_second:,}/s"
+"""Every record waits for the one before it."""
+
+_MANY = f"{LARGE_LINK_PARTITIONS:,} partitions"
+_LOOKUP = "lookup {} at {:,} rows against {:,}".format
+_PRODUCER = "a producer on the target while a backlog is copied: p99"
+
+TARGETS = (
+    *(
+        target
+        for case in _NAMED
+        for batch in (f"{case.records_a_batch:,} a batch",)
+        for faster, cheaper in (SPEED[case.records_a_batch],)
+        for note in (partial(_backlog_note, case=case),)
+        for target in (
+            Target(
+                f"{batch}: records/s of MirrorMaker 2's", faster, TIMES, partial(rate_ratio, case=case.name), note, True
+            ),
+            Target(
+                f"{batch}: its CPU per record of drkit's",
+                cheaper,
+                TIMES,
+                partial(cpu_ratio, case=case.name),
+                note,
+                True,
+            ),
+        )
+    ),
+    Target(
+        "from launch to the first record, the slowest of the named cases", 1.5, "s", _highest("launch_seconds", _NAMED)
+    ),
+    Target(f"{_LIVE}: p99 of MirrorMaker 2's", 0.5, TIMES, _of("live", "p99_ms", DRKIT, OTHER, "live"), _live_note),
+    Target(f"{_LIVE}: p99 of a bare forwarder's", 1.6, TIMES, _of("live", "p99_ms", DRKIT, BARE, "live")),
+    Target(f"{_LIVE}: CPU of MirrorMaker 2's", 0.25, TIMES, _of("live", "cpu_share", DRKIT, OTHER, "live")),
+    Target(f"{_LIVE_ALONE}: p50 of MirrorMaker 2's", 1, TIMES, _of("live", "p50_ms", DRKIT, OTHER, LIVE[1].name)),
+    Target(f"{_LIVE_ALONE}: p99 of a bare forwarder's", 1.6, TIMES, _of("live", "p99_ms", DRKIT, BARE, LIVE[1].name)),
+    Target(f"{_LIVE_ALONE}: CPU of MirrorMaker 2's", 0.25, TIMES, _of("live", "cpu_share", DRKIT, OTHER, LIVE[1].name)),
+    Target("memory with 100 partitions", 200, "MiB", _highest("peak_rss_mib", _BATCHED), _memory_note),
+    Target(
+        "memory, second half of the longest backlog against the first",
+        *(1.1, TIMES),
+        lambda results: ratio(_longest(results, "rss_second_half_mib"), _longest(results, "rss_first_half_mib")),
+        _longest_note,
+    ),
+    Target("translated positions that aren't exact", 0, "", _inexact, _translate_note),
+    Target(
         "mapping rows of a topic without holes, bytes per million records",
-        mapping_bytes_per_million(results),
-        MAPPING_BYTES_PER_MILLION,
-        "B",
-        note=_backlog_note(results, LONGEST),
-    )
-
-
-def _lookup(results: Results) -> Iterator[Judgement]:
-    runs = {run.rows: run for run in results.lookup}
-    small, large = runs.get(LOOKUP_BASE_ROWS), runs.get(max(runs, default=0))
-    if small is None or large is None or large is small:
-        large = small = None
-    note = ""
-    if large is not None and large.rows < FULL.lookup_rows:
-        note = f"{large.rows:,} rows; the target speaks of {FULL.lookup_rows:,}"
-    for name, measure in (("p50", "p50_ms"), ("p99", "p99_ms")):
-        growth = ratio(getattr(large, measure, None), getattr(small, measure, None))
-        rows = f"{large.rows:,}" if large else f"{FULL.lookup_rows:,}"
-        yield Judgement(
-            f"lookup {name} at {rows} rows against {LOOKUP_BASE_ROWS:,}", growth, LOOKUP_GROWTH, TIMES, note=note
+        *(1024, "B"),
+        mapping_bytes_per_million,
+        _longest_note,
+    ),
+    *(
+        Target(
+            _LOOKUP(name, FULL.lookup_rows, LOOKUP_BASE_ROWS),
+            *(1.5, TIMES),
+            partial(_lookup_growth, measure=f"{name}_ms"),
+            _lookup_note,
         )
-
-
-def _move(results: Results) -> Iterator[Judgement]:
-    faster = ratio(*(results.typical_move(tool, "seconds") for tool in (MOVE_OTHER, DRKIT)))
-    note = ""
-    if results.moves and results.moves[0].groups < FULL.move_groups:
-        few, full = results.moves[0], FULL
-        note = (
-            f"{few.groups:,} groups of {few.partitions} partitions; the target speaks of {full.move_groups:,} of "
-            f"{full.move_partitions}"
+        for name in ("p50", "p99")
+    ),
+    Target("moving all groups: time of Kafka's own tool of drkit's", 4, TIMES, _move_speed, _move_note, True),
+    Target(f"{_MANY}: launch to the first record", 5, "s", _large_link("first"), _large_link_note),
+    Target(f"{_MANY}: launch to all moving", 15, "s", _large_link("moving"), partial(_large_link_note, floor=True)),
+    Target(f"{_MANY}: launched again, to the first record", 5, "s", _large_link("again_first"), _large_link_note),
+    Target(f"{_MANY}: launched again, to all moving", 15, "s", _large_link("again_moving"), _large_link_note),
+    Target(f"{_MANY}: a mirror at rest, of a core", 0.05, "", _large_link("idle_share"), _large_link_note),
+    Target(f"{_MANY}: memory", 200, "MiB", _large_link("peak_rss_mib"), _large_link_note),
+    *(Target(f"{_MANY}: {name}", 3, "s", _command(name), _large_link_note) for name in LOOKS),
+    *(
+        Target(
+            f"a site of {case.description} whose sources are {way}: launch to end of its failover",
+            *(case.limit_seconds, "s"),
+            _site(case, way),
+            partial(_site_note, case=case, way=way),
         )
-    yield Judgement("moving all groups: time of Kafka's own tool of drkit's", faster, MOVE_SPEED, TIMES, True, note)
-
-
-def _large_link(results: Results) -> Iterator[Judgement]:
-    runs = results.large_links
-    many = f"{LARGE_LINK_PARTITIONS:,} partitions"
-    few = runs and runs[0].partitions < LARGE_LINK_PARTITIONS
-    note = f"{runs[0].partitions:,} partitions" if few else ""
-    floor = ""
-    if runs:
-        floor = f"a bare client made as many in {median(run.created for run in runs):.1f} s"
-    for target, values, limit, unit, more in (
-        ("launch to the first record", [run.first for run in runs], FIRST_SECONDS, "s", ""),
-        ("launch to all moving", [run.moving for run in runs], MOVING_SECONDS, "s", floor),
-        ("launched again, to the first record", [run.again_first for run in runs], FIRST_SECONDS, "s", ""),
-        ("launched again, to all moving", [run.again_moving for run in runs], MOVING_SECONDS, "s", ""),
-        ("a mirror at rest, of a core", [run.idle_share for run in runs], IDLE_SHARE, "", ""),
-        ("memory", [run.peak_rss_mib for run in runs], LARGE_LINK_MIB, "MiB", ""),
-        *((name, [run.commands[name] for run in runs], LOOK_SECONDS, "s", "") for name in LOOKS),
-    ):
-        yield Judgement(f"{many}: {target}", median(values), limit, unit, note="; ".join(filter(None, (note, more))))
-
-
-def _site(results: Results) -> Iterator[Judgement]:
-    for case in SITES:
-        for way in SITE_WAYS:
-            runs = results.sites_of(case.name, way)
-            note = f"the slowest of {len(runs)}" if runs else ""
-            if runs and runs[0].groups < case.groups:
-                note += (
-                    f"; {runs[0].groups:,} groups of {runs[0].partitions} partitions; the target speaks of "
-                    f"{case.groups:,} of {case.partitions}"
-                )
-            slowest = max((run.seconds for run in runs), default=None)
-            target = f"a site of {case.description} whose sources are {way}: launch to end of its failover"
-            yield Judgement(target, slowest, case.limit_seconds, "s", note=note)
-
-
-def _outage(results: Results) -> Iterator[Judgement]:
-    runs = results.outages_of("adaptive")
-    note = f"the worst of {len(runs)}" if runs else ""
-    if runs and runs[0].partitions < FULL.outage_partitions:
-        note += f"; {runs[0].partitions:,} partitions; the target speaks of {FULL.outage_partitions:,}"
-    slowest = max((run.p99_ms for run in runs), default=None)
-    worse = max((run.p99_ms / run.alone_p99_ms for run in runs), default=None)
-    what = "a producer on the target while a backlog is copied: p99"
-    yield Judgement(what, slowest, OUTAGE_P99_MS, "ms", note=note)
-    yield Judgement(f"{what} of its undisturbed", worse, OUTAGE_P99_OF_ALONE, TIMES, note=note)
+        for case in SITES
+        for way in SITE_WAYS
+    ),
+    Target(_PRODUCER, 10, "ms", partial(_outage, of_alone=False), _outage_note),
+    Target(f"{_PRODUCER} of its undisturbed", 2, TIMES, partial(_outage, of_alone=True), _outage_note),
+)

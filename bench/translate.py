@@ -4,32 +4,31 @@ Each mirror gets source topics of its own, made the same way: half of the record
 compacted) before it starts, half come while it runs. When all is on the target, a thousand groups commit
 a random position each; the mirror carries them, its answers are taken (`drkit translate --all-groups`;
 MirrorMaker 2's checkpoints topic), and an independent reader of the target says what each would cost.
+
+A record is known by its offset on the source, which is found in its value on the target. A group that had read
+everything below the commit `c` on the source and continues at position `p` of the target reads again what lies below
+`c` and at or after `p`, and skips what lies at or above `c` and before `p`.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from bench.cases import Extent
-from bench.checkpoints import read_checkpoints
-from bench.clusters import Clusters
-from bench.judge import Commit, Copied, Place, judge
-from bench.peers.base import Job, Peer, Running
-from bench.peers.drkit import Drkit
-from bench.processes import MeasurementFailed, drkit, run
-from bench.progress import Screen
+from bench.cases import Scene
+from bench.group_positions import commit
+from bench.mirrors import Drkit, Job, Mirror
+from bench.processes import MeasurementFailed, Running, drkit, run
 from bench.reader import read
 from bench.results import TranslateRun
-from bench.translate_source import KINDS, Source
-from bench.wire import Connection
-from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.groups.group_admin import GroupAdmin
+from bench.translate_source import KINDS, PLAIN, Commit, Source
+from drkit.kafka.groups.mirrormaker import checkpoints_topic, decode_checkpoint
 from drkit.model.topology import TopicPartition
 
 _CAUGHT_UP_SECONDS = 120.0
@@ -39,99 +38,122 @@ _NO_MORE_SECONDS = 20.0  # both mirrors look at groups at least every few second
 _PARTS = 5
 _POLL_SECONDS = 0.5
 _ASK_SECONDS = 2.0
+_Answers = dict[str, int | None]
+"""Target positions by group; None where a mirror gave none."""
+
+
+def measure(scene: Scene, mirror: Mirror) -> list[TranslateRun]:
+    """One mirror's figures on the pair of clusters, by kind of topic.
+
+    Raises:
+        MeasurementFailed: it ended, didn't catch up, or the source could not be made.
+    """
+    source = Source(scene.clusters.source, f"bench-translate-{mirror.name}")
+    scene.say(f"translate: {mirror.title}, {scene.extent.commits:,} commits")
+    try:
+        source.create()
+        source.write(scene.extent.translate_records // 2)
+        source.compact()
+        source.half_ends = source.ends()
+        job = Job(scene.work, source.cluster, scene.clusters.target, f"{source.prefix}-.*", "lz4", groups=True)
+        running = mirror.launch(job)
+        with running.watched(f"translate, {mirror.title}"):
+            _await_calm(source, job, running)
+            for _ in range(_PARTS):
+                source.write(scene.extent.translate_records // 2 // _PARTS)
+            _await_calm(source, job, running)
+            by_kind = source.commits(scene.extent.commits, source.ends())
+            commits = {each.group: each for each in chain.from_iterable(by_kind.values())}
+            commit(source.cluster, {each.group: {each.tp: (each.offset, "")} for each in commits.values()})
+            ask = _ask_drkit if isinstance(mirror, Drkit) else _ask_mirrormaker
+            answers = _settled(lambda: ask(job, commits))
+            logs = _logs(source, job)
+            return [judge(mirror.name, kind, by_kind[kind], answers, logs) for kind in KINDS]
+    finally:
+        scene.clusters.delete_topics()
+
+
+# --- judging ------------------------------------------------------------------------------------
+
+
+class Copied(NamedTuple):
+    """A record as it lies on the target."""
+
+    target_offset: int
+    source_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Translate:
-    """Runs the comparison on a pair of clusters; nothing else may run there."""
+class Cost:
+    """Records that a group would read again, and those that it would never read."""
 
-    clusters: Clusters
-    work: Path
-    screen: Screen
-    extent: Extent
-
-    def run(self, peer: Peer) -> list[TranslateRun]:
-        """One mirror's figures, by kind of topic.
-
-        Raises:
-            MeasurementFailed: it ended, didn't catch up, or the source could not be made.
-        """
-        source = Source(self.clusters.source, f"bench-translate-{peer.name}")
-        self.screen.say(f"translate: {peer.title}, {self.extent.commits:,} commits")
-        try:
-            source.create()
-            source.write(self.extent.translate_records // 2)
-            source.compact()
-            source.half_ends = source.ends()
-            with TemporaryDirectory(dir=self.work) as folder:
-                job = Job(Path(folder), source.cluster, self.clusters.target, f"{source.prefix}-.*", "lz4", groups=True)
-                running = peer.launch(job)
-                try:
-                    return self._judged(peer, source, job, running)
-                except MeasurementFailed as error:
-                    raise MeasurementFailed(f"translate, {peer.title}: {error}\n{running.last_words()}") from error
-                finally:
-                    running.stop()
-        finally:
-            self.clusters.target.delete_topics()
-            self.clusters.source.delete_topics()
-
-    def _judged(self, peer: Peer, source: Source, job: Job, running: Running) -> list[TranslateRun]:
-        self._await_quiet(source, running, lambda before, now: any(now.values()) and now == before)
-        for _ in range(_PARTS):
-            source.write(self.extent.translate_records // 2 // _PARTS)
-        self._await_quiet(source, running, lambda before, now: now == before)
-        commits = source.commits(self.extent.commits, source.ends())
-        _commit(source, list(chain.from_iterable(commits.values())))
-        ask = _ask_drkit if isinstance(peer, Drkit) else _ask_mirrormaker
-        answers = _settled(lambda: ask(job, {c.group: c for c in chain.from_iterable(commits.values())}))
-        logs = self._logs(source)
-        return [judge(peer.name, kind, commits[kind], answers, logs) for kind in KINDS]
-
-    def _await_quiet(
-        self, source: Source, running: Running, done: Callable[[dict[Place, int], dict[Place, int]], bool]
-    ) -> None:
-        """Wait until the target's ends have stood still for five seconds and nothing plain is missing."""
-        deadline = time.monotonic() + _CAUGHT_UP_SECONDS
-        before: dict[Place, int] = {}
-        still_since = time.monotonic()
-        with Connection(self.clusters.target.address) as connection:
-            while True:
-                now: dict[Place, int] = {}
-                for kind in KINDS:
-                    topic, places = source.topic(kind), source.places(kind)
-                    found = connection.ends(topic, [place.partition for place in places])
-                    now |= {Place(topic, number): end for number, end in found.items()}
-                plain = source.places(KINDS[0])
-                ends = source.ends()
-                whole = all(now.get(place, 0) >= ends[place] for place in plain)
-                if not (whole and done(before, now)):
-                    still_since = time.monotonic()
-                elif time.monotonic() - still_since > _CALM_SECONDS:
-                    return
-                before = now
-                if running.process.poll() is not None or time.monotonic() > deadline:
-                    raise MeasurementFailed("it ended or did not catch up")
-                time.sleep(_POLL_SECONDS)
-
-    def _logs(self, source: Source) -> dict[Place, list[Copied]]:
-        logs: dict[Place, list[Copied]] = {}
-        for kind in KINDS:
-            for record in read(self.clusters.target.address, source.topic(kind)):
-                if record.value not in source.offsets:
-                    raise MeasurementFailed(f"{record.place} holds a record at {record.offset} that was never written")
-                logs.setdefault(record.place, []).append(Copied(record.offset, source.offsets[record.value]))
-        return logs
+    reread: int
+    skipped: int
 
 
-def _commit(source: Source, commits: Sequence[Commit]) -> None:
-    config = ClusterConfig(bootstrap_servers=source.cluster.address)
-    with GroupAdmin(source.cluster.alias, config) as admin:
-        for commit in commits:
-            admin.commit(commit.group, {TopicPartition(*commit.place): (commit.offset, "")})
+def cost(log: Sequence[Copied], committed: int, position: int) -> Cost:
+    """The cost of continuing at `position` of a target partition that holds `log`, in order of target offsets."""
+    at = bisect_left(log, (position, -1))
+    return Cost(
+        reread=sum(record.source_offset < committed for record in log[at:]),
+        skipped=sum(record.source_offset >= committed for record in log[:at]),
+    )
 
 
-def _settled(ask: Callable[[], dict[str, int | None]]) -> dict[str, int]:
+def judge(
+    peer: str,
+    kind: str,
+    commits: Sequence[Commit],
+    answers: Mapping[str, int],
+    logs: Mapping[TopicPartition, Sequence[Copied]],
+) -> TranslateRun:
+    """The sums and maxima for a mirror; `answers`: target positions by group, absent where it gave none."""
+    costs = [cost(logs.get(each.tp, ()), each.offset, answers[each.group]) for each in commits if each.group in answers]
+    return TranslateRun(
+        peer=peer,
+        kind=kind,
+        commits=len(commits),
+        answered=len(costs),
+        exact=costs.count(Cost(0, 0)),
+        reread_sum=sum(each.reread for each in costs),
+        reread_max=max((each.reread for each in costs), default=0),
+        skipped_sum=sum(each.skipped for each in costs),
+        skipped_max=max((each.skipped for each in costs), default=0),
+    )
+
+
+# --- the mirror at work -------------------------------------------------------------------------
+
+
+def _await_calm(source: Source, job: Job, running: Running) -> None:
+    """Wait until the target's ends have stood still for five seconds and nothing plain is missing."""
+    deadline = time.monotonic() + _CAUGHT_UP_SECONDS
+    before: dict[TopicPartition, int] = {}
+    still_since = time.monotonic()
+    while True:
+        there, ends = source.ends_on(job.target), source.ends()
+        whole = all(there.get(tp, 0) >= ends[tp] for tp in source.partitions(PLAIN))
+        if not whole or there != before or not any(there.values()):
+            still_since = time.monotonic()
+        elif time.monotonic() - still_since > _CALM_SECONDS:
+            return
+        before = there
+        if running.ended or time.monotonic() > deadline:
+            raise MeasurementFailed("it ended or did not catch up")
+        time.sleep(_POLL_SECONDS)
+
+
+def _logs(source: Source, job: Job) -> dict[TopicPartition, list[Copied]]:
+    logs: dict[TopicPartition, list[Copied]] = {}
+    for kind in KINDS:
+        for record in read(job.target.address, source.topic(kind)):
+            if record.value not in source.offsets:
+                raise MeasurementFailed(f"{record.tp} holds a record at {record.offset} that was never written")
+            logs.setdefault(record.tp, []).append(Copied(record.offset, source.offsets[record.value]))
+    return logs
+
+
+def _settled(ask: Callable[[], _Answers]) -> dict[str, int]:
     """Ask until every group has an answer, or no further one has come for a while; only the groups answered."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     most, more_at = 0, time.monotonic()
@@ -146,21 +168,24 @@ def _settled(ask: Callable[[], dict[str, int | None]]) -> dict[str, int]:
         time.sleep(_ASK_SECONDS)
 
 
-def _ask_drkit(job: Job, commits: Mapping[str, Commit]) -> dict[str, int | None]:
+def _ask_drkit(job: Job, commits: Mapping[str, Commit]) -> _Answers:
     said = run(drkit(job.folder, "translate", "--all-groups", "--output", "json"), job.folder)
-    answers: dict[str, int | None] = dict.fromkeys(commits)
+    answers: _Answers = dict.fromkeys(commits)
     for position in json.loads(said.stdout)["positions"]:
-        commit = commits.get(position["group"])
-        place = Place(position["topic"], position["partition"])
-        if commit is not None and (place, position["source_offset"]) == (commit.place, commit.offset):
-            answers[commit.group] = position["target_offset"]
+        tp = TopicPartition(position["topic"], position["partition"])
+        if commits.get(position["group"]) == (position["group"], tp, position["source_offset"]):
+            answers[position["group"]] = position["target_offset"]
     return answers
 
 
-def _ask_mirrormaker(job: Job, commits: Mapping[str, Commit]) -> dict[str, int | None]:
-    answers: dict[str, int | None] = dict.fromkeys(commits)
-    for checkpoint in read_checkpoints(job.target.address, job.source.alias).values():
-        commit = commits.get(checkpoint.group)
-        if commit is not None and (checkpoint.place, checkpoint.source_offset) == (commit.place, commit.offset):
-            answers[commit.group] = checkpoint.target_offset
+def _ask_mirrormaker(job: Job, commits: Mapping[str, Commit]) -> _Answers:
+    answers: _Answers = dict.fromkeys(commits)
+    newest = {}
+    for record in read(job.target.address, checkpoints_topic(job.source.alias)):
+        if record.key is not None and record.value is not None:
+            checkpoint = decode_checkpoint(record.key, record.value, datetime.now(UTC))
+            newest[checkpoint.group, checkpoint.tp] = checkpoint
+    for each in newest.values():
+        if commits.get(each.group) == (each.group, each.tp, each.upstream):
+            answers[each.group] = each.downstream
     return answers

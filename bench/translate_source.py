@@ -9,14 +9,15 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from bench.clusters import Cluster
-from bench.judge import Commit, Place
 from bench.processes import MeasurementFailed
 from bench.reader import read
 from bench.wire import Connection
+from drkit.model.topology import TopicPartition
 
 PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
 KINDS = (PLAIN, TRANSACTIONS, COMPACTED)
@@ -37,6 +38,14 @@ _RECENT = 300
 _SEED = 4
 
 
+class Commit(NamedTuple):
+    """A group's position on the source: the offset of the next record to read."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+
+
 @dataclass(slots=True)
 class Source:
     """Topics `PREFIX-plain`, `PREFIX-transactions`, `PREFIX-compacted` on a cluster.
@@ -48,16 +57,16 @@ class Source:
     prefix: str
     offsets: dict[bytes, int] = field(default_factory=dict)
     written: int = 0
-    half_ends: dict[Place, int] = field(default_factory=dict)
+    half_ends: dict[TopicPartition, int] = field(default_factory=dict)
     _dice: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311 - test data
 
     def topic(self, kind: str) -> str:
         """The topic of a kind."""
         return f"{self.prefix}-{kind}"
 
-    def places(self, kind: str) -> list[Place]:
+    def partitions(self, kind: str) -> list[TopicPartition]:
         """Its partitions."""
-        return [Place(self.topic(kind), number) for number in range(_PARTITIONS[kind])]
+        return [TopicPartition(self.topic(kind), number) for number in range(_PARTITIONS[kind])]
 
     def create(self) -> None:
         """Create the topics."""
@@ -86,17 +95,17 @@ class Source:
             time.sleep(_POLL_SECONDS)
             self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         """The end of each partition now."""
-        found = {}
-        with Connection(self.cluster.address) as connection:
-            for kind in KINDS:
-                topic = self.topic(kind)
-                for partition, end in connection.ends(topic, range(_PARTITIONS[kind])).items():
-                    found[Place(topic, partition)] = end
-        return found
+        return self.ends_on(self.cluster)
 
-    def commits(self, count: int, ends: dict[Place, int]) -> dict[str, list[Commit]]:
+    def ends_on(self, cluster: Cluster) -> dict[TopicPartition, int]:
+        """The ends of those of its partitions that a cluster has."""
+        with Connection(cluster.address) as connection:
+            found = connection.ends_of({self.topic(kind): range(_PARTITIONS[kind]) for kind in KINDS})
+        return {TopicPartition(topic, number): end for topic, ends in found.items() for number, end in ends.items()}
+
+    def commits(self, count: int, ends: dict[TopicPartition, int]) -> dict[str, list[Commit]]:
         """Random positions by kind of topic: half anywhere, a quarter in what was there before the mirror
         started (lagging groups), a quarter close to the end. Each is of a group of its own.
         """
@@ -104,10 +113,10 @@ class Source:
         for kind in KINDS:
             made[kind] = []
             for number in range(round(count * _SHARES[kind])):
-                place = self._dice.choice(self.places(kind))
-                end, old = ends[place], self.half_ends[place]
+                tp = self._dice.choice(self.partitions(kind))
+                end, old = ends[tp], self.half_ends[tp]
                 low, high = ((0, end), (0, end), (0, old), (max(0, end - _RECENT), end))[number % 4]
-                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", place, self._dice.randint(low, high)))
+                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", tp, self._dice.randint(low, high)))
         return made
 
     def _write_plain(self, kind: str, records: int, *, keyed: bool) -> None:

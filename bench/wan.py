@@ -16,26 +16,25 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench import namespace
 from bench.backlog import Backlog
-from bench.cases import BacklogCase
+from bench.cases import FULL, BacklogCase, Scene
 from bench.clusters import Clusters
-from bench.peers.drkit import Drkit
-from bench.processes import die_with_parent
-from bench.progress import Screen
+from bench.mirrors import Drkit
+from bench.processes import MIB, die_with_parent, say
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import DEFAULT_BUFFER_BYTES
 
 _QUEUE = "7"
-_MIB = 1 << 20
 _RECORD_BYTES = 1000
-_WINDOW_BYTES = 64 * _MIB
+_PARTITIONS = 8
+_WINDOW_BYTES = 64 * MIB
 _READY_SECONDS = 10.0
 _READ_SECONDS = 150.0
 
@@ -80,43 +79,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not namespace.inside():
         return namespace.run_inside("bench.wan", sys.argv[1:] if arguments is None else arguments)
     namespace.loopback_up()
-    screen, rows = Screen(), []
-    for host in HOSTS[: options.hosts]:
+    rows: list[Row] = []
+    for host in HOSTS:
         if host.window_bytes is not None:
             for name in ("tcp_wmem", "tcp_rmem"):  # of this namespace alone
                 value = f"net.ipv4.{name}=4096 131072 {host.window_bytes}"
                 subprocess.run(["sysctl", "-q", "-w", value], check=True)
-        with tempfile.TemporaryDirectory(prefix="drkit-wan-", dir=options.work) as folder:
-            clusters = Clusters(Path(folder), toolchain, screen.say, dict(host.settings))
-            with clusters:
-                rows += _measure(clusters, Path(folder), screen, host, options)
+        with (
+            tempfile.TemporaryDirectory(prefix="drkit-wan-") as folder,
+            Clusters(Path(folder), toolchain, say, dict(host.settings)) as clusters,
+        ):
+            rows += _measure(Scene(Path(folder), clusters, toolchain, FULL, say), host, options)
     print(_table(rows, options.rtt_ms))
     if options.out:
         options.out.write_text(json.dumps({"rtt_ms": options.rtt_ms, "rows": [asdict(row) for row in rows]}, indent=1))
     return 0
 
 
-def _measure(
-    clusters: Clusters, folder: Path, screen: Screen, host: Host, options: argparse.Namespace
-) -> Iterator[Row]:
-    """One host: a plain consumer, the mirror with its defaults, the mirror with a buffer for the line."""
-    case = BacklogCase("wan", 150, _RECORD_BYTES, "none", options.partitions, 0, 0)
+def _measure(scene: Scene, host: Host, options: argparse.Namespace) -> Iterator[Row]:
+    """One host: a plain consumer, the mirror with its defaults, with larger buffers, and with several processes."""
     records = host.megabytes * 1_000_000 // _RECORD_BYTES
-    backlog = Backlog(clusters, folder, screen)
-    backlog.load(case, records)
-    peers = [Drkit("drkit", f"drkit, buffer_bytes {DEFAULT_BUFFER_BYTES // _MIB} MiB")]
-    peers += [Drkit("drkit", f"drkit, buffer_bytes {size} MiB", size * _MIB) for size in options.buffer_mib]
-    peers += [Drkit("drkit", f"drkit, --processes {count}", None, count) for count in options.processes]
-    with _delayed(clusters.source.address, options):
-        rate, read = _consume(clusters.source.address, case)
-        screen.say(f"{host.name}, consumer: {rate} MB/s")
+    case = BacklogCase("wan", 150, _RECORD_BYTES, "none", _PARTITIONS, records, records)
+    backlog = Backlog(case)
+    backlog.load(scene)
+    mirrors = [Drkit(f"drkit, buffer_bytes {DEFAULT_BUFFER_BYTES // MIB} MiB")]
+    mirrors += [Drkit(f"drkit, buffer_bytes {mib} MiB", (buffer_line(mib * MIB),)) for mib in options.buffer_mib]
+    mirrors += [Drkit(f"drkit, --processes {count}", processes=count) for count in options.processes]
+    with _delayed(scene.clusters.source.address, options):
+        rate, read = _consume(scene.clusters.source.address, case)
+        say(f"{host.name}, consumer: {rate} MB/s")
         yield Row(host.name, "confluent-kafka consumer, defaults", rate, read)
-        for peer in peers:
-            run = backlog.run(case, records, peer, 0)
+        for mirror in mirrors:
+            with tempfile.TemporaryDirectory(dir=scene.work) as folder:
+                (run,) = backlog.measure(replace(scene, work=Path(folder)), mirror, 0)
             end = (run.launch_seconds + run.seconds, run.mirrored_records)
             rate = _steady([*run.progress, end], records)
-            screen.say(f"{host.name}, {peer.title}: {rate} MB/s, peak {run.peak_rss_mib} MiB")
-            yield Row(host.name, peer.title, rate, run.mirrored_records, run.peak_rss_mib)
+            say(f"{host.name}, {mirror.title}: {rate} MB/s, peak {run.peak_rss_mib} MiB")
+            yield Row(host.name, mirror.title, rate, run.mirrored_records, run.peak_rss_mib)
+
+
+def buffer_line(size: int) -> str:
+    """The key of a link that sets its buffer."""
+    return f"buffer_bytes = {size}"
 
 
 def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
@@ -201,11 +205,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--processes", type=int, nargs="*", default=[4], help="workers to try with the default buffer (4)"
-    )
-    parser.add_argument("--partitions", type=int, default=8, help="of the topic (8)")
-    parser.add_argument("--hosts", type=int, default=len(HOSTS), help="how many kinds of host, from the first (all)")
-    parser.add_argument(
-        "--work", type=Path, default=None, help="where brokers' data goes (the system's temporary folder)"
     )
     parser.add_argument("--out", type=Path, default=None, help="write the figures there, too, as JSON")
     return parser.parse_args(arguments)

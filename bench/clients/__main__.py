@@ -15,7 +15,7 @@ from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, play
 from bench.clients.kinds import Go, Kind, built_go, kinds
 from bench.clients.results import Results
 from bench.machine import describe
-from bench.progress import Screen
+from bench.processes import say
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 
@@ -36,13 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not namespace.inside():
         if options.go_program is not None:
             return namespace.run_inside("bench.clients", given, "--mount")
-        with tempfile.TemporaryDirectory(prefix="drkit-go-") as folder:
+        with tempfile.TemporaryDirectory(prefix="drkit-go-") as go:
             try:
-                made = [_GO_PROGRAM, str(built_go(Path(folder)).program)]
+                made = [_GO_PROGRAM, str(built_go(Path(go)).program)]
             except DrkitError as error:
                 made = [f"{_GO_PROGRAM}={error.what}"]
             return namespace.run_inside("bench.clients", [*given, *made], "--mount")
-    screen = Screen()
     measured: list[Kind] = kinds(toolchain)
     not_run = {}
     program = Path(options.go_program or "")
@@ -57,14 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {kind.name: {name: dict(chosen) for name, chosen in kind.variants.items()} for kind in measured},
         not_run,
     )
-    with tempfile.TemporaryDirectory(prefix="drkit-clients-", dir=options.work) as work:
-        network.set_up(Path(work))
+    with tempfile.TemporaryDirectory(prefix="drkit-clients-") as name:
+        work = Path(name)
+        network.set_up(work)
         for way in options.way or _LIMITS:
             for finds_by in options.finds_by or _FINDS_BY:
-                folder = Path(work) / f"{way}-{finds_by}"
+                folder = work / f"{way}-{finds_by}"
                 folder.mkdir()
                 plan = Plan(way, finds_by, options.limit or _LIMITS[way])
-                disaster = play(plan, measured, toolchain, folder, screen.say)
+                disaster = play(plan, measured, toolchain, folder, say)
                 results = replace(results, disasters=[*results.disasters, disaster])
                 results.write(options.out)
     return 0
@@ -77,7 +77,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kind", action="append", help="of client (default: each)")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long clients are waited for")
     parser.add_argument("--out", type=Path, default=Path("bench/out/clients.json"), help="where results go")
-    parser.add_argument("--work", type=Path, help="a folder for data and logs")
     parser.add_argument(_GO_PROGRAM, help="the application on franz-go, compiled before (default: it is compiled)")
     return parser.parse_args(arguments)
 

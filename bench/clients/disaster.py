@@ -19,9 +19,10 @@ from bench.clients import network
 from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
 from bench.clients.kinds import RECOMMENDED, Kind
 from bench.clients.results import Disaster, Waited
-from bench.clusters import SOURCE, TARGET, Clusters
+from bench.clusters import SOURCE, TARGET, Cluster, Clusters
 from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
-from bench.processes import end, spawn
+from bench.mirrors import drkit_toml
+from bench.processes import CONFIG, await_until, drkit, end, spawn
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
 from drkit.lab.toolchain import Toolchain
@@ -59,7 +60,6 @@ class Plan:
 class _Scene:
     folder: Path
     clusters: Clusters
-    config: Path
     directories: dict[str, Directory]
     say: Callable[[str], None]
 
@@ -74,24 +74,25 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
     with ExitStack() as stack:
         clusters = stack.enter_context(Clusters(folder, toolchain, say, heap_mib=512))
         stack.enter_context(network.addresses(clusters.source.address, clusters.target.address))
-        config, missing = _configured(stack, folder, clusters)
+        missing = _configured(stack, folder, clusters)
         there = [kind for kind in _DIRECTORIES if kind not in missing]
-        opened = dict(zip(there, open_directories(load_config(config), LINK), strict=True))
-        scene = _Scene(folder, clusters, config, opened, say)
+        opened = dict(zip(there, open_directories(load_config(folder / CONFIG), LINK), strict=True))
+        scene = _Scene(folder, clusters, opened, say)
         clusters.source.create_topic(TOPIC, PARTITIONS)
-        mirror = spawn(_drkit(config, "mirror"), folder / "mirror.log", cwd=folder)
+        mirror = spawn(drkit(folder, "mirror"), folder / "mirror.log", cwd=folder)
         stack.callback(end, [mirror], 10.0)
         clients, not_run = _clients(plan, kinds, folder, missing)
-        stack.callback(lambda: [process.stop() for each in clients for process in each.both])
+        for process in (process for each in clients for process in each.both):
+            stack.callback(process.stop)
         clients, silent = _started(scene, plan, clients)
-        _await(lambda: _captured(config, clients), "the mirror to have every group's position", _START_SECONDS)
+        await_until(lambda: _captured(folder, clients), "the mirror to have every group's position", _START_SECONDS)
         return _struck(scene, plan, clients, [*not_run, *silent])
 
 
 # --- the scene ----------------------------------------------------------------------------------
 
 
-def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> tuple[Path, dict[str, str]]:
+def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, str]:
     """Directory servers and drkit.toml; which directories can't be had here, and why."""
     missing: dict[str, str] = {}
     blocks = [f'url = "file://{folder}/active.json"']
@@ -106,17 +107,12 @@ def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> tuple[Pat
     script.write_text(network.MOVE_SCRIPT, encoding="utf-8")
     command = [sys.executable, str(script), str(folder / "moved.json")]
     blocks.append(f"command = {json.dumps([*command, clusters.source.address, clusters.target.address])}")
-    lines = [
-        f'[clusters.{SOURCE}]\nbootstrap_servers = "{network.PRIMARY}"',
-        f'[clusters.{TARGET}]\nbootstrap_servers = "{network.DR}"',
-        f'[store]\nurl = "sqlite:///{folder}/drkit.db"',
-        f'[[links]]\nsource = "{SOURCE}"\ntarget = "{TARGET}"\ntopics = ["{TOPIC}"]\noffsets = "preserve"',
-        *(f"[[directory]]\n{block}" for block in blocks),
-    ]
-    config = folder / "drkit.toml"
-    config.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    reached = (Cluster(SOURCE, network.PRIMARY), Cluster(TARGET, network.DR))
+    link = (f'source = "{SOURCE}"\ntarget = "{TARGET}"\ntopics = ["{TOPIC}"]\noffsets = "preserve"',)
+    config = folder / CONFIG
+    config.write_text("\n[[directory]]\n".join([drkit_toml(reached, [link]), *blocks]) + "\n", encoding="utf-8")
     config.chmod(0o600)
-    return config, missing
+    return missing
 
 
 def _bind(stack: ExitStack, place: Path) -> str:
@@ -193,8 +189,9 @@ def _works(each: Client) -> bool:
     return all(process.events for process in each.both)
 
 
-def _captured(config: Path, clients: Sequence[Client]) -> bool:
-    asked = subprocess.run(_drkit(config, "status", "--output", "json"), capture_output=True, text=True, check=False)
+def _captured(folder: Path, clients: Sequence[Client]) -> bool:
+    command = drkit(folder, "status", "--output", "json")
+    asked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if asked.returncode != 0:
         return False
     (link,) = json.loads(asked.stdout)["links"]
@@ -216,10 +213,12 @@ def _struck(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Sequen
         clusters.strike_sources(signal.SIGKILL)
     else:
         network.vanish(clusters.source.address)
-    command = _drkit(scene.config, "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced")
+    command = drkit(folder, "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced")
     failover = spawn([*command, "--output", "json"], folder / "failover.json", cwd=folder)
     published = folder / "active.json"
-    _await(lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS)
+    await_until(
+        lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS
+    )
     published_at = time.time()
     with _writing(clusters.target.address) as write:
         if failover.wait(_FAILOVER_SECONDS) not in {0, 6}:
@@ -343,18 +342,6 @@ def _writing(address: str) -> Iterator[Callable[[], None]]:
 
     yield write
     producer.flush(10)
-
-
-def _drkit(config: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "drkit", *words, "--config", str(config)]
-
-
-def _await(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise DrkitError(f"{what}: not within {seconds:g} s")
-        time.sleep(_LOOK_SECONDS)
 
 
 def _shown(seconds: float | None) -> str:

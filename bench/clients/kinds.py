@@ -135,10 +135,9 @@ class Java(Kind):
 
 @dataclass(frozen=True)
 class Python(Kind):
-    """A client library of Python. `module`: its application; `package`: what is installed."""
+    """A client library of Python. `name`: its application's, too; `package`: what is installed."""
 
     name: str
-    module: str
     package: str
     variants: Mapping[str, Settings]
 
@@ -149,7 +148,7 @@ class Python(Kind):
 
     def command(self, told: Told) -> list[str]:
         """The command line of its application."""
-        return [sys.executable, "-m", f"bench.clients.apps.{self.module}", *_spec(told)]
+        return [sys.executable, "-m", "bench.clients.apps", self.name, *_spec(told)]
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,6 @@ def kinds(toolchain: Toolchain) -> list[Kind]:
         ),
         Python(
             "librdkafka",
-            "librdkafka",
             "confluent-kafka",
             {
                 DEFAULTS: {},
@@ -252,13 +250,11 @@ def kinds(toolchain: Toolchain) -> list[Kind]:
         ),
         Python(
             "kafka-python",
-            "kafka_python",
             "kafka-python",
             {DEFAULTS: {}, RECOMMENDED: {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 11000}},
         ),
         Python(
             "aiokafka",
-            "aiokafka_client",
             "aiokafka",
             {DEFAULTS: {}, RECOMMENDED: {"request_timeout_ms": 10000, "metadata_max_age_ms": 10000}},
         ),

@@ -5,17 +5,15 @@ from collections import Counter
 
 import pytest
 
-from bench.batches import record_batch
+from bench.backlog import watch
 from bench.clusters import Cluster
-from bench.judge import Place
-from bench.load import Shape, load
-from bench.peers.bare import Bare
-from bench.peers.base import Job
-from bench.peers.drkit import Drkit
+from bench.load import Shape, load, record_batch
+from bench.mirrors import Bare, Drkit, Job
+from bench.processes import MeasurementFailed
 from bench.reader import read
-from bench.watch import MeasurementFailed, watch
 from bench.wire import Connection, WireError
 from drkit.lab import Lab
+from drkit.model.topology import TopicPartition
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -35,21 +33,20 @@ def target(lab: Lab) -> Cluster:
 def test_what_is_loaded_is_on_the_log(source, unique_name, codec):
     source.create_topic(unique_name, 3)
     shape = Shape(1_000, 100, codec, 15, 3)
-    told: list[int] = []
-    load(source.address, unique_name, shape, told.append)
-    assert sum(told) == shape.loaded_records == 990
+    load(source.address, unique_name, shape)
+    assert shape.loaded_records == 990
     with Connection(source.address) as connection:
         assert sum(connection.ends(unique_name, range(3)).values()) == 990
     records = read(source.address, unique_name)
     assert {len(record.value) for record in records} == {100}
     assert all(json.loads(record.value) for record in records)
-    assert Counter(record.place.partition for record in records) == {0: 330, 1: 330, 2: 330}
+    assert Counter(record.tp.partition for record in records) == {0: 330, 1: 330, 2: 330}
 
 
 def test_a_batch_that_is_refused_says_so(source, unique_name):
     source.create_topic(unique_name, 1, {"max.message.bytes": "500"})
     with pytest.raises(WireError, match=f"{unique_name}:0 refused a batch with Kafka's error 10"):
-        load(source.address, unique_name, Shape(100, 100, "none", 10, 1), lambda _: None)
+        load(source.address, unique_name, Shape(100, 100, "none", 10, 1))
 
 
 def test_a_topic_that_is_not_there_has_no_ends(source, unique_name):
@@ -59,16 +56,16 @@ def test_a_topic_that_is_not_there_has_no_ends(source, unique_name):
 
 def test_the_base_offset_of_each_batch_is_told(source, unique_name):
     source.create_topic(unique_name, 1)
-    load(source.address, unique_name, Shape(20, 100, "none", 10, 1), lambda _: None)
+    load(source.address, unique_name, Shape(20, 100, "none", 10, 1))
     with Connection(source.address) as connection:
         connection.send_produce(unique_name, {0: record_batch([b"last"], "none")})
         assert connection.receive_produce() == {0: 20}
-    assert read(source.address, unique_name)[-1][:2] == (Place(unique_name, 0), 20)
+    assert read(source.address, unique_name)[-1][:2] == (TopicPartition(unique_name, 0), 20)
 
 
 def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target, unique_name, tmp_path):
     source.create_topic(unique_name, 2)
-    load(source.address, unique_name, Shape(100, 100, "lz4", 10, 2), lambda _: None)
+    load(source.address, unique_name, Shape(100, 100, "lz4", 10, 2))
     running = Bare(2).launch(Job(tmp_path, source, target, unique_name, "lz4", live=True))
     sent: list[bytes] = []
 
@@ -82,7 +79,7 @@ def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target
 
     def arrived(number: int) -> list[bytes]:
         found = read(target.address, unique_name)
-        return [each.value for each in found if each.place.partition == number and each.value.isdigit()]
+        return [each.value for each in found if each.tp.partition == number and each.value.isdigit()]
 
     try:
         wait_until(some_arrived, what="three records on each partition")
@@ -95,19 +92,10 @@ def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target
 
 def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, target, unique_name, tmp_path):
     source.create_topic(unique_name, 2)
-    load(source.address, unique_name, Shape(4_000, 100, "lz4", 100, 2), lambda _: None)
+    load(source.address, unique_name, Shape(4_000, 100, "lz4", 100, 2))
     running = Drkit().launch(Job(tmp_path, source, target, unique_name, "lz4"))
     try:
-        watched = watch(
-            target.address,
-            {unique_name: 2},
-            expected=4_000,
-            launched_at=running.launched_at,
-            process=running.process,
-            quiet_seconds=200,
-            limit_seconds=250,
-            progress=lambda _: None,
-        )
+        watched = watch(target.address, unique_name, 2, 4_000, running)
     finally:
         running.stop()
     assert watched.complete
@@ -122,16 +110,7 @@ def test_a_mirror_that_ends_is_a_failure_with_its_last_words(source, target, uni
     running = Drkit().launch(Job(tmp_path, source, target, "(", "lz4"))  # no regular expression: it refuses
     try:
         with pytest.raises(MeasurementFailed, match="exit code 2 after 0 records"):
-            watch(
-                target.address,
-                {unique_name: 1},
-                expected=1,
-                launched_at=running.launched_at,
-                process=running.process,
-                quiet_seconds=200,
-                limit_seconds=250,
-                progress=lambda _: None,
-            )
+            watch(target.address, unique_name, 1, 1, running)
         assert "regular expression" in running.last_words()
     finally:
         running.stop()

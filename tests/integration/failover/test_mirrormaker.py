@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.clusters import Cluster
-from bench.peers.base import Job
-from bench.peers.mirrormaker import MirrorMaker
+from bench.mirrors import Job, MirrorMaker
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.mirrormaker_positions import read_mirrormaker
 from drkit.failover.positions.positions import Strategy
@@ -40,7 +39,7 @@ def mirrored(own, tmp_path):
     running = MirrorMaker(ensure("mirrormaker")).launch(job)
 
     def checkpointed():
-        assert running.process.poll() is None, running.last_words()
+        assert not running.ended, running.last_words()
         with own.estate() as estate:
             if checkpoints_topic("primary") not in estate.admin("dr").topics():
                 return False

@@ -10,7 +10,7 @@ from bench.clients.results import Disaster, Results, Waited
 from bench.clients.table import PAGE, RESULTS, page_with, tables
 
 JAVA = Java("java-4", None, "mirrormaker", {"defaults": {}})
-PYTHON = Python("librdkafka", "librdkafka", "confluent-kafka", {"defaults": {}})
+PYTHON = Python("librdkafka", "confluent-kafka", {"defaults": {}})
 
 
 @pytest.mark.parametrize(

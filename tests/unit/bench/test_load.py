@@ -1,14 +1,10 @@
 import json
-import struct
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from bench.batches import batch_variants, json_values, record_batch
-from bench.checkpoints import Checkpoint, decode
-from bench.judge import Place
-from bench.load import Shape, requests
-from bench.stamps import OVERHEAD, sent_ns, stamped
+from bench.latency import OVERHEAD, sent_ns, stamped
+from bench.load import Shape, batch_variants, json_values, record_batch, requests
 
 
 @pytest.mark.parametrize("size", [100, 1000])
@@ -60,18 +56,3 @@ def test_a_stamp_is_read_back_from_a_json_value():
     assert len(value) == 100
     assert sent_ns(value) == 12345
     assert json.loads(value)["sent_ns"] == f"{12345:019d}"
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
-def test_a_checkpoint_of_mirrormaker_is_read():
-    key = _text("billing") + _text("orders") + struct.pack(">i", 3)
-    value = struct.pack(">hqq", 0, 900, 870) + _text("")
-    assert decode(key, value) == Checkpoint("billing", Place("orders", 3), 900, 870)
-
-
-def test_a_checkpoint_of_another_version_is_refused():
-    with pytest.raises(ValueError, match="version 1"):
-        decode(_text("g") + _text("t") + struct.pack(">i", 0), struct.pack(">hqq", 1, 0, 0))

@@ -23,7 +23,7 @@ def test_what_is_kept_is_read_back(tmp_path, results, backlog_run, live_run):
 
 def test_repeats_of_a_case_are_those_of_one_mirror(results, backlog_run):
     results.backlog += [backlog_run(), backlog_run(repeat=2), backlog_run(peer="mirrormaker")]
-    assert [run.repeat for run in results.runs_of("large", "drkit")] == [1, 2]
+    assert [run.repeat for run in results.rows("backlog", case="large", peer="drkit")] == [1, 2]
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"machine": {}}'])

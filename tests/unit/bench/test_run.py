@@ -3,11 +3,10 @@ import sys
 
 import pytest
 
-from bench.__main__ import _steps
-from bench.backlog import summary
+from bench.__main__ import chosen
+from bench.backlog import Moment, Watched, summary
 from bench.cases import BACKLOG, LIVE, STEPS
-from bench.measure import ProcessTree
-from bench.watch import Moment, Watched
+from bench.processes import ProcessTree
 from drkit.model.errors import ConfigError
 
 MIB = 1 << 20
@@ -15,9 +14,9 @@ MIB = 1 << 20
 
 def test_names_are_unique_and_an_unknown_one_is_refused_with_the_list():
     assert len(set(STEPS)) == len(STEPS)
-    assert _steps(["live", "large"]) == ["large", "live"]
+    assert chosen(["live", "large"]) == ["large", "live"]
     with pytest.raises(ConfigError, match=r"'big'.*large"):
-        _steps(["big"])
+        chosen(["big"])
 
 
 def test_each_target_has_its_case():

@@ -1,7 +1,7 @@
 import pytest
 
+from bench.cases import TIMES
 from bench.results import LargeLinkRun, LookupRun, MoveRun, OutageRun, SiteRun, TranslateRun
-from bench.stats import TIMES
 from bench.targets import Judgement, judge, mapping_bytes_per_million
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from bench import namespace, wan
 from bench.clusters import Cluster
-from bench.peers.base import Job
-from bench.peers.drkit import render
+from bench.mirrors import Job, job_toml
 from drkit.config import load_config
 
 
@@ -44,6 +43,6 @@ def test_the_table_and_the_configuration(tmp_path: Path) -> None:
     ]
     job = Job(tmp_path, Cluster("primary", "a:1"), Cluster("dr", "b:2"), "bench-.*", "none")
     path = tmp_path / "drkit.toml"
-    for size, found in ((None, 32 << 20), (7 << 20, 7 << 20)):
-        path.write_text(render(job, size))
+    for lines, found in (((), 32 << 20), ((wan.buffer_line(7 << 20),), 7 << 20)):
+        path.write_text(job_toml(job, lines))
         assert load_config(path).links[0].link().buffer_bytes == found

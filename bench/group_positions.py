@@ -30,23 +30,23 @@ def scattered(prefix: str, groups: int, topic: str, partitions: int, records: in
     return found
 
 
-def commit(cluster: Cluster, stands: Mapping[str, Offsets]) -> None:
+def commit(cluster: Cluster, positions: Mapping[str, Offsets]) -> None:
     """Commit where each group is to stand."""
     with _groups(cluster) as admin:
-        for failure in admin.commit_many(stands).values():
+        for failure in admin.commit_many(positions).values():
             raise failure
 
 
 def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
     """Raise `MeasurementFailed` where a group stands elsewhere than a tool should have put it."""
     with _groups(cluster) as admin:
-        stands = {(found.group, found.tp): found.offset for found in admin.committed(sorted({g for g, _ in wanted}))}
-    wrong = [key for key, offset in wanted.items() if stands.get(key) != offset]
+        found = {(each.group, each.tp): each.offset for each in admin.committed(sorted({group for group, _ in wanted}))}
+    wrong = [key for key, offset in wanted.items() if found.get(key) != offset]
     if wrong:
         group, tp = wrong[0]
         raise MeasurementFailed(
             f"{tool} left {len(wrong)} of {len(wanted)} positions elsewhere, e.g. {group} on {tp} at "
-            f"{stands.get((group, tp))}, not {wanted[group, tp]}"
+            f"{found.get((group, tp))}, not {wanted[group, tp]}"
         )
 
 

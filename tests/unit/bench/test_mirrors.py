@@ -2,10 +2,7 @@ import tomllib
 from pathlib import Path
 
 from bench.clusters import Cluster
-from bench.peers.base import Job
-from bench.peers.drkit import render as render_drkit
-from bench.peers.mirrormaker import PROPERTIES, effective_settings, untuned
-from bench.peers.mirrormaker import render as render_mirrormaker
+from bench.mirrors import PROPERTIES, Job, effective_settings, job_toml, mirrormaker_properties, untuned
 from drkit.config.schema.config import Config
 
 
@@ -20,7 +17,7 @@ def settings(text: str) -> dict[str, str]:
 
 
 def test_mirrormaker_is_tuned_as_the_issue_says():
-    found = settings(render_mirrormaker(job()))
+    found = settings(mirrormaker_properties(job()))
     assert found["tasks.max"] == "4"
     assert found["primary.consumer.max.poll.records"] == "5000"
     assert found["primary.consumer.max.partition.fetch.bytes"] == str(4 << 20)
@@ -35,16 +32,16 @@ def test_mirrormaker_is_tuned_as_the_issue_says():
 
 
 def test_mirrormaker_does_not_linger_when_live():
-    assert settings(render_mirrormaker(job(live=True)))["dr.producer.linger.ms"] == "0"
+    assert settings(mirrormaker_properties(job(live=True)))["dr.producer.linger.ms"] == "0"
 
 
 def test_every_placeholder_is_filled_in():
     assert "${" in PROPERTIES.read_text()
-    assert "$" not in render_mirrormaker(job())
+    assert "$" not in mirrormaker_properties(job())
 
 
 def test_drkit_gets_a_valid_configuration_for_just_these_topics():
-    config = Config.model_validate(tomllib.loads(render_drkit(job("bench-large-.*"))))
+    config = Config.model_validate(tomllib.loads(job_toml(job("bench-large-.*"))))
     (link,) = config.links
     assert link.link().covers_topic("bench-large-0")
     assert not link.link().covers_topic("bench-larger")

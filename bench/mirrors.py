@@ -1,0 +1,193 @@
+"""The mirrors that are compared, each as its users start it, and the bare forwarder beside them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from bench.clusters import Cluster
+from bench.load import Codec
+from bench.processes import CONFIG, ROOT, MeasurementFailed, Running, drkit
+from drkit.lab.toolchain import Toolchain
+
+DRKIT, OTHER, BARE, DIRECT = "drkit", "mirrormaker", "bare", "direct"
+"""Names in results; `direct`: nothing, the source itself is read."""
+
+TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", BARE: "a bare forwarder", DIRECT: "the source, directly"}
+STORE = "drkit.db"
+PROPERTIES = Path(__file__).parent / "mm2.properties"
+_BACKLOG_LINGER_MS = 20
+_CALM_SECONDS, _CALM_GROUP_SECONDS = 60, 600  # between checkpoints and looks at groups: MirrorMaker 2's defaults
+_BUSY_SECONDS = 2
+_DATA_PATH = re.compile(r"^connector-producer-MirrorSourceConnector|\|replication-consumer$")
+
+_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR">
+  <Appenders><Console name="console"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
+  <Loggers><Root level="INFO"><AppenderRef ref="console"/></Root></Loggers>
+</Configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a mirror is to do. `folder`: empty, for its files. `topics`: a regular expression (Java's and Python's).
+
+    `codec`: that of the source's batches, for a mirror that compresses again. `live`: tuned for latency.
+    `groups`: also carry group positions often enough to be read soon.
+    """
+
+    folder: Path
+    source: Cluster
+    target: Cluster
+    topics: str
+    codec: Codec
+    live: bool = False
+    groups: bool = False
+
+
+class Mirror(ABC):
+    """A mirror that can be measured. `name`: as in results; `title`: for people."""
+
+    name: str
+    title: str
+
+    @abstractmethod
+    def launch(self, job: Job) -> Running:
+        """Start it; it runs until stopped."""
+
+    def check(self, job: Job, running: Running) -> None:  # noqa: B027 - most have nothing that can be tuned
+        """Raise `MeasurementFailed` where it did not run as it was to; once it has mirrored something."""
+
+
+@dataclass(frozen=True)
+class Drkit(Mirror):
+    """`drkit mirror` with a drkit.toml of its own and the embedded store. `lines`: further keys of the link."""
+
+    title: str = TITLES[DRKIT]
+    lines: tuple[str, ...] = ()
+    processes: int = 1
+    name: str = DRKIT
+
+    def launch(self, job: Job) -> Running:
+        """Start `drkit mirror`."""
+        write_config(job, self.lines)
+        words = ("--processes", str(self.processes)) if self.processes > 1 else ()
+        return Running.launch(drkit(job.folder, "mirror", *words), job.folder / "mirror.log", job.folder)
+
+
+@dataclass(frozen=True)
+class Bare(Mirror):
+    """`bench.bare_forwarder`: forwards one topic of so many partitions, from what is new on it. No mirror."""
+
+    partitions: int
+    name: str = BARE
+    title: str = TITLES[BARE]
+
+    def launch(self, job: Job) -> Running:
+        """Make the topic on the target, then start."""
+        job.target.create_topic(job.topics, self.partitions)
+        command = [sys.executable, "-m", "bench.bare_forwarder", job.source.address, job.target.address, job.topics]
+        return Running.launch([*command, str(self.partitions)], job.folder / "forwarder.log", ROOT)
+
+
+@dataclass(frozen=True)
+class MirrorMaker(Mirror):
+    """MirrorMaker 2 as a dedicated cluster of one node, from Kafka's own jars (set `mirrormaker`)."""
+
+    toolchain: Toolchain
+    name: str = OTHER
+    title: str = TITLES[OTHER]
+
+    def launch(self, job: Job) -> Running:
+        """Start it with mm2.properties."""
+        properties, logging = job.folder / "mm2.properties", job.folder / "log4j2.xml"
+        properties.write_text(mirrormaker_properties(job), encoding="utf-8")
+        logging.write_text(_LOG4J, encoding="utf-8")
+        command = [
+            *(str(self.toolchain.java), "-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-Djava.awt.headless=true"),
+            *(f"-Dlog4j2.configurationFile={logging.as_uri()}", "-cp", self.toolchain.classpath("mirrormaker")),
+            *("org.apache.kafka.connect.mirror.MirrorMaker", str(properties)),
+        ]
+        return Running.launch(command, job.folder / "mirror.log", job.folder)
+
+    def check(self, job: Job, running: Running) -> None:
+        """Compare the settings that its clients logged with those it was given."""
+        said = running.log.read_text(encoding="utf-8", errors="replace")
+        if wrong := untuned(mirrormaker_properties(job), said, job):
+            raise MeasurementFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
+
+
+# --- drkit's configuration ----------------------------------------------------------------------
+
+
+def drkit_toml(clusters: Sequence[Cluster], links: Sequence[Sequence[str]]) -> str:
+    """A drkit.toml with the SQLite store. `links`: the keys of each, as lines."""
+    tables = [f'[clusters.{each.alias}]\nbootstrap_servers = "{each.address}"\n' for each in clusters]
+    tables.append(f'[store]\nurl = "sqlite:///{STORE}"\n')
+    return "\n".join([*tables, *("\n".join(["[[links]]", *lines, ""]) for lines in links)])
+
+
+def job_toml(job: Job, lines: Sequence[str] = ()) -> str:
+    """The drkit.toml of a job: defaults, and further keys of the link."""
+    source, target = job.source, job.target
+    keys = (f'source = "{source.alias}"', f'target = "{target.alias}"', f"topics = ['{job.topics}']", *lines)
+    return drkit_toml((source, target), [keys])
+
+
+def write_config(job: Job, lines: Sequence[str] = ()) -> None:
+    """Write the drkit.toml of a job to its folder."""
+    (job.folder / CONFIG).write_text(job_toml(job, lines), encoding="utf-8")
+
+
+# --- MirrorMaker 2's configuration --------------------------------------------------------------
+
+
+def mirrormaker_properties(job: Job) -> str:
+    """mm2.properties of a job."""
+    return Template(PROPERTIES.read_text(encoding="utf-8")).substitute(
+        source=job.source.alias,
+        target=job.target.alias,
+        source_address=job.source.address,
+        target_address=job.target.address,
+        topics=job.topics,
+        codec=job.codec,
+        linger_ms=0 if job.live else _BACKLOG_LINGER_MS,
+        checkpoint_seconds=_BUSY_SECONDS if job.groups else _CALM_SECONDS,
+        group_seconds=_BUSY_SECONDS if job.groups else _CALM_GROUP_SECONDS,
+    )
+
+
+def effective_settings(log: str) -> dict[str, set[str]]:
+    """What the clients of the data path say they run with, from MirrorMaker 2's own log.
+
+    Every value seen of each setting, as `consumer.NAME` or `producer.NAME`, in the blocks that the source
+    connector's consumers and producers log when they start; not those of its bookkeeping.
+    """
+    found: dict[str, set[str]] = {}
+    for kind, block in re.findall(r"(Consumer|Producer)Config values:\s*\n((?:\t[^\n]*\n)+)", log):
+        pairs = (line.partition(" =") for line in block.splitlines())
+        settings = {name.strip(): value.strip() for name, _, value in pairs}
+        if _DATA_PATH.search(settings.get("client.id", "")):
+            for name, value in settings.items():
+                found.setdefault(f"{kind.lower()}.{name}", set()).add(value)
+    return found
+
+
+def untuned(properties: str, log: str, job: Job) -> list[str]:
+    """Client settings of a properties text that aren't the ones in force, each with what is."""
+    in_force = effective_settings(log)
+    prefixes = {f"{job.source.alias}.consumer.": "consumer.", f"{job.target.alias}.producer.": "producer."}
+    wrong = []
+    for line in properties.splitlines():
+        name, _, value = line.partition(" = ")
+        for prefix, kind in prefixes.items():
+            seen = in_force.get(kind + name.removeprefix(prefix), set())
+            if name.startswith(prefix) and seen != {value}:
+                wrong.append(f"{name} = {value}, in force: {', '.join(sorted(seen)) or 'nothing'}")
+    return wrong

@@ -1,1 +1,0 @@
-"""The mirrors that are compared. Each starts its real command as a child process."""
