@@ -105,7 +105,7 @@ def _ahead(source_offset: int, watermark: Watermark) -> Translation:
     through = watermark.source_through
     ahead = source_offset - through
     reason = (
-        f"the commit is {ahead} offset{_s(ahead)} ahead of what is mirrored (source offset {through}): "
+        f"the commit is {ahead:,} offset{_s(ahead)} ahead of what is mirrored (source offset {through:,}): "
         "the group read records there that are not on the target"
     )
     # everything below target_end comes from below source_through, so the group has read it

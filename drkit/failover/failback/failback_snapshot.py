@@ -53,6 +53,7 @@ class FailbackSnapshot:
     live_members: Mapping[str, int] = field(default_factory=dict)
     mirror: str | None = None
     run_problem: str | None = None
+    run_readable: bool = True
     fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
@@ -111,6 +112,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         watermarks=store.watermarks(link.id),
         mirror=_mirror(estate, link) or _mirror(estate, link.reversed()),
         run_problem=decided.problem,
+        run_readable=decided.readable,
         fence=fence_record(store, link.id, link.id.source),
         old_cluster_id=decided.cluster_id,
         kept=decided.kept,
@@ -184,12 +186,13 @@ def _offsets(
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the run that decided the link says. `problem`: why it can't be gone back from; `cluster_id`: the old
-    primary's, as it saw it; `kept`: the link was reversed for good; `configs`: of the old primary's topics, before
-    a failback that was given up recreated them.
+    """What the run that decided the link says. `problem`: why it can't be gone back from; `readable`: its journal
+    tells a plan, so that it can be resumed; `cluster_id`: the old primary's, as it saw it; `kept`: the link was
+    reversed for good; `configs`: of the old primary's topics, before a failback that was given up recreated them.
     """
 
     problem: str | None = None
+    readable: bool = True
     cluster_id: str | None = None
     kept: bool = False
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -205,7 +208,7 @@ def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided
     try:
         record = load_anchored_run(estate, run)
     except DrkitError as error:
-        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}")
+        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}", readable=False)
     plan, over = record.plan, record.machine.finished
     problem = None if over else f"run {run} is unfinished ({record.machine.state})"
     if isinstance(plan, FailbackPlan):

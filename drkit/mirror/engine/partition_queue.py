@@ -592,12 +592,7 @@ class BatchPartition:
         else:
             self.window.hole(source_next)
             if in_step and self.preserve:
-                first = source_next - size
-                why = f"more than {LARGEST_MATCH}" if size > LARGEST_MATCH else "too many markers in a short time"
-                self.deviation = (
-                    f"the source has no record at offsets {first} to {source_next - 1} of {self.tp} ({why}): "
-                    "they are not matched by markers on the target, where offsets differ from there on"
-                )
+                self.deviation = _differ(self.tp, source_next - size, size)
 
     def _may_match(self, size: int) -> bool:
         if not self.preserve or size > LARGEST_MATCH:
@@ -606,3 +601,17 @@ class BatchPartition:
         self._budget = min(_MARKER_BURST, self._budget + (at - self._budget_at) * _MARKERS_A_SECOND)
         self._budget_at = at
         return self._budget >= size
+
+
+def _differ(tp: TopicPartition, first: int, size: int) -> str:
+    """Why offsets aren't the same on both sides, though they are to be preserved; names the newest hole."""
+    where = f"offset {first}" if size == 1 else f"offsets {first} to {first + size - 1}"
+    why = (
+        f"longer than {LARGEST_MATCH}"
+        if size > LARGEST_MATCH
+        else f"more than {_MARKERS_A_SECOND:.0f} markers a second"
+    )
+    return (
+        f"offsets of {tp} differ between source and target, as the source's log has holes that markers don't fill; "
+        f"the newest is at {where} ({why})"
+    )
