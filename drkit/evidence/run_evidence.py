@@ -63,8 +63,9 @@ def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -
     plan, origin, kind = first["plan"], first["origin"], first["kind"]
     files = dict(kept.files) | {"plan.json": (json.dumps(plan, indent=1) + "\n").encode()}
     if isinstance(record, RunRecord):
-        result = RunResult(run, record.machine, record.started_at, record.stages, record.positions)
-        files["result.json"] = (json.dumps(run_document(result, record.plan), indent=1) + "\n").encode()
+        result = RunResult.of(record)
+        judgement = result.judged(config.objectives)
+        files["result.json"] = (json.dumps(run_document(result, record.plan, judgement), indent=1) + "\n").encode()
     runbook, more = runbook_of(said.runbook)
     files |= more
     deviations = list(_deviations(rows, record))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drkit.failover.failback.failback_plan import FailbackPlan
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.positions.consistent_cut import ConsistentCut
-    from drkit.failover.run.evidence import Evidence
+    from drkit.failover.run.evidence import Evidence, Judgement
     from drkit.failover.run.journal.journal import StageRecord
     from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
@@ -79,8 +79,7 @@ def print_result(
     console: Console,
     result: RunResult,
     plan: Plan,
-    missed: Sequence[str],
-    unproven: Sequence[str] = (),
+    judgement: Judgement,
     *,
     plan_shown: bool = False,
 ) -> None:
@@ -93,7 +92,7 @@ def print_result(
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
     if plan.kind is not Kind.REPROTECT:
-        print_evidence(console, result.evidence, missed, unproven)
+        print_evidence(console, result.evidence, judgement)
     facts = result.machine.facts
     if facts.salvage_path:
         console.print(
@@ -127,9 +126,7 @@ def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, sta
         )
 
 
-def print_evidence(
-    console: Console, evidence: Evidence, missed: Sequence[str] = (), unproven: Sequence[str] = ()
-) -> None:
+def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -> None:
     """RPO, RTO and the fence, in numbers; objectives that were missed, and those that can't be judged."""
     more = " or more" if evidence.rpo_lower_bound else ""
     rpo = "not known" if evidence.rpo_records is None else f"{counted(evidence.rpo_records, 'record')}{more}"
@@ -140,11 +137,11 @@ def print_evidence(
     console.print(f"took (RTO)  [bold]{rto}[/]")
     if evidence.fenced is not None:
         console.print("fenced      " + ("[green]yes[/]" if evidence.fenced else "[bold yellow]no (UNFENCED)[/]"))
-    for sentence in missed:
+    for sentence in judgement.missed:
         console.print(f"[bold red]missed[/]      {escape(sentence)}")
-    for sentence in unproven:
+    for sentence in judgement.unproven:
         console.print(f"[bold red]not judged[/]  {escape(sentence)}")
-    if evidence.rpo_lower_bound and not unproven and evidence.rpo_reason:
+    if evidence.rpo_lower_bound and not judgement.unproven and evidence.rpo_reason:
         console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
 
 

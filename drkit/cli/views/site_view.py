@@ -20,6 +20,7 @@ from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.run.evidence import Judgement
     from drkit.failover.run.journal.journal import StageRecord
     from drkit.failover.run.runner import RunResult
     from drkit.failover.run.state_machine import Loss
@@ -74,9 +75,7 @@ def print_remarks(console: Console, plan: AnySitePlan, standing: Sequence[tuple[
         console.print(f"[red]✗[/] {escape(whose + obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
 
 
-def print_site_result(
-    console: Console, result: SiteResult, missed: Sequence[str] = (), unproven: Sequence[str] = ()
-) -> None:
+def print_site_result(console: Console, result: SiteResult, judgement: Judgement) -> None:
     """Where each link stands, and the evidence of all together."""
     style = "bold green" if result.error is None and result.state is State.CLOSED else "bold yellow"
     title = f"[{style}]{result.plan.kind} of {counted(len(result.links), 'link')} {result.state}[/]"
@@ -90,7 +89,7 @@ def print_site_result(
         table.add_row(escape(str(each.link)), _where(each), "-" if verified is None else f"{verified:,}", run)
     console.print(table)
     if result.plan.kind is not Kind.REPROTECT:
-        print_evidence(console, result.evidence, missed, unproven)
+        print_evidence(console, result.evidence, judgement)
     _whereabouts(console, result)
 
 

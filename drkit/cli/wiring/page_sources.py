@@ -18,9 +18,10 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import KINDS, load_run
 from drkit.failover.run.run_document import evidence_document
+from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.site.site_record import SITE, load_site
-from drkit.failover.site.site_result import as_it_stands, result_of
+from drkit.failover.site.site_result import result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.runs.journal import RunSummary, verify_chain
@@ -235,7 +236,7 @@ class _Runs:
             return {"stages": stages, "evidence": evidence_document(result.evidence)}
         if summary.kind not in KINDS:
             return {}
-        one = as_it_stands(load_run(self.store, summary.run))
+        one = RunResult.of(load_run(self.store, summary.run))
         return {"stages": [_stage(each, None) for each in one.stages], "evidence": evidence_document(one.evidence)}
 
     def _timed(self, summary: RunSummary) -> tuple[str, float] | None:
@@ -256,7 +257,7 @@ class _Runs:
             to, kind, seconds = site.plan.anchor, site.plan.kind, result_of(site).evidence.rto_seconds
         else:
             record = load_run(self.store, summary.run)
-            to, kind, seconds = record.plan.target.alias, record.plan.kind, as_it_stands(record).evidence.rto_seconds
+            to, kind, seconds = record.plan.target.alias, record.plan.kind, RunResult.of(record).evidence.rto_seconds
         return None if seconds is None or kind is not Kind.FAILOVER else (to, seconds)
 
 

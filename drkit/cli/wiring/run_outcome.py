@@ -15,7 +15,6 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.wiring.context import Invocation
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
-from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 
 if TYPE_CHECKING:
@@ -157,20 +156,15 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
 
 def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:
     """A run's result, and its exit code."""
-    from drkit.failover.run.evidence import missed_objectives, unproven_objectives
     from drkit.failover.run.run_document import run_document
 
-    objectives = run.config.objectives
-    closed = result.error is None and result.machine.state is State.CLOSED
-    missed = missed_objectives(result.evidence, objectives) if closed else []
-    moves = plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
-    unproven = unproven_objectives(result.evidence, objectives) if closed and moves else []
+    judgement = result.judged(run.config.objectives)
     run.writer.emit(
-        run_document(result, plan, missed=missed, unproven=unproven) if run.writer.mode is OutputMode.JSON else {},
-        lambda console: print_result(console, result, plan, missed, unproven, plan_shown=plan_shown),
+        run_document(result, plan, judgement) if run.writer.mode is OutputMode.JSON else {},
+        lambda console: print_result(console, result, plan, judgement, plan_shown=plan_shown),
     )
     if result.error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
         run.exit(result.error.exit_code)
-    if missed or unproven:
+    if not judgement.met:
         run.exit(ExitCode.OBJECTIVE_MISSED)

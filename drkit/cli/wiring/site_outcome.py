@@ -150,24 +150,18 @@ def resume_whole_site(
 
 def finish_site(run: Invocation, result: SiteResult) -> None:
     """A site run's result, and its exit code."""
-    from drkit.failover.run.evidence import missed_objectives, unproven_objectives
-    from drkit.failover.run.state_machine import Kind, State
     from drkit.failover.site.site_document import site_run_document
 
-    objectives = run.config.objectives
-    closed = result.error is None and result.state is State.CLOSED
-    missed = missed_objectives(result.evidence, objectives) if closed else []
-    moves = result.plan.kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
-    unproven = unproven_objectives(result.evidence, objectives) if closed and moves else []
+    judgement = result.judged(run.config.objectives)
     json_mode = run.writer.mode is OutputMode.JSON
     run.writer.emit(
-        site_run_document(result, missed=missed, unproven=unproven) if json_mode else {},
-        lambda console: print_site_result(console, result, missed, unproven),
+        site_run_document(result, judgement) if json_mode else {},
+        lambda console: print_site_result(console, result, judgement),
     )
     if result.error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
         run.exit(result.error.exit_code)
-    if missed or unproven:
+    if not judgement.met:
         run.exit(ExitCode.OBJECTIVE_MISSED)
 
 

@@ -192,10 +192,10 @@ class _Decided:
     """
 
     problem: str | None = None
-    readable: bool = True
     cluster_id: str | None = None
     kept: bool = False
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    readable: bool = True
 
 
 def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided:

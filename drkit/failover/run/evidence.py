@@ -13,7 +13,7 @@ from datetime import datetime
 
 from drkit.config import Objectives
 from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.run.state_machine import Facts, Loss, TopicLoss
+from drkit.failover.run.state_machine import Facts, Kind, Loss, State, TopicLoss
 from drkit.model.wording import and_more, counted
 
 
@@ -107,6 +107,29 @@ def expected_evidence(loss: Loss | None) -> Evidence:
         fenced=None,
         rpo_lower_bound=loss.lower_bound,
         rpo_reason=loss.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a run's numbers say of the objectives, a sentence each. `unproven`: none of these counts as met."""
+
+    missed: Sequence[str] = ()
+    unproven: Sequence[str] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether every objective was met, and shown to be."""
+        return not self.missed and not self.unproven
+
+
+def judge(evidence: Evidence, objectives: Objectives, kind: Kind, state: State | None) -> Judgement:
+    """Judge a run by the objectives of the configuration; nothing of one that isn't closed (None: it stopped)."""
+    if state is not State.CLOSED:
+        return Judgement()
+    moves = kind is not Kind.REPROTECT  # where no group moves there is nothing that an objective is about
+    return Judgement(
+        missed_objectives(evidence, objectives), unproven_objectives(evidence, objectives) if moves else ()
     )
 
 

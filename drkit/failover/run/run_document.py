@@ -12,7 +12,7 @@ from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.evidence import Evidence, expected_evidence
+from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
@@ -49,10 +49,9 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
     return document
 
 
-def run_document(
-    result: RunResult, plan: Plan, *, missed: Sequence[str] = (), unproven: Sequence[str] = ()
-) -> Document:
-    """A run as it is: at its end, or where it stopped."""
+def run_document(result: RunResult, plan: Plan, judgement: Judgement | None = None) -> Document:
+    """A run as it is: at its end, or where it stopped; with what its numbers say of the objectives."""
+    judgement = judgement or Judgement()
     facts = result.machine.facts
     document = _frame(plan, run=result.run, state=result.machine.state, dry_run=False)
     document["stages"] = [_stage(record) for record in result.stages]
@@ -60,8 +59,8 @@ def run_document(
     document["groups"] = [_group(position) for position in positions]
     document["evidence"] = evidence_document(result.evidence)
     document["lost_by_topic"] = _lost_by_topic(facts.loss)
-    document["objectives_missed"] = list(missed)
-    document["objectives_not_judged"] = list(unproven)
+    document["objectives_missed"] = list(judgement.missed)
+    document["objectives_not_judged"] = list(judgement.unproven)
     document["endpoint"] = facts.endpoint
     document["fence_reason"] = facts.fence_reason
     document["written_unfenced"] = {tp: list(offsets) for tp, offsets in sorted(facts.late.items())}
@@ -102,14 +101,11 @@ def journal_document(
     verdict: ChainVerdict,
     places: Sequence[AnchorPlace],
     record: RunRecord | None,
+    judgement: Judgement | None = None,
 ) -> Document:
-    """`drkit runs RUN`: the journal verbatim, whether its chain holds, and what the run came to."""
+    """`drkit runs RUN`: the journal verbatim, whether its chain holds, what the run came to, and by the objectives."""
     began = summary.started_at if summary is not None else entries[0].at if entries else None
-    result = None
-    if record is not None:
-        result = run_document(
-            RunResult(run, record.machine, record.started_at, record.stages, record.positions), record.plan
-        )
+    result = None if record is None else run_document(RunResult.of(record), record.plan, judgement)
     return {
         "run": run,
         "kind": None if summary is None else summary.kind,

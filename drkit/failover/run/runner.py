@@ -14,16 +14,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from drkit.config import Objectives
 from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import Unfinished, advise
 from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import Evidence, evidence_of
+from drkit.failover.run.evidence import Evidence, Judgement, evidence_of, judge
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.journal import CANCELLED, TAKEN, Journal, StageRecord
-from drkit.failover.run.journal.run_record import Plan
+from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import (
     Facts,
@@ -72,11 +73,20 @@ class RunResult:
     error: DrkitError | None = None
     interrupted: bool = False
 
+    @classmethod
+    def of(cls, record: RunRecord) -> RunResult:
+        """A run as its journal tells it."""
+        return cls(record.run, record.machine, record.started_at, record.stages, record.positions)
+
     @property
     def evidence(self) -> Evidence:
         """The numbers, as far as they are known."""
         facts = self.machine.facts
         return evidence_of(facts, facts.fenced_at if self.machine.kind is Kind.FAILBACK else self.started_at)
+
+    def judged(self, objectives: Objectives) -> Judgement:
+        """What the numbers say of the objectives of the configuration; nothing of a run that stopped."""
+        return judge(self.evidence, objectives, self.machine.kind, None if self.error else self.machine.state)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.run.evidence import Judgement
 from drkit.failover.run.rehearsal import REHEARSAL
 from drkit.failover.run.run_document import (
     Document,
@@ -39,13 +40,14 @@ def site_plan_document(plan: AnySitePlan, standing: Sequence[tuple[LinkId | None
     return document
 
 
-def site_run_document(result: SiteResult, *, missed: Sequence[str] = (), unproven: Sequence[str] = ()) -> Document:
-    """A site run as it is: at its end, or where it stopped."""
+def site_run_document(result: SiteResult, judgement: Judgement | None = None) -> Document:
+    """A site run as it is: at its end, or where it stopped; with what its numbers say of the objectives."""
+    judgement = judgement or Judgement()
     links = [_link(each) for each in result.links]
     document = _frame(result.plan, links, run=result.run, state=result.state, dry_run=False)
     document["evidence"] = evidence_document(result.evidence)
-    document["objectives_missed"] = list(missed)
-    document["objectives_not_judged"] = list(unproven)
+    document["objectives_missed"] = list(judgement.missed)
+    document["objectives_not_judged"] = list(judgement.unproven)
     document["endpoint"] = next((each["endpoint"] for each in links if each.get("endpoint")), None)
     document["links"] = [_own(each) for each in links]
     if result.error is not None:

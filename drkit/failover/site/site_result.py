@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from drkit.failover.run.evidence import Evidence
+from drkit.config import Objectives
+from drkit.failover.run.evidence import Evidence, Judgement, judge
 from drkit.failover.run.journal.journal import StageRecord
-from drkit.failover.run.journal.run_record import Plan, RunRecord
+from drkit.failover.run.journal.run_record import Plan
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import State
 from drkit.failover.site.site_plan import AnySitePlan, summed
@@ -77,6 +78,10 @@ class SiteResult:
         """The numbers of all links together, as far as they are known."""
         return summed(each.result.evidence for each in self.links if each.result is not None)
 
+    def judged(self, objectives: Objectives) -> Judgement:
+        """What the numbers say of the objectives of the configuration; nothing of a run that stopped."""
+        return judge(self.evidence, objectives, self.plan.kind, None if self.error else self.state)
+
 
 def result_of(record: SiteRecord) -> SiteResult:
     """A site run as its journals tell it, without doing anything."""
@@ -84,17 +89,12 @@ def result_of(record: SiteRecord) -> SiteResult:
         LinkResult(
             plan.link,
             plan,
-            as_it_stands(record.children[plan.link]) if plan.link in record.children else None,
+            RunResult.of(record.children[plan.link]) if plan.link in record.children else None,
             elsewhere=record.elsewhere.get(plan.link),
         )
         for plan in record.plan.plans
     )
     return SiteResult(record.run, record.plan, record.state, record.started_at, links)
-
-
-def as_it_stands(child: RunRecord) -> RunResult:
-    """A link's run as its journal tells it."""
-    return RunResult(child.run, child.machine, child.started_at, child.stages, child.positions)
 
 
 def state_of(links: Sequence[LinkResult]) -> State:

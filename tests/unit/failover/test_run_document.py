@@ -16,6 +16,7 @@ from drkit.failover.plan.failover_plan import DirectoryView, Obstacle
 from drkit.failover.plan.point_in_time import TimeBasis
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.run.evidence import Judgement
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.run_document import (
     journal_document,
@@ -169,7 +170,7 @@ def test_a_run_as_it_ended():
     plan = a_plan()
     verified = {"verified_at": AT + timedelta(seconds=3), "late": {"u:0": (1, 2), "t:0": (5, 9)}, "fence_epoch": 4}
     result = a_result(plan, facts={**verified, "places": PlacesSeen(same=1), "fence_reason": "why"})
-    document = run_document(result, plan, missed=["RTO 3"], unproven=["RPO"])
+    document = run_document(result, plan, Judgement(["RTO 3"], ["RPO"]))
     found = valid(document, "failover.schema.json")
     assert (found["run"], found["state"], found["dry_run"]) == ("R", "closed", False)
     assert found["stages"] == [{"name": "fence", "outcome": "ok", "reason": "done", "seconds": 0.123}]

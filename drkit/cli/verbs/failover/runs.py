@@ -35,6 +35,7 @@ from drkit.model.wording import counted
 
 if TYPE_CHECKING:
     from drkit.failover.recovery.component_conditions import Advice
+    from drkit.failover.run.evidence import Judgement
     from drkit.failover.run.journal.run_record import RunRecord
     from drkit.store.api import Store
 
@@ -60,8 +61,10 @@ def runs(
     verbose: VerboseOption = False,
 ) -> None:
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
+    from drkit.failover.run.evidence import Judgement
     from drkit.failover.run.journal.run_record import KINDS
     from drkit.failover.run.run_document import journal_document, runs_document
+    from drkit.failover.run.runner import RunResult
     from drkit.failover.site.site_record import SITE
     from drkit.store.identity import store_identity
 
@@ -98,11 +101,14 @@ def runs(
             if record is not None:
                 verdict = judge_chain(run_id, entries, places, record.plan.target.alias)
         advice = None if record is None else _advice(run, record)
+        judgement = Judgement() if record is None else RunResult.of(record).judged(run.config.objectives)
         damaged = not whole and summary is not None and summary.kind in KINDS
-        document = journal_document(run_id, summary, entries, verdict, places, record)
+        document = journal_document(run_id, summary, entries, verdict, places, record, judgement)
         run.writer.emit(
             {**document, "way_out": _way_document(advice), "store_recovered": recovered},
-            lambda console: _print_run(console, run_id, summary, entries, verdict, record, advice, verbose=verbose),
+            lambda console: _print_run(
+                console, run_id, summary, entries, verdict, record, judgement, advice, verbose=verbose
+            ),
         )
         if damaged and summary is not None and summary.state not in FINAL_STATES:
             run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
@@ -134,27 +140,29 @@ def _show_site(
     verbose: bool,
 ) -> None:
     """A site run: its own journal, and where the run of each link stands."""
+    from drkit.failover.run.evidence import Judgement
     from drkit.failover.run.run_document import journal_document
     from drkit.failover.site.site_document import site_run_document
     from drkit.failover.site.site_record import load_site
     from drkit.failover.site.site_result import result_of
 
-    result = None
+    result, judgement = None, Judgement()
     if not verdict.contradicted:
         try:
             record = load_site(run.store(), summary.run)
             verdict = judge_chain(summary.run, entries, places, record.plan.anchor)
             result = result_of(record)
+            judgement = result.judged(run.config.objectives)
         except DrkitError as error:  # the chain of a link's run is broken
             run.writer.log.print(f"[dim]{escape(error.what)}[/]")
     document = journal_document(summary.run, summary, entries, verdict, places, None)
     if result is not None:
-        document |= {"state": result.state.value, "result": site_run_document(result)}
+        document |= {"state": result.state.value, "result": site_run_document(result, judgement)}
 
     def show(console: Console) -> None:
-        _print_run(console, summary.run, summary, entries, verdict, None, None, verbose=verbose)
+        _print_run(console, summary.run, summary, entries, verdict, None, judgement, None, verbose=verbose)
         if result is not None:
-            print_site_result(console, result)
+            print_site_result(console, result, judgement)
 
     run.writer.emit({**document, "way_out": None, "store_recovered": dict(recovered)}, show)
     if summary.state not in FINAL_STATES:
@@ -304,6 +312,7 @@ def _print_run(
     entries: Sequence[JournalEntry],
     verdict: ChainVerdict,
     record: RunRecord | None,
+    judgement: Judgement,
     advice: Advice | None,
     *,
     verbose: bool,
@@ -331,8 +340,7 @@ def _print_run(
     if record is not None:
         for stage_record in record.stages:
             console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")
-        result = RunResult(record.run, record.machine, record.started_at, record.stages, record.positions)
-        print_result(console, result, record.plan, [])
+        print_result(console, RunResult.of(record), record.plan, judgement)
     if advice is not None:
         broken = f"{'; '.join(advice.broken)}. " if advice.broken else ""
         console.print(f"[bold]→[/] {escape(f'{broken}{advice.said(str(advice.way))}')}", soft_wrap=True)

@@ -28,7 +28,7 @@ from drkit.failover.run.approvals import check_approved
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.runner import Gate
+from drkit.failover.run.runner import Gate, RunResult
 from drkit.failover.run.service import (
     PartOfSite,
     confirm_cluster,
@@ -43,7 +43,7 @@ from drkit.failover.site.site_lease import begun_site, decided_since, links_to_p
 from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import refusal_of, standing
 from drkit.failover.site.site_record import SiteRecord, list_site
-from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, as_it_stands, nobody_watches, of_site
+from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, nobody_watches, of_site
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs.fence import FenceState
 from drkit.model.topology import Link, LinkId
@@ -352,7 +352,7 @@ class SiteFailbackRunner:
 
     def _as_it_is(self, link: LinkId, error: DrkitError) -> LinkResult:
         child = self.record.children.get(link)
-        return LinkResult(link, self._plan(link), None if child is None else as_it_stands(child), error)
+        return LinkResult(link, self._plan(link), None if child is None else RunResult.of(child), error)
 
     def _end(self, found: LinkResult, seconds: float = 0.0) -> None:
         found = self._ended[found.link] = of_site(found, self.record)
