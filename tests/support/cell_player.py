@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -284,9 +285,8 @@ def lift_by_hand(lab: Lab, alias: str, run: PreparedRun) -> None:
 
 
 def _on_another_machine(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> list[Verdict]:
-    """Play in a pid namespace of its own, with another home: what drkit tells machines apart by."""
-    home = site.folder / "home"
-    home.mkdir(exist_ok=True)
+    """Play in a pid namespace of its own, with an empty home: what drkit tells machines apart by."""
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=site.folder))
     told = {"lab": str(site.lab.dir), "fault": list(fault), "runs": [_text(run) for run in runs]}
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},

@@ -42,6 +42,7 @@ from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answ
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
+from drkit.store.link_notes import check_source_cluster
 
 
 def plan_again(
@@ -285,12 +286,19 @@ def _was_unplanned(record: RunRecord) -> bool:
 
 
 def _rules_are_gone(estate: ClusterContext, link: Link, cluster: str) -> bool:
-    """Whether somebody has taken rules of the fence away by hand; False: they stand, or it can't be seen."""
+    """Whether somebody has taken rules of the fence away by hand.
+
+    False: they stand, it can't be seen, or another cluster answers in the place of the fenced one, whose data is out of
+    everybody's reach.
+    """
     noted = {Acl.parse(key) for key in estate.store.notes(link.id, fence_rules_kind(cluster))}
     if not noted:
         return False
     try:
-        return bool(noted - estate.admin(cluster, may_be_gone=True).acls())
+        admin = estate.admin(cluster, may_be_gone=True)
+        if cluster == link.id.source:
+            check_source_cluster(estate.store, link.id, admin.cluster_id())
+        return bool(noted - admin.acls())
     except DrkitError:
         return False
 

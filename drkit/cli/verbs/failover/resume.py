@@ -112,7 +112,7 @@ def resume(
                 run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
                 asked = False
                 if step is not None:
-                    asking_for = f"The {record.plan.kind} continues with {step.stage}"
+                    asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
                     asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
                 asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
                 result = resume_run(
