@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from contextlib import closing
-from itertools import repeat
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -26,7 +24,7 @@ from drkit.drill.experiment.faults import (
 )
 from drkit.model.errors import DrkitError, Refused
 
-_FOREIGN_SECONDS = 30.0
+_FLUSH_SECONDS = 30.0
 UNKNOWN_CODEC: Final = 7
 """The last number that a batch has room for; Kafka's codecs are 0 to 4."""
 OVERSIZED_BYTES: Final = 2_000_000
@@ -111,61 +109,21 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
         partitions = cluster.partitions(topic)
     if not partitions:
         raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
-    values = (f"foreign {number}: no client of this drill sent it".encode() for number in range(fault.records))
-    written = _produce(
-        env, fault.cluster, topic, partitions, values, _FOREIGN_SECONDS, settings={"acks": "all"}, key=b"foreign"
-    )
-    if written < fault.records:
-        raise DrkitError(f"{fault.cluster} acknowledged {written} of {fault.records} foreign records")
-    return f"{written} foreign records are in {topic} on {fault.cluster}"
-
-
-def flood(env: DrillEnvironment, fault: Flood) -> str:
-    """Write very many records to a topic beside the workload's, as fast as the cluster takes them.
-
-    Raises:
-        DrkitError: not all are acknowledged.
-    """
-    topic = f"{env.experiment.workload.topic}.flood"
-    with closing(LabCluster(env.lab, fault.cluster)) as cluster:
-        if not cluster.partitions(topic):
-            cluster.create(topic, _FLOOD_PARTITIONS, {})
-    values = repeat(os.urandom(fault.value_bytes), fault.records)
-    written = _produce(env, fault.cluster, topic, _FLOOD_PARTITIONS, values, _FLOOD_SECONDS, settings={"linger.ms": 20})
-    if written < fault.records:
-        raise DrkitError(f"{fault.cluster} acknowledged {written} of {fault.records} records of the flood")
-    return f"{written} records of {fault.value_bytes} bytes are in {topic} on {fault.cluster}"
-
-
-def _produce(
-    env: DrillEnvironment,
-    alias: str,
-    topic: str,
-    partitions: int,
-    values: Iterable[bytes],
-    flush_seconds: float,
-    *,
-    settings: Mapping[str, str | int],
-    key: bytes | None = None,
-) -> int:
-    """Write records, in turn to each partition; how many the cluster acknowledged."""
     acknowledged = 0
 
     def told(error: KafkaError | None, _message: Message) -> None:
         nonlocal acknowledged
         acknowledged += error is None
 
-    properties: dict[str, str | int | float | bool] = {**env.properties[alias], **settings, "log_level": 0}
+    properties: dict[str, str | int | float | bool] = {**env.properties[fault.cluster], "acks": "all", "log_level": 0}
     producer = Producer(properties)
-    for number, value in enumerate(values):
-        while True:
-            try:
-                producer.produce(topic, value, key, number % partitions, on_delivery=told)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush(flush_seconds)
-    return acknowledged
+    for number in range(fault.records):
+        value = f"foreign {number}: no client of this drill sent it".encode()
+        producer.produce(topic, value, b"foreign", number % partitions, on_delivery=told)
+    producer.flush(_FLUSH_SECONDS)
+    if acknowledged < fault.records:
+        raise DrkitError(f"{fault.cluster} acknowledged {acknowledged} of {fault.records} foreign records")
+    return f"{acknowledged} foreign records are in {topic} on {fault.cluster}"
 
 
 def lose_tail(env: DrillEnvironment, fault: LoseTail) -> str:
@@ -260,3 +218,35 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
     finally:
         cluster.set(topic, _LIMIT, None)
     return placed[0]
+
+
+def flood(env: DrillEnvironment, fault: Flood) -> str:
+    """Write very many records to a topic beside the workload's, as fast as the cluster takes them.
+
+    Raises:
+        DrkitError: not all are acknowledged.
+    """
+    topic = f"{env.experiment.workload.topic}.flood"
+    with closing(LabCluster(env.lab, fault.cluster)) as cluster:
+        if not cluster.partitions(topic):
+            cluster.create(topic, _FLOOD_PARTITIONS, {})
+    acknowledged = 0
+
+    def told(error: KafkaError | None, _message: Message) -> None:
+        nonlocal acknowledged
+        acknowledged += error is None
+
+    properties: dict[str, str | int | float | bool] = {**env.properties[fault.cluster], "linger.ms": 20, "log_level": 0}
+    producer = Producer(properties)
+    value = os.urandom(fault.value_bytes)
+    for number in range(fault.records):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % _FLOOD_PARTITIONS, on_delivery=told)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush(_FLOOD_SECONDS)
+    if acknowledged < fault.records:
+        raise DrkitError(f"{fault.cluster} acknowledged {acknowledged} of {fault.records} records of the flood")
+    return f"{acknowledged} records of {fault.value_bytes} bytes are in {topic} on {fault.cluster}"
