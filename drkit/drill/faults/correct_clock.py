@@ -1,0 +1,16 @@
+"""A clock that is right again."""
+
+from __future__ import annotations
+
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.faults import CorrectClock
+
+
+def correct_clock(env: DrillEnvironment, fault: CorrectClock) -> str:
+    """Have the producer on a cluster stamp its records by the right time again.
+
+    Raises:
+        Refused: no producer runs there.
+    """
+    producer = env.clients.restart_producer(fault.cluster, clock_skew_seconds=0.0)
+    return f"{producer.name} on {fault.cluster} stamps its records by the right time"

@@ -1,0 +1,46 @@
+"""A disk that is full."""
+
+from __future__ import annotations
+
+import psutil
+
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.waiting import NotInTime, wait_for
+from drkit.drill.experiment.faults import FillDisk
+from drkit.model.errors import Refused
+
+_SECONDS = 60.0
+
+
+def fill_disk(env: DrillEnvironment, fault: FillDisk) -> str:
+    """Have brokers be unable to write a byte more to any file, as on a full disk; returns once they have ended by it.
+
+    By the limit of their processes on the size of files (RLIMIT_FSIZE), set to 0: writes fail (EFBIG, not ENOSPC), and
+    Kafka takes its only log directory for lost and ends. A restarted broker has its room again.
+
+    Raises:
+        Refused: none of them was running, or this system has no such limit.
+        NotInTime: they still run; they may write again.
+    """
+    if not hasattr(psutil.Process, "rlimit"):
+        raise Refused(
+            "a disk can't be filled here: this system doesn't limit the files of a process that runs",
+            remedy="Play the experiment on Linux",
+        )
+    running = env.lab.running(fault.node)
+    if not running:
+        raise Refused(
+            f"{fault.node} was not running, so its disk can't be filled", remedy="Look at the steps before this one"
+        )
+    names, brokers = ", ".join(running), list(running.values())
+    before = [broker.rlimit(psutil.RLIMIT_FSIZE) for broker in brokers]
+    for broker, (_, most) in zip(brokers, before, strict=True):
+        broker.rlimit(psutil.RLIMIT_FSIZE, (0, most))
+    try:
+        wait_for(f"the end of {names} by a full disk", _SECONDS, lambda: not env.lab.running(fault.node))
+    except NotInTime:
+        for broker, limits in zip(brokers, before, strict=True):
+            if broker.is_running():
+                broker.rlimit(psutil.RLIMIT_FSIZE, limits)
+        raise
+    return f"the disk of {names} is full: nothing could be written any more, and the process ended"

@@ -1,0 +1,26 @@
+"""A topic deleted, and another one of its name made."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.lab_cluster import LabCluster
+from drkit.drill.experiment.faults import RecreateTopic
+from drkit.model.errors import Refused
+
+
+def recreate_topic(env: DrillEnvironment, fault: RecreateTopic) -> str:
+    """Delete the workload's topic, and make an empty one of its name and with as many partitions.
+
+    Raises:
+        Refused: it isn't there.
+    """
+    topic = env.experiment.workload.topic
+    with closing(LabCluster(env.lab, fault.cluster)) as cluster:
+        partitions = cluster.partitions(topic)
+        if not partitions:
+            raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
+        cluster.delete(topic)
+        cluster.create(topic, partitions, {})
+    return f"{topic} is deleted on {fault.cluster} and recreated, empty, with {partitions} partitions"

@@ -1,0 +1,17 @@
+"""SIGCONT."""
+
+from __future__ import annotations
+
+import signal
+
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.experiment.faults import Resume
+
+
+def resume(env: DrillEnvironment, fault: Resume) -> str:
+    """SIGCONT a paused node; one that isn't paused is left as it is."""
+    if fault.node == "mirror":
+        mirror = env.the_mirror()
+        mirror.send(signal.SIGCONT)
+        return f"the mirror (pid {mirror.pid}) continues"
+    return f"resumed {', '.join(env.lab.resume(fault.node))}"
