@@ -164,7 +164,7 @@ def plan_document_of(plan: FailoverPlan) -> dict[str, Any]:
 
 
 def write_plan(plan: FailoverPlan, path: Path) -> None:
-    """Write a plan file, and the folders that it is in.
+    """Write a plan file.
 
     Raises:
         ConfigError: the path can't be written.
@@ -172,7 +172,6 @@ def write_plan(plan: FailoverPlan, path: Path) -> None:
     document = plan_document_of(plan)
     body = {"format": FORMAT, "digest": plan.digest, "checksum": checksum_of(document), "plan": document}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
