@@ -10,7 +10,7 @@ from tests.support.runbooks import Command, RunbookError, parse, read_runbook
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = sorted((ROOT / "runbooks").glob("*.md"))
-OTHER_PROGRAMS = {"kafka-consumer-groups.sh", "kafka-cluster.sh"}
+OTHER_PROGRAMS = {"mkdir", "kafka-consumer-groups.sh", "kafka-cluster.sh"}
 """What else a runbook may call: Kafka's own tools, as the independent witness."""
 
 
