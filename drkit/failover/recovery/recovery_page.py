@@ -13,7 +13,7 @@ _HEAD = """# Recovery: which command to run in each state
 Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error
 messages use too; a test keeps this page current. For each state of a run and each part that breaks it names the
 commands that let clients write somewhere again, where, and what that costs. A model with an adversary
-(`drkit/failover/recovery/recovery_model.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed
+(`tests/support/recovery_model.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed
 that isn't kept.
 
 `drkit runs RUN` shows a run's state; a stage that was begun counts as reached. `source` and `target` are those of the

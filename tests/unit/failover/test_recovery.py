@@ -10,17 +10,6 @@ from typing import cast
 
 import pytest
 
-from drkit.failover.recovery import recovery_model
-from drkit.failover.recovery.recovery_model import (
-    CommandRefused,
-    ModelWorld,
-    after,
-    beginnings,
-    carried_out,
-    killed_after,
-    situation,
-    struck,
-)
 from drkit.failover.recovery.recovery_page import STATES, recovery_page
 from drkit.failover.recovery.way_out import (
     ABANDON,
@@ -35,6 +24,17 @@ from drkit.failover.recovery.way_out import (
     way_out,
 )
 from drkit.failover.run.state_machine import Run
+from tests.support import recovery_model
+from tests.support.recovery_model import (
+    CommandRefused,
+    ModelWorld,
+    after,
+    beginnings,
+    carried_out,
+    killed_after,
+    situation,
+    struck,
+)
 from tests.support.runbooks import parse
 
 ROOT = Path(__file__).resolve().parents[3]
