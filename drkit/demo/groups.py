@@ -46,16 +46,19 @@ class Readings:
             self.first_offset.setdefault(tp, int(message.offset() or 0))
 
 
+READ_TOPICS = ("flights", "weather")
+
+
 class Consumers:
     """The three groups on one cluster."""
 
-    def __init__(self, cluster: str, topics: Sequence[str], client: Mapping[str, Any], *, live: bool) -> None:
+    def __init__(self, cluster: str, client: Mapping[str, Any], *, live: bool) -> None:
         self.cluster = cluster
         self.readings = {group: Readings() for group in GROUPS}
         self._readers = [
             GroupReader(
                 group,
-                topics,
+                READ_TOPICS,
                 client,
                 Behaviour.LIVE if live else behaviour,
                 on_messages=self.readings[group].take,

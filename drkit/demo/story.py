@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.config import load_config
-from drkit.demo.groups import GROUPS, Consumers
+from drkit.demo.groups import GROUPS, READ_TOPICS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
 from drkit.demo.witness import PartitionContent, committed, partitions_of, read_topics
@@ -33,7 +33,6 @@ from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store import open_store
 
-READ_TOPICS = ("flights", "weather")
 """What the three groups read."""
 
 COMPACTED = frozenset({"aircraft.latest"})
@@ -191,7 +190,7 @@ class Story:
                 prepare_topics(admin, dataset.topics)
             self._picture.typed(command_line(["mirror"]))
             self._mirror = shell.start("mirror", log="mirror.log")
-            self._on_primary = Consumers("primary", READ_TOPICS, self._client("primary"), live=False)
+            self._on_primary = Consumers("primary", self._client("primary"), live=False)
             self._on_primary.start()
             workload = self._workload = DatasetWorkload(dataset, self._client("primary"), self._load_options)
             workload.start()
@@ -243,7 +242,7 @@ class Story:
 
     def _go_on(self) -> None:
         with self._picture.act("Consumers and producers continue, on dr") as act:
-            consumers = self._on_dr = Consumers("dr", READ_TOPICS, self._client("dr"), live=True)
+            consumers = self._on_dr = Consumers("dr", self._client("dr"), live=True)
             consumers.start()
             self._picture.scene.readers = consumers.lines
             dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_on_dr)

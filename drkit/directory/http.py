@@ -99,8 +99,8 @@ class HttpServer:
             )
         return answer
 
-    def post(self, path: str, body: bytes, content_type: str) -> int:
-        """Post to a server of somebody else's, whose answer is nobody's business but its status, which is returned.
+    def post(self, path: str, body: bytes) -> int:
+        """Post JSON to a foreign server; returns the status of its answer, and reads nothing else of it.
 
         Nothing that it says is read behind its headers, or repeated: it may hold the token of the path.
 
@@ -108,7 +108,7 @@ class HttpServer:
             Unreachable: no status in time.
             ConfigError: `ca_file` can't be read.
         """
-        sent = _Request("POST", path, body, {**self.headers, "Content-Type": content_type})
+        sent = _Request("POST", path, body, {**self.headers, "Content-Type": "application/json"})
         return self._exchange(sent, lambda response: response.status, None)
 
     def _exchange(self, sent: _Request, read: Callable[[http.client.HTTPResponse], T], deadline: Deadline | None) -> T:

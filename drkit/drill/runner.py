@@ -57,6 +57,10 @@ def nothing_stands_against() -> str | None:
     return None
 
 
+def _nothing() -> ClientHistory:
+    return ClientHistory(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far"))
+
+
 @dataclass
 class _DrillProgress:
     """What happened so far."""
@@ -70,7 +74,7 @@ class _DrillProgress:
     began: float = field(default_factory=time.monotonic)
     steady: SteadyStateResult = NOT_ASKED
     steps: list[StepResult] = field(default_factory=list)
-    history: ClientHistory = field(default_factory=lambda: _nothing("the drill did not get that far"))
+    history: ClientHistory = field(default_factory=_nothing)
     interrupted: str | None = None
     signalled: bool = False
 
@@ -331,10 +335,6 @@ def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult
         interrupted=course.signalled,
         folder=str(course.folder),
     )
-
-
-def _nothing(reason: str) -> ClientHistory:
-    return ClientHistory(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, reason))
 
 
 @contextmanager

@@ -160,15 +160,14 @@ class LabDir:
                 remedy=f"End its processes with `drkit lab down --dir {self.path}` and bring the lab up again",
             ) from error
 
-    def remove_own(self, *, keep_folder: bool = False) -> None:
+    def remove_own(self) -> None:
         """Remove what the lab wrote, and the folder itself if nothing else is in it."""
         shutil.rmtree(self.path / "nodes", ignore_errors=True)
         shutil.rmtree(self.secure.path, ignore_errors=True)
         for name in _OWN_FILES:
             (self.path / name).unlink(missing_ok=True)
-        if not keep_folder:
-            with suppress(OSError):  # somebody else's files are in it: it stays
-                self.path.rmdir()
+        with suppress(OSError):  # somebody else's files are in it: it stays
+            self.path.rmdir()
 
 
 def _layout(data: Mapping[str, object]) -> Layout:

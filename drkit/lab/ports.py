@@ -49,10 +49,10 @@ def is_free(port: int) -> bool:
     return True
 
 
-def answers(port: int, *, timeout: float = 0.5) -> bool:
+def answers(port: int) -> bool:
     """Whether something accepts connections on the port."""
     try:
-        with socket.create_connection((_HOST, port), timeout=timeout):
+        with socket.create_connection((_HOST, port), timeout=0.5):
             return True
     except OSError:
         return False

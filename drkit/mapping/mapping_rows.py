@@ -64,33 +64,6 @@ def ordered(*rows: OffsetMapping | None) -> str | None:
     return None
 
 
-def records_between(rows: Sequence[OffsetMapping], low: int, high: int) -> int:
-    """How many target offsets in [low, high) hold mirrored records; never too few.
-
-    Offsets below the first row and the target's own markers between two segments don't count. Rows can't tell a
-    matched transaction marker from a record, nor divide a segment that ends both in a source hole and in markers:
-    those offsets count.
-    """
-    if not rows or high <= low:
-        return 0
-    start = max(0, bisect_right(rows, low, key=lambda row: row.target_offset) - 1)
-    total = 0
-    for index in range(start, len(rows)):
-        row = rows[index]
-        if row.target_offset >= high:
-            break
-        end = high
-        if index + 1 < len(rows):
-            following = rows[index + 1]
-            span = min(
-                following.source_offset - row.source_offset,
-                following.target_offset - row.target_offset,
-            )
-            end = min(high, row.target_offset + span)
-        total += max(0, end - max(low, row.target_offset))
-    return total
-
-
 def _pair_conflict(lower: OffsetMapping, upper: OffsetMapping) -> str | None:
     if lower.tp != upper.tp or lower.epoch != upper.epoch:
         return f"rows of {lower.tp} epoch {lower.epoch} and {upper.tp} epoch {upper.epoch} are mixed"

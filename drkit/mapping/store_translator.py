@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from drkit.mapping.mapping_rows import conflict, floor, records_between, source_at
+from drkit.mapping.mapping_rows import conflict, floor, source_at
 from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.mapping.translation_problems import heed
 from drkit.model.link_state import SOURCE_TRUNCATED, Problem
@@ -130,30 +130,6 @@ class Translator:
         """The first row, or None; nothing below it was mirrored."""
         partition = self._partition(tp)
         return None if partition is None or not partition.rows else partition.rows[0]
-
-    def reread(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
-        """How many mirrored records a group that committed `source_offset` reads again at `target_offset`.
-
-        None where the position can't be translated. 0 where `target_offset` is at or above the
-        translated position.
-        """
-        answer = self.translate(tp, source_offset).target_offset
-        partition = self._partition(tp)
-        if answer is None or partition is None:
-            return None
-        return records_between(partition.rows, max(target_offset, partition.watermark.target_start), answer)
-
-    def skipped(self, tp: TopicPartition, source_offset: int, target_offset: int) -> int | None:
-        """How many mirrored records a group that committed `source_offset` misses at `target_offset`.
-
-        None where the position can't be translated. 0 where `target_offset` is at or below the
-        translated position.
-        """
-        answer = self.translate(tp, source_offset).target_offset
-        partition = self._partition(tp)
-        if answer is None or partition is None:
-            return None
-        return records_between(partition.rows, answer, min(target_offset, partition.watermark.target_end))
 
     def _all_watermarks(self) -> dict[TopicPartition, Watermark]:
         if self._watermarks is None:

@@ -79,7 +79,7 @@ def _posted(url: str, text: str, seconds: float) -> list[str]:
     )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        status = server.post(path, text.encode(), "application/json")
+        status = server.post(path, text.encode())
     except DrkitError as error:
         return [error.what]
     return [] if status in _TAKEN else [f"{server.name} answered {status}"]

@@ -57,8 +57,6 @@ class DriverServer:
         self._handle = handle
         self._gone = gone
         self._closed = threading.Event()
-        self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept, name="drkit-seed-accept", daemon=True)
         self._accepting.start()

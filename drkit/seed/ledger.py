@@ -89,7 +89,6 @@ class SeedLedger:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
         self.notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
-        self.tasks_given = 0
         self.losses = 0
         self._clock = clock
         self._parts: dict[TopicPartition, SeedPartition] = {}
@@ -201,7 +200,6 @@ class SeedLedger:
             part = self._parts[each.tp]
             part.task, part.goal = name, each.until
         self._tasks[name] = Task({each.tp: self._parts[each.tp].generation for each in ranges}, self._clock())
-        self.tasks_given += 1
         return name
 
     def idle_seconds(self) -> float:

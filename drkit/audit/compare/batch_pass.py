@@ -136,7 +136,6 @@ def tallied(
             source_left=sum(one.source_count for one in outcomes[each.number]),
             target_left=sum(one.target_count for one in outcomes[each.number]),
             source_left_inside=sum(one.source_inside for one in outcomes[each.number]),
-            target_left_inside=sum(one.target_inside for one in outcomes[each.number]),
             last_source=max((row.s_hi for row in stretches[each.number]), default=None),
             last_target=max((row.t_hi for row in stretches[each.number]), default=None),
         )

@@ -68,7 +68,6 @@ class PartitionTally:
     source_left: int = 0
     target_left: int = 0
     source_left_inside: int = 0
-    target_left_inside: int = 0
     last_source: int | None = None
     last_target: int | None = None
 

@@ -38,6 +38,8 @@ _MARGIN = 1_000
 NOT_PURGED = OffsetRange(0, 0)
 NOTHING_HIDDEN = OffsetRange(0, 0)
 
+_TIMEOUT_SECONDS = 15.0
+
 
 class LogStart(NamedTuple):
     """Where a partition's log begins (0 where there is none), and the id of its topic (None: there is none)."""
@@ -154,7 +156,7 @@ class Scope:
         return [start for each in self.partitions for start in each.starts]
 
 
-def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeout_seconds: float = 15.0) -> Scope:
+def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
     """Look at both clusters and the store.
 
     Raises:
@@ -168,8 +170,8 @@ def observe_scope(request: AuditRequest, store: Store, config: Config, *, timeou
     watermarks = store.watermarks(link.id)
     digests = _digests(request, store, watermarks) if request.from_digests else {}
     with (
-        ClusterAdmin(link.id.target, target_cluster, timeout_seconds=timeout_seconds) as target_admin,
-        ClusterAdmin(link.id.source, source_cluster, timeout_seconds=timeout_seconds) as source_admin,
+        ClusterAdmin(link.id.target, target_cluster, timeout_seconds=_TIMEOUT_SECONDS) as target_admin,
+        ClusterAdmin(link.id.source, source_cluster, timeout_seconds=_TIMEOUT_SECONDS) as source_admin,
     ):
         on_source = source_admin.topics()
         chosen = _chosen_topics(link, request.topics, on_source, states)
@@ -235,23 +237,20 @@ def with_purges(
     ]
 
 
-def log_starts(scope: Scope, config: Config, *, timeout_seconds: float = 15.0) -> list[LogStart]:
+def log_starts(scope: Scope, config: Config) -> list[LogStart]:
     """Where logs begin now, in the order of `Scope.starts`."""
     link = scope.link.id
-    source = _starts(
-        config, link.source, [TopicPartition(each.topic, each.partition) for each in scope.partitions], timeout_seconds
-    )
+    source = _starts(config, link.source, [TopicPartition(each.topic, each.partition) for each in scope.partitions])
     target = _starts(
         config,
         link.target,
         [TopicPartition(each.target_topic, each.partition) for each in scope.partitions],
-        timeout_seconds,
     )
     return [start for both in zip(source, target, strict=True) for start in both]
 
 
-def _starts(config: Config, alias: str, tps: Sequence[TopicPartition], timeout_seconds: float) -> list[LogStart]:
-    with ClusterAdmin(alias, config.clusters[alias], timeout_seconds=timeout_seconds) as admin:
+def _starts(config: Config, alias: str, tps: Sequence[TopicPartition]) -> list[LogStart]:
+    with ClusterAdmin(alias, config.clusters[alias], timeout_seconds=_TIMEOUT_SECONDS) as admin:
         starts = admin.start_offsets(tps)
         topics = admin.topics({tp.topic for tp in tps})
     ids = {name: info.topic_id for name, info in topics.items()}

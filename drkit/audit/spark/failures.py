@@ -75,7 +75,7 @@ def in_words(what: str) -> Iterator[None]:
         told = told_by_task(error)
         if told is not None:
             raise told from error
-        ended = None if answered else how_jvm_ended(grace_seconds=1.0)
+        ended = None if answered else how_jvm_ended()
         if ended is not None:
             raise DrkitError(
                 f"Spark's JVM died during {what} ({ended})",

@@ -262,16 +262,16 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def how_jvm_ended(*, grace_seconds: float = 0.0) -> str | None:
-    """How the JVM of the session that drkit started ended; None where it runs, or there is none.
+_SEEN_GONE_SECONDS = 1.0
+"""How long it may take after the JVM stopped answering."""
 
-    Args:
-        grace_seconds: how long it may take to be seen as gone after it stopped answering.
-    """
+
+def how_jvm_ended() -> str | None:
+    """How the JVM of the session that drkit started ended; None where it runs, or there is none."""
     if _alive is None:
         return None
     try:
-        code = _alive.jvm.process.wait(timeout=grace_seconds)
+        code = _alive.jvm.process.wait(timeout=_SEEN_GONE_SECONDS)
     except subprocess.TimeoutExpired:
         return None
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -139,9 +139,9 @@ def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[L
     return links
 
 
-def results_folder(kind: str, at: datetime) -> Path:
-    """A new folder's path for one run's results, under the user's state directory."""
-    return platformdirs.user_state_path("drkit") / kind / at.strftime("%Y%m%dT%H%M%S.%fZ")
+def results_folder(at: datetime) -> Path:
+    """A new folder's path for one audit's results, under the user's state directory."""
+    return platformdirs.user_state_path("drkit") / "audits" / at.strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 @dataclass(frozen=True, slots=True)

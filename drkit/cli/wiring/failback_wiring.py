@@ -198,7 +198,7 @@ class _Auditor:
         from drkit.audit.run import run_audit
 
         run = self.spark.run
-        request = AuditRequest(link=link, out=str(results_folder("audits", now())))
+        request = AuditRequest(link=link, out=str(results_folder(now())))
         telling = self.spark.telling(say)
         result = run_audit(request, run.store(), run.config, runtime, progress=telling.step, tasks=telling.tasks)
         return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)

@@ -179,20 +179,20 @@ def _stands_still(process: subprocess.Popen[str]) -> bool:
         return False
 
 
-def end(process: subprocess.Popen[str], grace_seconds: float = STOP_SECONDS) -> str:
+def end(process: subprocess.Popen[str]) -> str:
     """SIGTERM (a paused one is woken for it), then SIGKILL; returns what it had written to stdout."""
     process.terminate()
     process.send_signal(signal.SIGCONT)
     try:
-        return process.communicate(timeout=grace_seconds)[0]
+        return process.communicate(timeout=STOP_SECONDS)[0]
     except subprocess.TimeoutExpired:
         process.kill()
         return process.communicate()[0]
 
 
-def wait_gone(children: Sequence[Child], timeout_seconds: float) -> None:
+def wait_gone(children: Sequence[Child]) -> None:
     """Give processes that were told to end some time together."""
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + STOP_SECONDS
     while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.02)
 

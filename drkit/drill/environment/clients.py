@@ -104,7 +104,7 @@ class Clients:
         for client in clients:
             if client.child.exit_code() is None:
                 client.child.send(signal.SIGTERM)
-        wait_gone([client.child for client in clients], STOP_SECONDS)
+        wait_gone([client.child for client in clients])
         for client in clients:
             client.child.stop(timeout_seconds=0.1)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 KEEP_EVERY = 0.1
@@ -75,13 +75,13 @@ class LedgerReader:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def _rows(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[object, ...]]:
+    def _rows(self, sql: str) -> list[tuple[object, ...]]:
         """Rows of a query; none while the client has not created its ledger yet."""
         if not self._path.exists():
             return []
         db = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
         try:
-            return db.execute(sql, tuple(parameters)).fetchall()
+            return db.execute(sql).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return []

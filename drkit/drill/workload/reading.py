@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -114,7 +113,6 @@ def read_all(
     topic: str,
     partitions: int,
     timeout_seconds: float,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> list[Landed]:
     """Every record that a topic holds now, read from its start to its present end.
 
@@ -136,7 +134,6 @@ def read_all(
                 found.append(_landed(drill, one))
             if batch:
                 deadline = time.monotonic() + timeout_seconds
-                progress(len(found))
             elif time.monotonic() > deadline:
                 raise NotRead(f"{topic} was read up to {len(found)} records and no further in {timeout_seconds:g} s")
     except KafkaException as error:

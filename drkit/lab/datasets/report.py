@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from drkit.model.topology import TopicPartition
-
 
 class LoadOutcome(StrEnum):
     """How a load ended."""
@@ -93,15 +91,6 @@ class LoadReport:
     def unacknowledged(self) -> int:
         """Records without an answer, or refused, all topics."""
         return sum(topic.unacknowledged for topic in self.topics)
-
-    def end_offsets(self) -> dict[TopicPartition, int]:
-        """By partition, the offset after the last acknowledged record."""
-        return {
-            TopicPartition(topic.topic, part.partition): part.end_offset
-            for topic in self.topics
-            for part in topic.partitions
-            if part.end_offset is not None
-        }
 
 
 @dataclass(frozen=True, slots=True)

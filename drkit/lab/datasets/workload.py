@@ -18,6 +18,8 @@ from drkit.lab.datasets.writing import EventWriter, LoadInterrupted, ProducerFai
 from drkit.model.clock import now, to_millis
 
 _POLL_SECONDS = 0.1
+_CATCH_UP_SECONDS = 60.0
+"""How long the up-to-date group may take after the last record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,6 @@ def load(
     give_up: Callable[[], bool] = lambda: False,
     on_progress: Callable[[LoadProgress], None] = lambda _progress: None,
     on_remark: Callable[[str], None] = lambda _remark: None,
-    catch_up_seconds: float = 60.0,
 ) -> LoadResult:
     """Create the topics, write the data set while its groups read, and leave the groups' positions behind.
 
@@ -219,7 +220,6 @@ def load(
         give_up: asked often; true: wait for nothing any more.
         on_progress: told how far the load is, a few times a second, in the caller's thread.
         on_remark: told remarks as they come.
-        catch_up_seconds: how long the up-to-date group may take after the last record.
 
     Raises:
         Refused: an existing topic doesn't fit.
@@ -248,7 +248,7 @@ def load(
     finally:
         workload.stop(give_up=report is None)
         healthy = report is not None and report.outcome is not LoadOutcome.FAILED
-        _stop_readers(readers, seconds=catch_up_seconds if healthy else 0.0, give_up=give_up)
+        _stop_readers(readers, seconds=_CATCH_UP_SECONDS if healthy else 0.0, give_up=give_up)
     reports = tuple(reader.report() for reader in readers)
     for text in _group_remarks(reports):
         remark(text)

@@ -43,11 +43,6 @@ class InFlight:
         self._sent = self.position
         self._marks: deque[Mark] = deque()
 
-    @property
-    def sent(self) -> PartitionProgress:
-        """The position that holds once everything sent is acknowledged."""
-        return self._sent
-
     def __len__(self) -> int:
         """Stretches and holes not yet counted."""
         return len(self._marks)

@@ -300,13 +300,6 @@ class Tracker:
         self._deciding.clear()
         self._answer += 1
 
-    def lost(self, tp: TopicPartition) -> None:
-        """A partition can't be followed any more."""
-        for producer_id in [each for each, series in self._series.items() if tp in series]:
-            owner = self._owners.get(producer_id)
-            if owner is not None:
-                self._doubt(self._producers[owner])
-
     # -- anchors -----------------------------------------------------------------------------------
 
     def unanchored(self) -> dict[str, tuple[int, frozenset[TopicPartition]]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import TopicPartition
 
 TRIES = 5
 """So many failed tries in a row, ..."""
@@ -50,7 +50,6 @@ class Stalls:
     """The partitions of one worker that don't move. Shared by threads.
 
     Args:
-        link: the link.
         problems: where a stall is told.
         waits_for: what a partition waits for, in words.
         clock: monotonic seconds.
@@ -58,12 +57,10 @@ class Stalls:
 
     def __init__(
         self,
-        link: LinkId,
         problems: Problems,
         waits_for: Callable[[TopicPartition], str | None],
         clock: Callable[[], float],
     ) -> None:
-        self._link = link
         self._problems = problems
         self._waits_for = waits_for
         self._clock = clock

@@ -183,7 +183,7 @@ class Session:
         # topics, and what keeps partitions from moving
         links = [each.link().id for each in config.links]
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links)
-        self._stalls = Stalls(link.id, self._problems, self._engine.waits_for, time.monotonic)
+        self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)

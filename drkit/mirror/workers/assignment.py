@@ -42,11 +42,6 @@ class Assignment:
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
         self._takes = 0
 
-    @property
-    def known(self) -> bool:
-        """Whether the topics have been looked at yet."""
-        return self._ready is not None
-
     def update(self, topics: dict[str, ReadyTopic]) -> list[TopicPartition]:
         """These topics may be mirrored now. Returns running partitions that no longer may, or not as they do."""
         ready = {tp: topic for topic in topics.values() for tp in topic.tps()}

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from drkit.mapping.mapping_rows import conflict, following, last_valid, records_between
+from drkit.mapping.mapping_rows import conflict, following, last_valid
 from drkit.mapping.translate import translate
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
 from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
@@ -128,28 +126,3 @@ def test_the_rows_beside_an_offset():
     a, b, c = PICTURE
     assert [following(PICTURE, offset) for offset in (9, 10, 16, 17, 23, 24)] == [a, b, b, c, c, None]
     assert [last_valid(PICTURE, end) for end in (3, 4, 7, 8, 15, 16, 99)] == [None, a, a, b, b, c, c]
-
-
-@given(
-    stretches=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.booleans()), min_size=1, max_size=8),
-    low=st.integers(0, 50),
-    high=st.integers(0, 50),
-)
-def test_records_between_counts_records_and_not_what_is_between_them(stretches, low, high):
-    """Stretches of records, each followed by a hole on the source or by markers on the target."""
-    rows, targets, source, target = [], [], 10, 4
-    for records, gap, on_source in stretches:
-        rows.append(row(source, target))
-        targets += range(target, target + records)
-        source += records + (gap if on_source else 0)
-        target += records + (0 if on_source else gap)
-    rows.append(row(source, target))
-    below_the_open_end = min(high, target)
-    assert records_between(rows, low, below_the_open_end) == sum(low <= t < below_the_open_end for t in targets)
-
-
-def test_records_between_goes_on_in_the_open_last_segment():
-    assert records_between([row(10, 4), row(17, 8)], 4, 19) == 15
-    assert records_between(PICTURE, 4, 19) == 4 + 7 + 3, "one too many: source hole 23 and markers 14, 15 meet"
-    assert records_between(PICTURE, 0, 4) == 0, "below the first row there is nothing of this link"
-    assert records_between([], 0, 4) == 0

@@ -89,8 +89,6 @@ def test_a_partition_that_was_never_mirrored_is_named(store):
     answer = Translator(store, LINK).translate(nowhere, 5)
     assert answer.certainty is Certainty.UNAVAILABLE
     assert answer.reason == "the mirror has recorded nothing for orders:3 yet"
-    assert Translator(store, LINK).reread(nowhere, 5, 0) is None
-    assert Translator(store, LINK).skipped(nowhere, 5, 0) is None
 
 
 def test_a_watermark_without_rows_is_unavailable_and_named(store):
@@ -105,28 +103,16 @@ def test_a_conflict_anywhere_in_the_partition_makes_every_position_unavailable(s
     answer = Translator(store, LINK).translate(TP, 11)
     assert answer.certainty is Certainty.UNAVAILABLE
     assert "conflict: source 24 -> target 16, but source 25 -> target 3" in (answer.reason or "")
-    translator = Translator(store, LINK)
-    assert (translator.reread(TP, 20, 7), translator.skipped(TP, 20, 17)) == (None, None)
 
 
 def test_a_snapshot_stays_as_it_was(store):
     translator = Translator(store, LINK)
+    assert translator.partitions() == [TP]
     assert translator.translate(TP, 30).target_offset == 19
     store.put_watermarks(LINK, [Watermark(TOPIC, PARTITION, 2, 40, 32, 10, 40, 4, AT)])
     assert translator.translate(TP, 30).target_offset == 19
     assert translator.watermark(TP) == MARK
     assert Translator(store, LINK).translate(TP, 30).target_offset == 22
-
-
-def test_what_another_position_reads_again_or_misses(store):
-    translator = Translator(store, LINK)
-    assert translator.partitions() == [TP]
-    assert translator.reread(TP, 20, 7) == 4, "7 to 10; 20 is at 11"
-    assert translator.reread(TP, 20, 0) == 5, "6 to 10: the target begins at 6"
-    assert translator.reread(TP, 20, 11) == 0
-    assert translator.skipped(TP, 20, 17) == 5, "11, 12, 13 and 16, and one of the markers 14 and 15"
-    assert translator.skipped(TP, 20, 99) == 7, "no more than is mirrored"
-    assert translator.skipped(TP, 20, 11) == 0
 
 
 def problem(kind: str, partition: int | None = PARTITION, **more: int) -> Problem:

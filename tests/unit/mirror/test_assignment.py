@@ -26,7 +26,6 @@ def _all(_: TopicPartition) -> bool:
 
 def test_a_partition_is_taken_once_and_not_while_it_runs() -> None:
     book = Assignment(lambda _: False, _all)
-    assert not book.known
     assert book.update(topics()) == []
     taken, take = book.take(MOST)
     assert set(taken) == {FIRST, SECOND}

@@ -57,7 +57,7 @@ def test_a_hole_below_what_was_sent_says_nothing() -> None:
     window = InFlight(0, 0)
     window.send(10, 10)
     window.hole(8)
-    assert window.sent == PartitionProgress(10, 10)
+    assert window.position == PartitionProgress(0, 0)
     assert len(window) == 1
 
 

@@ -22,7 +22,7 @@ class World:
         self.store = open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
         self.told: list[Problem] = []
         self.problems = Problems(self.store, LINK, self.told.append)
-        self.stalls = Stalls(LINK, self.problems, lambda _: "a broker", lambda: self.at)
+        self.stalls = Stalls(self.problems, lambda _: "a broker", lambda: self.at)
 
     def check(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
         observation = PartitionObservation(TP, through, end, fresh=True, held=False)
@@ -141,7 +141,7 @@ def test_what_an_earlier_run_left_is_settled_by_one_that_has_caught_up(world: Wo
     world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
     later = Problems(world.store, LINK, world.told.append)
     later.load()
-    stalls = Stalls(LINK, later, lambda _: "a broker", lambda: world.at)
+    stalls = Stalls(later, lambda _: "a broker", lambda: world.at)
     world.stalls.settle([TP])
     assert len(world.store.problems(LINK)) == 1, "whoever found it knows that it holds"
     stalls.settle([TopicPartition("other", 0)])

@@ -134,7 +134,7 @@ def audit(
         if missing is not None:
             run.writer.log.print(Text(str(missing)))
         links = flowing_links(run, link, store)
-        folder = out or results_folder("audits", began)
+        folder = out or results_folder(began)
         runtime = spark_runtime(master, driver_memory, spark_conf)
         _check_table(findings_table, runtime)
         name = new_run(began)

@@ -133,7 +133,7 @@ def run_group_view(
             store,
             run.config,
             spark,
-            out=str(results_folder("audits", began)),
+            out=str(results_folder(began)),
             full=full,
             progress=telling.step,
             tasks=telling.tasks,
