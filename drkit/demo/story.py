@@ -120,7 +120,6 @@ class Findings:
     at: str | None = None
     produced: int = 0
     failover: dict[str, Any] = field(default_factory=dict)
-    failback: dict[str, Any] = field(default_factory=dict)
     audits: dict[str, dict[str, Any]] = field(default_factory=dict)
     read_again: dict[str, int] = field(default_factory=dict)
     unseen: int | None = None
@@ -304,7 +303,7 @@ class Story:
         self._await_dead_members()
         cluster_id = self._the_lab.cluster_id("primary")
         with self._picture.act("Failback: salvage, scrub, re-seed, audit, move") as act:
-            result = self.findings.failback = self._run(
+            result = self._run(
                 "failback", "--yes", "--cluster-id", cluster_id, "--accept-unfenced", timeout=600
             ).expect(0, 6)
             self._picture.scene.clusters.update({"primary": "up, primary again", "dr": "up, standby again"})

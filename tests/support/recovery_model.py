@@ -143,7 +143,7 @@ def carried_out(world: ModelWorld) -> ModelWorld | None:
     if done is None:
         return None
     after, facts = done
-    return replace(after, run=advance(world.run, step.stage, StageOutcome.OK, facts).run, begun=False)
+    return replace(after, run=advance(world.run, step.stage, StageOutcome.OK, facts), begun=False)
 
 
 def killed_after(world: ModelWorld) -> ModelWorld | None:
@@ -296,7 +296,7 @@ def _recovered(world: ModelWorld, command: str) -> ModelWorld:
         world = replace(world, direction=Direction.ACTIVE)
         if not world.answers(_S if command == RECOVER_WITHOUT_COPY[_S] else _T):
             raise CommandRefused("the cluster does not answer")
-    run = world.run if world.run.finished else abandon(world.run, "its journal is lost").run
+    run = world.run if world.run.finished else abandon(world.run)
     return replace(_with(world, Component.STORE, ComponentCondition.UP), run=run, begun=False)
 
 
@@ -308,7 +308,7 @@ def _resumed(world: ModelWorld) -> ModelWorld:
     fence_gone = world.run.facts.fenced is True and world.answers(live) and live not in world.closed
     switch_begun = world.run.state is State.COMMITTED and world.begun
     if world.run.state in BEHIND_THE_FENCE and fence_gone and not switch_begun:
-        world = replace(world, run=back_before_fence(world.run, "its fence is gone").run, begun=False)
+        world = replace(world, run=back_before_fence(world.run, "its fence is gone"), begun=False)
     while (done := carried_out(world)) is not None:
         world = done
     if world.run.finished:
@@ -321,7 +321,7 @@ def _stopped(world: ModelWorld) -> ModelWorld:
     run = world.run
     if run.kind is Kind.FAILBACK and run.state in BEHIND_THE_FENCE | {State.AUDITED} and not world.begun:
         opened = world.closed - {_T} if world.answers(_T) else world.closed
-        return replace(world, run=back_before_fence(run, "a stage failed").run, closed=opened)
+        return replace(world, run=back_before_fence(run, "a stage failed"), closed=opened)
     if run.kind is Kind.FAILOVER and run.facts.mode is Mode.PLANNED:
         try:
             return _cancelled(world)
@@ -338,7 +338,7 @@ def _cancelled(world: ModelWorld) -> ModelWorld:
     if run.kind is Kind.FAILOVER and _S in world.closed and not world.answers(_S):
         raise CommandRefused("its fence can't be lifted now")
     undone = replace(run, facts=replace(run.facts, sealed=False, mirror_stopped=False, fenced=None))
-    given_up = cancel(undone, "by the operator").run
+    given_up = cancel(undone)
     if run.kind is not Kind.FAILOVER:
         return replace(world, run=given_up, begun=False)
     return replace(world, run=given_up, begun=False, direction=Direction.ACTIVE, closed=world.closed - {_S})
@@ -361,7 +361,7 @@ def _abandoned(world: ModelWorld) -> ModelWorld:
         and (not committed or (not switched and not world.answers(_T)))
     ):
         direction = Direction.ACTIVE
-    world = replace(world, run=abandon(run, "by the operator").run, begun=False, direction=direction)
+    world = replace(world, run=abandon(run), begun=False, direction=direction)
     opened = {world.serves} if world.answers(world.serves) else set()
     return replace(world, closed=world.closed - opened)
 
@@ -372,7 +372,7 @@ def _unplanned(world: ModelWorld) -> ModelWorld:
         raise CommandRefused("only a failback whose live cluster is gone")
     if run.state is not State.AUDITED and run.state not in BEHIND_THE_FENCE:
         raise CommandRefused("nothing is audited yet")
-    before = back_before_fence(run, "the live cluster is gone").run
+    before = back_before_fence(run, "the live cluster is gone")
     facts = replace(before.facts, mode=Mode.UNPLANNED, unfenced_accepted=True)
     return _resumed(replace(world, run=replace(before, facts=facts), begun=False))
 

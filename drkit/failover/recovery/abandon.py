@@ -270,7 +270,7 @@ def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, act
         "problem": result.journal,
     }
     if looked.record is not None and looked.problem is None:
-        abandon(looked.record.machine, "by the operator")
+        abandon(looked.record.machine)
         journal = looked.record.journal
         journal.anchor = estate.anchors.on(looked.record.plan.target.alias)
         journal.intent(KIND)

@@ -73,10 +73,10 @@ class Rollback:
             raise InvariantBroken(
                 f"I9: {point} has begun: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"
             )
-        cancel(undone(machine), why)
+        cancel(undone(machine))
         self.journal.intent(CANCEL)
         did = "; ".join(filter(None, (self._reopen(), self._lift()))) or "nothing was changed"
-        given_up = cancel(undone(machine, did), why).run
+        given_up = cancel(undone(machine, did))
         self.journal.write(CANCEL, CANCELLED, {"reason": why, "undone": did})
         return given_up, did
 
@@ -89,14 +89,14 @@ class Rollback:
             InvariantBroken: clients may have been switched.
             DrkitError: it can't be opened now.
         """
-        transition = back_before_fence(machine, why)
+        before = back_before_fence(machine, why)
         flowing = "" if machine.facts.mode is Mode.UNPLANNED else self._reopen("the fence is no longer in place")
         live = live_cluster(self.plan)
         record = fence_record(self.estate.store, self.link.id, live)
         closed = record is not None and record.state is not FenceState.OPEN  # whatever run has closed it
         done = ClusterFence(self, live).open() if closed else ""
-        self.journal.rewound(transition.run.facts, why)
-        return transition.run, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
+        self.journal.rewound(before.facts, why)
+        return before, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
 
     def _reopen(self, reason: str = "the run was cancelled") -> str:
         """The direction of the data's way as the plan found it, where this run has sealed it."""

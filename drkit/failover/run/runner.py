@@ -203,12 +203,12 @@ class Runner:
             if report.positions is not None:
                 self.journal.places(stage.name, report.places)
                 self.journal.positions(stage.name, report.positions)
-            transition = advance(self.machine, stage.name, report.outcome, report.facts)
+            moved = advance(self.machine, stage.name, report.outcome, report.facts)
         except DrkitError as error:
             raise self._failed(stage.name, error, time.monotonic() - began) from error
         if report.positions is not None:
             self.positions, self.places = report.positions, report.places
-        self.machine = transition.run
+        self.machine = moved
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
 
     def _establish(self, stage: str, facts: Facts, carried: tuple[PlannedPosition, ...]) -> None:
@@ -305,7 +305,7 @@ class Runner:
 
     def without_live(self, why: str) -> None:
         """Go on as an unplanned move from before the fence: the live cluster is gone."""
-        run = back_before_fence(self.machine, why).run
+        run = back_before_fence(self.machine, why)
         self.machine = replace(run, facts=replace(run.facts, mode=Mode.UNPLANNED, unfenced_accepted=True))
         self.journal.rewound(self.machine.facts, why)
         self._list()
@@ -390,7 +390,7 @@ def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: Run
     Raises:
         InvariantBroken: it has changed something.
     """
-    cancel(machine, why)
+    cancel(machine)
     journal.write(CANCEL, CANCELLED, {"reason": why})
     estate.store.put_run(replace(summary, state=State.CANCELLED, updated_at=now()))
 

@@ -243,14 +243,6 @@ class Run:
         return self.state in FINAL_STATES
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A step taken, and why it was allowed."""
-
-    run: Run
-    reason: str
-
-
 def next_step(run: Run) -> tuple[Step | None, str]:
     """The stage to carry out now (None: the run is over), and why that one."""
     if run.finished:
@@ -262,7 +254,7 @@ def next_step(run: Run) -> tuple[Step | None, str]:
     return step, f"{run.state}: next stage of this {run.facts.mode} {run.kind}: {step.stage}"
 
 
-def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Transition:
+def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Run:
     """The run after `stage` ended with `outcome` and established `facts`.
 
     A failed or unknown stage changes the facts kept, not the state: it will be carried out again.
@@ -276,15 +268,13 @@ def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Transi
             f"I1: stage {stage} reported in state {run.state}", meaning=why, remedy="Look at `drkit runs` first"
         )
     if outcome in {StageOutcome.FAILED, StageOutcome.UNKNOWN}:
-        return Transition(
-            replace(run, facts=facts), f"{stage} ended {outcome}: the run stays {run.state} and can be resumed"
-        )
+        return replace(run, facts=facts)
     moved = replace(run, state=step.reaches, facts=facts)
     check(moved)
-    return Transition(moved, f"{run.state} → {moved.state}: {stage} is {outcome}")
+    return moved
 
 
-def cancel(run: Run, why: str) -> Transition:
+def cancel(run: Run) -> Run:
     """The run given up: before its point of no return, and with nothing of it left.
 
     Raises:
@@ -294,7 +284,7 @@ def cancel(run: Run, why: str) -> Transition:
     undone = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
     if not undone or run.state not in _before(POINT_OF_NO_RETURN[run.kind], run.kind):
         raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
-    return Transition(replace(run, state=State.CANCELLED), f"{run.state} → cancelled: {why}")
+    return replace(run, state=State.CANCELLED)
 
 
 BEHIND_THE_FENCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
@@ -306,7 +296,7 @@ def before_fence(kind: Kind) -> State:
     return State.AUDITED if kind is Kind.FAILBACK else State.PLANNED
 
 
-def back_before_fence(run: Run, why: str) -> Transition:
+def back_before_fence(run: Run, why: str) -> Run:
     """The run before its fence again: what was found behind it counts no more.
 
     Raises:
@@ -330,11 +320,10 @@ def back_before_fence(run: Run, why: str) -> Transition:
         placed=None,
         committed=None,
     )
-    moved = replace(run, state=before_fence(run.kind), facts=facts)
-    return Transition(moved, f"{run.state} → {moved.state}: {why}")
+    return replace(run, state=before_fence(run.kind), facts=facts)
 
 
-def abandon(run: Run, why: str) -> Transition:
+def abandon(run: Run) -> Run:
     """The run ended where it stands; what it has done stays as it is.
 
     Raises:
@@ -342,7 +331,7 @@ def abandon(run: Run, why: str) -> Transition:
     """
     if run.finished:
         raise InvariantBroken(f"I9: the run is {run.state}: there is nothing to abandon", remedy="`drkit runs`")
-    return Transition(replace(run, state=State.ABANDONED), f"{run.state} → abandoned: {why}")
+    return replace(run, state=State.ABANDONED)
 
 
 def check(run: Run) -> None:

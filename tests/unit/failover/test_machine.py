@@ -49,9 +49,7 @@ def test_the_whole_path_ends_closed(kind):
     run, names = start(kind), []
     while (step := next_step(run)[0]) is not None:
         names.append(step.stage)
-        transition = advance(run, step.stage, StageOutcome.OK, DONE)
-        assert f"{run.state} → {transition.run.state}" in transition.reason
-        run = transition.run
+        run = advance(run, step.stage, StageOutcome.OK, DONE)
     assert run.state is State.CLOSED
     assert names == [step.stage for step in PATHS[kind]]
     assert "nothing is left" in next_step(run)[1]
@@ -75,14 +73,13 @@ def test_the_states_have_the_names_the_contract_promises():
 
 @pytest.mark.parametrize("outcome", [StageOutcome.FAILED, StageOutcome.UNKNOWN])
 def test_a_stage_that_did_not_end_well_is_carried_out_again(outcome):
-    transition = advance(start(), "fence", outcome, DONE)
-    assert transition.run.state is State.PLANNED
-    assert "can be resumed" in transition.reason
-    assert next_step(transition.run)[0].stage == "fence"
+    stays = advance(start(), "fence", outcome, DONE)
+    assert stays.state is State.PLANNED
+    assert next_step(stays)[0].stage == "fence"
 
 
 def test_a_skipped_stage_moves_on():
-    assert advance(start(), "fence", StageOutcome.SKIPPED, DONE).run.state is State.FENCED
+    assert advance(start(), "fence", StageOutcome.SKIPPED, DONE).state is State.FENCED
 
 
 @pytest.mark.parametrize("stage", ["drain", "close", "audit", "no-such-stage"])
@@ -147,25 +144,23 @@ def test_a_run_of_which_nothing_stands_can_be_cancelled_before_its_point_of_no_r
     for state in [State.PLANNED, *(step.reaches for step in PATHS[kind])]:
         run = Run(kind, state, clean)
         if state in states:
-            transition = cancel(run, "still written")
-            assert transition.run.state is State.CANCELLED
-            assert "still written" in transition.reason
+            assert cancel(run).state is State.CANCELLED
         else:
             with pytest.raises(InvariantBroken, match="I9"):
-                cancel(run, "still written")
+                cancel(run)
 
 
 @pytest.mark.parametrize("changed", [{"sealed": True}, {"scrubbed": {"t": "id"}}, {"reversed": True}, {"committed": 0}])
 def test_a_run_that_changed_something_can_not(changed):
     facts = replace(Facts(mode=Mode.PLANNED), **changed)
     with pytest.raises(InvariantBroken, match="I9"):
-        cancel(Run(Kind.FAILOVER, State.PLANNED, facts), "why")
+        cancel(Run(Kind.FAILOVER, State.PLANNED, facts))
 
 
 @pytest.mark.parametrize("state", [State.DRAINED, State.COMMITTED, State.CLOSED, State.SCRUBBED])
 def test_no_cancelling_beyond_the_fence(state):
     with pytest.raises(InvariantBroken, match="I9"):
-        cancel(Run(Kind.FAILBACK, state, Facts(mode=Mode.PLANNED)), "why")
+        cancel(Run(Kind.FAILBACK, state, Facts(mode=Mode.PLANNED)))
 
 
 @given(
@@ -181,7 +176,7 @@ def test_whatever_happens_states_come_in_order_and_none_is_skipped(kind, outcome
         if step is None:
             assert run.state in FINAL_STATES
             break
-        after = advance(run, step.stage, outcome, DONE).run
+        after = advance(run, step.stage, outcome, DONE)
         moved = reached.index(after.state) - reached.index(run.state)
         assert moved == (1 if outcome in {StageOutcome.OK, StageOutcome.SKIPPED} else 0)
         run = after
