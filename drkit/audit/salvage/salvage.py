@@ -37,9 +37,8 @@ from drkit import __version__
 from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGET_UNPROVEN
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered
-from drkit.audit.salvage.salvage_class import with_standing, with_target_ends_now
+from drkit.audit.salvage.salvage_class import SalvageSize, with_standing, with_target_ends_now
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
-from drkit.audit.salvage.salvage_size import SalvageSize
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching

@@ -8,7 +8,7 @@ nowhere). Whatever the target holds of its key there, a replay would overwrite f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,11 +18,13 @@ from drkit.audit.compare.offset_zones import FOREVER, place
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.run import ClassifiedScope
-from drkit.audit.salvage.salvage_size import SalvageSize
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit.audit_result import FindingKind, SalvageClass, SalvageKind
 from drkit.model.topology import TopicPartition
+
+_FEW = 100_000
+_RECORDS_A_FILE = 1_000_000
 
 
 def with_target_ends_now(scope: Scope, config: Config) -> Scope:
@@ -132,3 +134,32 @@ def _strange_keys(found: ClassifiedScope) -> DataFrame:
 
 def _limits(reader: ScopeReader, others: Mapping[int, int]) -> DataFrame:
     return reader.frame({"p": pa.int32(), "others_from": pa.int64()}, sorted(others.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageSize:
+    """How Spark joins and writes a salvage, by its number of records.
+
+    A failback at night salvages a few thousand records, and most of the time goes into the number of Spark's jobs: each
+    shuffle is one or two. So a small salvage goes to one task, and to every task that joins with it; only a large one
+    is shuffled.
+    """
+
+    records: int
+
+    @property
+    def few(self) -> bool:
+        """Whether one task can take them all."""
+        return self.records <= _FEW
+
+    def beside(self, frame: DataFrame) -> DataFrame:
+        """A frame of at most a row a record, to be joined with a longer one."""
+        return F.broadcast(frame) if self.few else frame
+
+    def together(self, frame: DataFrame) -> DataFrame:
+        """A frame of about a row a record, to be summed up."""
+        return frame.coalesce(1) if self.few else frame
+
+    def spread(self, frame: DataFrame, *columns: str) -> DataFrame:
+        """The records as they are written, those of equal columns together."""
+        return frame.coalesce(1) if self.few else frame.repartition(-(-self.records // _RECORDS_A_FILE), *columns)
