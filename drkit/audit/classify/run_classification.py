@@ -96,14 +96,12 @@ class Judgement:
 
     @property
     def stayed(self) -> DataFrame | None:
-        """The classifications that the driver doesn't hold: `outcome`, `p`, SOURCE_FIELDS and TARGET_FIELDS."""
+        """The classifications that the driver doesn't hold, with the same columns as `classifications`."""
         return None if self.in_spark is None else self.in_spark.where(~F.col("outcome").isin(PAIR, FACTS))
 
     @cached_property
     def classifications(self) -> DataFrame | None:
-        """`outcome`, `p`, SOURCE_FIELDS and TARGET_FIELDS (nulls where a side has no part); None where there are
-        none.
-        """
+        """`outcome`, and the columns of `SourceLeft` and `TargetLeft` (nulls where a side has no part), or None."""
         settled = (
             self.reader.frame(CLASSIFICATION_ARROW, map(classification_row, self.settled)) if self.settled else None
         )

@@ -59,7 +59,7 @@ class Piece(NamedTuple):
 
 
 class SourceLeft(NamedTuple):
-    """A source record without an equal one at its place (`compare.SOURCE_FIELDS`): its offset, its place or the nearest
+    """A source record without an equal one at its place: its offset, its place or the nearest
     below, whether that is its own, digest, timestamp (ms), key, whether its value is null."""
 
     p: int
@@ -74,7 +74,7 @@ class SourceLeft(NamedTuple):
 
 
 class TargetLeft(NamedTuple):
-    """A target record without an equal one that has its place there (`compare.TARGET_FIELDS`). `needle`: its value or
+    """A target record without an equal one that has its place there. `needle`: its value or
     key, whichever is longer, to look for it with."""
 
     p: int

@@ -33,27 +33,6 @@ MEMORY_BUDGET = 256 << 20
 _STRETCHES = 20_000
 """About how many chunks there are over all partitions."""
 
-SOURCE_FIELDS = ("s", "e", "placed", "s1", "s2", "s_ts", "s_key", "s_null")
-TARGET_FIELDS = ("t", "t1", "t2", "t_ts", "t_key", "t_null")
-
-RESIDUAL_TYPES = {
-    "s": "long",
-    "e": "long",
-    "placed": "boolean",
-    "s1": "long",
-    "s2": "long",
-    "s_ts": "long",
-    "s_key": "binary",
-    "s_null": "boolean",
-    "t": "long",
-    "t1": "long",
-    "t2": "long",
-    "t_ts": "long",
-    "t_key": "binary",
-    "t_null": "boolean",
-}
-"""Columns of a residual, with their Spark types."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionTally:
