@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow.parquet as pq
@@ -297,9 +296,7 @@ class _Writer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(*StreamError), self._runner:
             self._runner.run(asyncio.wait_for(self._opened().stop(), _CLOSE_SECONDS))
 

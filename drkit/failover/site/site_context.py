@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self, TypeVar
 
 from drkit.failover.run.cluster_context import ClusterContext
@@ -32,9 +31,7 @@ class SiteContext:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with ThreadPoolExecutor(max(1, len(self._contexts)), "drkit-close") as pool:
             list(pool.map(ClusterContext.close, self._contexts.values()))
 

@@ -22,7 +22,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from kafka import errors as kafka_errors
@@ -237,9 +236,7 @@ class AdminConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -506,9 +503,7 @@ class ClusterClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
