@@ -1,1 +1,1 @@
-"""The mirror: engine, exact resume, topic sync, workers, group capture, and the runtime that joins them."""
+"""The mirror: engine, exact resume, topic sync, workers, group capture, and the runtime that connects them."""

@@ -1,4 +1,4 @@
-"""The control state of a link: what its mirror obeys (run, pause some or all topics, end), and the
+"""The control state of a link, which its mirror follows (run, pause some or all topics, stop), and the
 decisions that an operator takes with `drkit link` (pause, resume, accept a recreated topic).
 """
 
@@ -24,13 +24,13 @@ from drkit.store.api import LinkStore
 
 _TRIES = 10
 _BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS})
-"""Clearing one of these takes the topic's name: it deletes a topic, or makes positions below records that stand twice,
-or that rest on the configuration's word, exact."""
+"""Clearing one of these needs the topic's name: it deletes a topic, or makes positions exact that lie below duplicated
+records, or that only the configuration vouches for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The control state now. `refusal`: the mirror must end, for this reason; `reason`: why it is paused."""
+    """The current control state. `refusal`: why the mirror must stop, or None; `reason`: why it is paused."""
 
     paused: bool = False
     paused_topics: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class Orders:
 
 
 def link_to_run(store: LinkStore, configured: Link) -> Link:
-    """The direction in which a configured link flows now: itself, or its way back while it is reversed."""
+    """The direction in which a configured link flows now: forward, or its way back while it is reversed."""
     control = store.link_control(configured.id)
     if control is not None and control.direction is Direction.REVERSED:
         return configured.reversed()
@@ -51,7 +51,7 @@ def link_to_run(store: LinkStore, configured: Link) -> Link:
 
 
 def read_orders(store: LinkStore, link: Link) -> Orders:
-    """The control state of `link`, and (for a way back) of the link that it reverses."""
+    """The control state of `link`; for a way back, also that of the link that it reverses."""
     own = store.link_control(link.id)
     if own is not None and own.direction in {Direction.SEALED, Direction.REVERSED}:
         return Orders(refusal=_refusal(link, own))
@@ -65,11 +65,11 @@ def read_orders(store: LinkStore, link: Link) -> Orders:
 
 
 def check_not_held(link: Link, orders: Orders) -> None:
-    """Raise `Refused` where something is paused: then it can't catch up."""
+    """Raise `Refused` where the link or a topic is paused: it can't catch up then."""
     if orders.paused or orders.paused_topics:
         what = "the link" if orders.paused else f"topic {min(orders.paused_topics)}"
         raise Refused(
-            f"link {link.id} can't catch up: {what} is paused", remedy=f"`drkit link resume '{link.id}'` first"
+            f"link {link.id} can't catch up: {what} is paused", remedy=f"Run `drkit link resume '{link.id}'` first"
         )
 
 
@@ -80,7 +80,7 @@ def _refusal(link: Link, control: LinkControl) -> Refused:
         return Refused(
             f"link {link.id} is reversed{by}{why}",
             meaning=f"Its data flows the other way now: {link.id.reversed()}",
-            remedy="Restart `drkit mirror`: it runs the way back; `drkit failback` ends it",
+            remedy="Restart `drkit mirror`: it then runs the way back, which `drkit failback` ends",
         )
     return Refused(
         f"link {link.id} is sealed{by}{why}",
@@ -92,8 +92,8 @@ def _refusal(link: Link, control: LinkControl) -> Refused:
 def _loop(link: Link) -> Refused:
     return Refused(
         f"link {link.id} is the way back of {link.id.reversed()}, which is not sealed or reversed",
-        meaning="Mirroring in both directions would send every record in a circle, without end",
-        remedy=f"Fail over or fail back first; then {link.id.reversed()} no longer runs",
+        meaning="Mirroring in both directions would circulate every record forever",
+        remedy=f"Fail over or fail back first; {link.reversed()} stops then",
     )
 
 
@@ -101,7 +101,7 @@ def _loop(link: Link) -> Refused:
 
 
 def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str = "") -> LinkControl:
-    """Pause a link, or one topic of it. Pausing what is paused already changes nothing.
+    """Pause a link, or one topic of it; idempotent.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
@@ -118,14 +118,14 @@ def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str
 
 
 def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
-    """Resume a link, or one topic of it; partitions that are halted by a problem are tried again.
+    """Resume a link, or one topic of it; retry partitions that a problem halts.
 
-    Problems are cleared (and found again where they still hold), except for incarnations that must be
-    accepted. Returns the decision and how many problems were cleared.
+    Clears problems (the mirror finds them again where they persist), except those of incarnations that must be
+    accepted. Returns the decision and the number of cleared problems.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
-        Refused: the link is sealed or reversed, or it is paused as a whole and a topic is named.
+        Refused: the link is sealed or reversed, or a topic is named while the whole link is paused.
     """
     _check_covered(link, topic)
 
@@ -139,7 +139,7 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    never = RECREATED | {STORE_RECOVERED}  # the mirror settles that once it has compared
+    never = RECREATED | {STORE_RECOVERED}  # the mirror clears that one itself, once it has compared both sides
     unnamed = never if topic is not None else never | _BY_NAME
     problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
     cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
@@ -149,12 +149,12 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
 def accept_recreated(
     store: LinkStore, link: Link, topic: str, *, source: ClusterAdmin, target: ClusterAdmin
 ) -> TopicState:
-    """Take the topic as it is now, on both sides, for a new one: a new epoch, mirrored from its start.
+    """Accept both sides' current topic as a new one: it gets a new epoch and is mirrored from its start.
 
-    The source's start then corresponds to the target's present end.
+    The source's start then corresponds to the target's current end.
 
     Raises:
-        Refused: the topic was never mirrored, or isn't on the source.
+        Refused: the topic was never mirrored, or doesn't exist on the source.
         Unreachable: a cluster doesn't answer.
     """
     state = store.topic_states(link.id).get(topic)
@@ -187,7 +187,7 @@ def _check_covered(link: Link, topic: str | None) -> None:
 
 
 def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], LinkControl]) -> LinkControl:
-    """Change a link's control by compare-and-set; nothing is written where nothing changes."""
+    """Change a link's control by compare-and-set; writes nothing if nothing changes."""
     for _ in range(_TRIES):
         kept = store.link_control(link)
         control = kept or LinkControl(link, Direction.ACTIVE, 0, now())
@@ -195,7 +195,7 @@ def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], Link
             by = f" by run {control.run}" if control.run else ""
             raise Refused(
                 f"link {link} is {control.direction}{by}: it can't be paused or resumed",
-                remedy=f"`drkit failback` brings it back; the way back is a link of its own, {link.reversed()}",
+                remedy=f"`drkit failback` brings it back; to control the way back, name {link.reversed()}",
             )
         wanted = decide(control)
         if wanted == control and kept is not None:
@@ -204,5 +204,5 @@ def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], Link
         if store.set_link_control(wanted, expected_version=None if kept is None else kept.version):
             return wanted
     raise DrkitError(
-        f"the state of link {link} keeps changing", remedy="Somebody else is changing it too; look with `drkit status`"
+        f"the state of link {link} keeps changing", remedy="Another process is changing it; check with `drkit status`"
     )

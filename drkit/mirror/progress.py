@@ -1,17 +1,16 @@
-"""Progress as the store keeps it: watermarks, about once a second, also while nothing moves; and range digests.
+"""Progress in the store: watermarks, about once a second, even while nothing moves; and range digests.
 
-A watermark joins two things that are learned apart: how far the mirror is (the engine's position,
-exact) and what was last seen of both logs (an observation, with its time). When the source is gone
-the observation stays as it was: it is what the recovery point is reckoned from.
+A watermark combines the mirror's exact position (from the engine) and the last observation of both logs, with its time.
+When the source is gone the observation stays: the recovery point is computed from it.
 
-Partitions that rest are looked at in turns (`drkit.mirror.round_robin`), those that have moved since at each look.
+Idle partitions are observed in turns (`drkit.mirror.round_robin`), those that moved at each look.
 
-`behind_since` is the time at which an end beyond the present position was first seen. Ends seen are
-kept with their times until the position has passed them; where there are too many, neighbours are
-merged so that the answer can only come out older, never younger, than it is.
+`behind_since` is the time at which an end beyond the current position was first seen. Observed ends are kept with their
+times until the position has passed them. If there are too many, neighbours are merged so that the result can only be
+too old, never too young.
 
-Digests of ranges that ended are kept with the next watermarks, that of an open range every few seconds; those below
-the target's log start are removed when it has moved.
+Digests of ended ranges are stored with the next watermarks, that of an open range every few seconds; those below the
+target's log start are removed when it has moved.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class SeenEnds:
         self._seen: deque[tuple[datetime, int]] = deque()
 
     def note(self, at: datetime, end: int) -> None:
-        """The source's end was seen to be `end`."""
+        """Note that the source's end was `end`."""
         if self._seen and end <= self._seen[-1][1]:
             return
         self._seen.append((at, end))
@@ -60,18 +59,18 @@ class SeenEnds:
             self._seen = deque(merged)
 
     def behind_since(self, through: int) -> datetime | None:
-        """When an end beyond `through` was first seen; None: none was."""
+        """When an end beyond `through` was first seen, or None."""
         while self._seen and self._seen[0][1] <= through:
             self._seen.popleft()
         return self._seen[0][0] if self._seen else None
 
 
 class _Tracked:
-    """One partition's last observation and what is kept of it.
+    """One partition's last observation and stored state.
 
-    `last`: what was seen when it last differed from what was seen before; `seen_at`: when that was last seen. `looked`:
-    where the partition was then. `said`: counts the watermarks that say another thing than when it was looked at;
-    `kept_said`: that of the one that is kept.
+    `last`: the last observation that differed from the one before; `seen_at`: when it was last repeated. `looked`: the
+    partition's position then. `said`: counts the watermarks that differ from the observed one; `kept_said`: the count
+    at the stored one.
     """
 
     __slots__ = (
@@ -102,10 +101,10 @@ class _Tracked:
             self.ends.note(watermark.behind_since, watermark.source_end)
         self.kept: Watermark | None = None
         self.kept_at = 0.0
-        self.digests_from = (1, 0)  # epoch and target start below which no digest is kept: none is below the first
+        self.digests_from = (1, 0)  # epoch and target start below which no digest is stored
 
     def now(self, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
-        """Its watermark; the one of before where nothing differs."""
+        """Its watermark; the same object if nothing changed."""
         if self._made_of is not None:
             last, place, epoch = self._made_of
             if last is self.last and place == position and epoch == leader_epoch:
@@ -119,7 +118,7 @@ class _Tracked:
 
 
 class _Digests:
-    """Range digests on their way to the store. Used by one thread at a time."""
+    """Range digests on their way to the store. Not thread-safe."""
 
     def __init__(self) -> None:
         self.unsaved: dict[tuple[TopicPartition, int, int], RangeDigest] = {}
@@ -127,23 +126,23 @@ class _Digests:
         self._open: dict[TopicPartition, RangeDigest] = {}
 
     def add(self, digests: Iterable[RangeDigest]) -> None:
-        """Those that the engine gives out; one that hasn't grown isn't written again."""
+        """Add the engine's digests; one that hasn't grown isn't written again."""
         for each in digests:
             if self._open.get(each.tp) != each:
                 self._open[each.tp] = each
                 self.unsaved[each.tp, each.epoch, each.target_start] = each
-        while len(self.unsaved) > _MOST_UNSAVED:  # the store is down for long: the oldest stay uncovered
+        while len(self.unsaved) > _MOST_UNSAVED:  # after a long store outage the oldest ranges stay uncovered
             del self.unsaved[next(iter(self.unsaved))]
 
     def keep(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """Only what is of these partitions' epochs: others are another worker's now, or an earlier topic's.
+        """Keep only digests in these partitions' epochs: others belong to another worker, or to an earlier topic.
 
-        A claim is on a partition in one epoch: with a row of another one, all would be refused as fenced off.
+        A claim is on a partition in one epoch: a row of another epoch would make the store refuse all.
         """
         self.unsaved = {key: each for key, each in self.unsaved.items() if epochs.get(key[0]) == key[1]}
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
-        """These are another worker's now."""
+        """Drop partitions that another worker has taken."""
         gone = set(tps)
         self.unsaved = {key: each for key, each in self.unsaved.items() if key[0] not in gone}
 
@@ -155,9 +154,9 @@ class MirrorProgress:
         link: the link.
         source, target: the clusters.
         store: where watermarks are kept.
-        engine: knows its positions, and the source's leader epochs.
+        engine: has the positions, and the source's leader epochs.
         committed: whether the source ends at its last stable offset, else at its high watermark.
-        range_digests: whether it keeps digests of what it forwards.
+        range_digests: whether to keep digests of forwarded ranges.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class MirrorProgress:
         self._turns = Turns()
 
     def track(self, watermarks: Iterable[tuple[Watermark, str]]) -> None:
-        """Begin with partitions that were started: their watermark and target topic."""
+        """Start with partitions that were started: their watermark and target topic."""
         with self._lock:
             for watermark, target_topic in watermarks:
                 target = TopicPartition(target_topic, watermark.partition)
@@ -193,17 +192,17 @@ class MirrorProgress:
                 self._just_seen.add(watermark.tp)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Follow these no longer; their watermarks stay as kept."""
+        """Stop following these; their stored watermarks stay."""
         with self._lock:
             for tp in tps:
                 self._tracked.pop(tp, None)
 
     def observe(self) -> None:
-        """Look at both logs' starts and the source's ends: of those that moved since they were last looked at, and of
-        those among the others whose turn it is.
+        """Look at both logs' starts and the source's ends, of partitions that moved since their last look, and of those
+        among the others whose turn it is.
 
         Raises:
-            Unreachable: a cluster doesn't answer; what was seen before stays.
+            Unreachable: a cluster doesn't answer; the earlier observation stays.
         """
         positions = self._engine.positions()
         with self._lock:
@@ -234,7 +233,7 @@ class MirrorProgress:
                     tracked.last = replace(tracked.last, target_start=start)
 
     def current(self) -> list[Watermark]:
-        """The watermark of every partition as it is now."""
+        """The current watermark of every partition."""
         positions = self._engine.positions()
         epochs = self._engine.leader_epochs(positions)
         with self._lock:
@@ -243,8 +242,8 @@ class MirrorProgress:
             ]
 
     def just_seen(self) -> list[Watermark]:
-        """The watermark, as it is now, of each partition that was looked at since this was asked last, or that was
-        begun with: the others' log starts are as they were."""
+        """The current watermark of each partition that was observed or started since the last call; the log starts of
+        the others haven't changed."""
         everywhere = self._engine.positions()
         with self._lock:
             positions = {tp: everywhere[tp] for tp in self._just_seen if tp in everywhere}
@@ -258,22 +257,22 @@ class MirrorProgress:
             ]
 
     def see_again(self, marks: Iterable[Watermark]) -> None:
-        """These are to be among those of the next `just_seen`: they could not be judged."""
+        """Include these in the next `just_seen`: they could not be judged."""
         with self._lock:
             self._just_seen.update(mark.tp for mark in marks)
 
     def save(self, *, everything: bool = False) -> None:
-        """Keep the watermarks that changed (of few partitions, all), and the digests of what was forwarded.
+        """Store the changed watermarks (all, if there are few partitions), and the digests of forwarded ranges.
 
         Raises:
-            Fenced: partitions are another worker's.
+            Fenced: another worker has taken partitions.
             Unreachable: the store doesn't answer.
         """
         if self._digests is None:
             self._save_watermarks(everything=everything)
             return
         with self._saving:
-            self._take_digests(self._digests, everything=everything)  # first: none may reach beyond its watermark
+            self._take_digests(self._digests, everything=everything)  # first: none may exceed its watermark
             self._save_watermarks(everything=everything)
             self._save_digests(self._digests)
 
@@ -288,7 +287,7 @@ class MirrorProgress:
                 tracked.kept, tracked.kept_at, tracked.kept_said = watermark, at, said
 
     def kept_through(self) -> dict[TopicPartition, int]:
-        """What the store holds as mirrored, by partition, as of the last `save`."""
+        """The offsets mirrored according to the store, by partition, as of the last `save`."""
         with self._lock:
             return {tp: t.kept.source_through for tp, t in self._tracked.items() if t.kept is not None}
 
@@ -316,7 +315,7 @@ class MirrorProgress:
         self._forget_digests()
 
     def _forget_digests(self) -> None:
-        """Remove what lies below the target's log start, and of earlier topics of the name."""
+        """Remove digests below the target's log start, and those of earlier topics with the name."""
         with self._lock:
             found = [
                 (tracked, (tracked.last.epoch, tracked.last.target_start))
@@ -328,8 +327,8 @@ class MirrorProgress:
             tracked.digests_from = epoch, target_start
 
     def _due(self, *, everything: bool) -> list[tuple[_Tracked, Watermark, int]]:
-        """What is to be kept now, with how often it had changed by then. Of many partitions: those that moved, and each
-        of the others every few seconds."""
+        """What to store now, with its count of changes. Of many partitions: those that moved, and each of the others
+        every few seconds."""
         positions = self._engine.positions()
         epochs = self._engine.leader_epochs(positions)
         at = time.monotonic()
@@ -347,7 +346,7 @@ class MirrorProgress:
 
 
 def _joined(tracked: _Tracked, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
-    """PartitionProgress and observation as one: an end is never below what is mirrored."""
+    """Combine position and observation: an end is never below what is mirrored."""
     last = tracked.last
     end = max(last.source_end, position.source_through)
     return replace(

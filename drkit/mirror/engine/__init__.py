@@ -1,1 +1,1 @@
-"""A batch's way from fetch to acknowledgement: fetch, split, sequence, produce."""
+"""The path of a batch from fetch to acknowledgement: fetch, split, sequence, produce."""

@@ -3,11 +3,11 @@
     fetcher per source broker ──▶ sequencer ───▶ partition queue ───▶ sender per target broker
     (fetcher.py)                  (sequencer.py)  (partition_queue.py)  (sender.py)
 
-Which broker reads and writes what is in `leader_routing.py`, what they share in `engine_state.py`. What is in
-memory is bounded by `buffer_bytes`, counted from the read to the acknowledgement.
+`leader_routing.py` decides which broker reads and writes each partition; `engine_state.py` holds shared state.
+`buffer_bytes` bounds the memory, counted from the read to the acknowledgement.
 
-Work is per batch, not per record; where a batch must be taken apart, and why, is in
-`drkit.mirror.engine.batch_splitter`. How an append is kept from doubling a record is in `drkit.mirror.engine.sender`.
+Work is per batch, not per record; `drkit.mirror.engine.batch_splitter` says where and why a batch must be taken
+apart, `drkit.mirror.engine.sender` how an append never duplicates a record.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class BatchEngine:
     Args:
         source: alias and configuration of the cluster to read.
         target: alias and configuration of the cluster to write.
-        keep_rows: makes mapping rows durable; called on a thread of the engine's.
+        keep_rows: makes mapping rows durable; called on a thread of the engine.
         may_produce: whether this worker still holds the right to produce.
         trim: removes a target partition's filler below an offset.
         committed: leave out aborted records (read_committed).
-        buffer_bytes: how much may be read and not yet acknowledged.
+        buffer_bytes: how many bytes may be read and not yet acknowledged.
         throttle: the link's bandwidth limit.
-        catch_up: how a backlog is copied; None: as fast as can be.
+        catch_up: how a backlog is copied; None: at full speed.
         rack: of this worker, for reading from a replica near it.
         range_digests: keep digests of what is forwarded.
-        alteration: what is done to each record; None: nothing, batches are forwarded as they are.
+        alteration: changes each record; None: batches are forwarded as they are.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class BatchEngine:
         return sum(partition.outstanding + len(partition.queue) for partition in self._partitions().values())
 
     def statistics(self) -> EngineStatistics:
-        """What it has done and is doing. May be called from any thread."""
+        """The engine's counters. May be called from any thread."""
         return self._flow.statistics() if self._flow is not None else EngineStatistics()
 
     def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
@@ -197,7 +197,8 @@ class BatchEngine:
         return f"the source to deliver from source offset {partition.next_fetch} on"
 
     def handed_over(self, tp: TopicPartition) -> PartitionStart | None:
-        """Where another engine continues with a partition of this closed one; None where that must be looked for."""
+        """Where another engine continues with a partition of this closed one; None where both logs must be read
+        first."""
         partition = self._partitions().get(tp)
         return None if partition is None else partition.handed_over()
 
@@ -260,7 +261,7 @@ class BatchEngine:
         may_produce: Callable[[], bool],
         throttle: ByteLimit | None,
     ) -> None:
-        """Connect, then look after fetchers and senders until the engine is closed."""
+        """Connect, then supervise fetchers and senders until the engine is closed."""
         self._ended = asyncio.Event()
         flow = self._flow = EngineState(
             DataClient(*source, timeout_seconds=_TIMEOUT_SECONDS),
@@ -373,7 +374,7 @@ class BatchEngine:
         self._jobs.add(self._loop.create_task(work))
 
     def _reap(self) -> None:
-        """Have a defect end the engine."""
+        """Let a defect end the engine."""
         if self._mirrored().failure is not None:
             raise cast("BaseException", self._mirrored().failure)
         for job in [job for job in self._jobs if job.done()]:
@@ -389,6 +390,6 @@ class BatchEngine:
         return dict(self._flow.partitions) if self._flow is not None else {}
 
     def _call(self, order: Callable[..., object], *arguments: object) -> None:
-        """Have something done on the loop, in the order of the calls."""
+        """Run something on the loop, in the order of the calls."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(order, *arguments)

@@ -1,4 +1,4 @@
-"""From fetched batches to what is to be appended: forwarded as they are, or taken apart where they must be. Pure.
+"""Splits fetched batches into appends: forwarded as they are, or taken apart where they must be. Pure.
 
 | what is fetched | becomes | reason |
 |---|---|---|
@@ -6,14 +6,14 @@
 | several tiny ones in a row | one run | merged |
 | a batch with compaction holes | runs, or one run with gaps | compacted |
 | a batch that begins below the position | the rest of it | partly_mirrored |
-| a batch stamped by the source broker | a run with the append time in each record | log_append_time |
+| a batch with append time from the source broker | a run with the append time in each record | log_append_time |
 | a batch above the target's limit | several runs | too_large |
 | messages of format 0 or 1 | a run in format 2 | old_format |
 | anything, where the link alters records | runs of what happens to them (`transform.batch_rebuilder`) | altered |
 | a control batch, an aborted one, an emptied one | a hole | - |
 
-A rebuilt batch keeps its codec. Aborted transactions are told by the Fetch response, as Kafka's own
-consumer reads it: a transaction counts from its first offset on until its abort marker.
+A rebuilt batch keeps its codec. The Fetch response lists aborted transactions, read as Kafka's own
+consumer does: a transaction counts from its first offset to its abort marker.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _HEADROOM = 0.9
 
 
 class Hole(NamedTuple):
-    """The source has no record below `source_next` and from the end of what came before."""
+    """The source has no record from the end of the previous piece up to `source_next`."""
 
     source_next: int
 
 
 class RecordRun(NamedTuple):
-    """Records to be appended as one batch; their target offsets will be consecutive.
+    """Records to be appended as one batch, at consecutive target offsets.
 
     `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
-    source. `reason`: why it isn't forwarded as it was; None where it is. `batches`: of the source's, so many
+    source. `reason`: why it isn't forwarded unchanged, or None. `batches`: how many of the source's batches
     begin in it.
     """
 
@@ -64,7 +64,7 @@ Piece = Hole | RecordRun
 
 
 class TooLarge(Exception):
-    """One record alone is larger than the target takes."""
+    """A single record is larger than the target accepts."""
 
     def __init__(self, offset: int, size: int) -> None:
         super().__init__(f"the record at offset {offset} needs a batch of {size} bytes")
@@ -73,12 +73,12 @@ class TooLarge(Exception):
 
 
 class Rules(NamedTuple):
-    """How batches are taken.
+    """How batches are split.
 
-    `committed`: leave out aborted records. `limit`: how large batches may be; `most`: the target topic's
-    max.message.bytes, up to which a record is tried that is larger alone.
-    `keeps_apart`: whether a hole of so many offsets is to stand between two runs (so that it can be
-    matched on the target) rather than inside one run.
+    `committed`: leave out aborted records. `limit`: the largest batch to build; `most`: the target topic's
+    max.message.bytes, the limit for a single record that is larger than `limit`.
+    `keeps_apart`: whether a hole of that many offsets separates two runs (so that it can be matched on the
+    target) instead of being inside one run.
     """
 
     committed: bool
@@ -90,19 +90,19 @@ class Rules(NamedTuple):
 def pieces(
     batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules
 ) -> Iterable[Piece]:
-    """What is to be appended, from `position` (the next source offset) on, in order and without a gap.
+    """Split batches into pieces to append from `position` (the next source offset) on, in order and without a gap.
 
     Args:
         batches: complete batches of one Fetch response, ascending.
         aborted: (producer id, first offset) of aborted transactions, from the same response.
         position: records below it are on the target already.
-        rules: see there.
+        rules: how batches are split.
 
     Raises:
-        Damaged: a batch must be taken apart and can't be read.
+        Damaged: a batch must be taken apart but can't be read.
         TooLarge: a record can't be appended.
     """
-    if len(batches) == 1:  # a steady stream: most of what is read
+    if len(batches) == 1:  # the usual case in a steady stream
         run = _as_it_is(batches[0], position, rules.limit)
         if run is not None:
             return (run,)
@@ -120,7 +120,7 @@ def _cut(batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position:
 
 
 def _as_it_is(found: Found, position: int, limit: int) -> RecordRun | None:
-    """What was found as a run, where it begins at the position and there is nothing about it that must be looked at."""
+    """The batch as a run, if it begins at the position and needs no change; else None."""
     if found.base_offset != position:
         return None
     if isinstance(found, CoalescedRun):
@@ -130,14 +130,14 @@ def _as_it_is(found: Found, position: int, limit: int) -> RecordRun | None:
 
 
 def _joined(run: CoalescedRun) -> RecordRun:
-    """Small batches that were joined while they were read."""
+    """Small batches that were coalesced while they were read."""
     base, count = run.base_offset, run.records_count
     first, last = run.base_timestamp, run.max_timestamp
     return RecordRun(base, base + count, count, 0, first, last, run.payload, reason="merged", batches=run.batches)
 
 
 def _forwarded(batch: Batch) -> RecordRun:
-    """A batch as it is."""
+    """A batch forwarded unchanged."""
     base, count = batch.base_offset, batch.records_count
     first, last = batch.base_timestamp, batch.max_timestamp
     return RecordRun(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
@@ -146,7 +146,7 @@ def _forwarded(batch: Batch) -> RecordRun:
 class _Cutter:
     """The state of one pass over fetched batches.
 
-    `tiny`: complete small batches in a row that may become one; `old`: messages of an old format in a row.
+    `tiny`: consecutive complete small batches that may be coalesced; `old`: consecutive messages of an old format.
     """
 
     def __init__(self, aborted: Sequence[tuple[int, int]], position: int, rules: Rules) -> None:
@@ -168,7 +168,7 @@ class _Cutter:
             return
         complete = not empty and batch.base_offset >= self._position and _is_complete(batch, self._rules.limit)
         if not (complete and self._tiny and _joins(self._tiny[-1], batch)):
-            yield from self.finish()  # whatever comes, it comes after these
+            yield from self.finish()  # these come before the batch
         if empty:
             yield Hole(last + 1)
         elif complete:
@@ -197,7 +197,7 @@ class _Cutter:
         self._position = last + 1
 
     def _take_old(self, batch: Batch) -> Iterator[Piece]:
-        """Messages of an old format are gathered: without compression each is alone."""
+        """Gather messages of an old format: without compression each is a batch of its own."""
         if self._tiny or (self._old and old_codec(self._old[-1]) != old_codec(batch)):
             yield from self.finish()
         self._old.append(batch)
@@ -206,7 +206,7 @@ class _Cutter:
             yield from self.finish()
 
     def finish(self) -> Iterator[Piece]:
-        """What is left of small batches and old messages."""
+        """The remaining small batches and old messages."""
         if self._old:
             old, self._old, self._size = self._old, [], 0
             records = [record for batch in old for record in read_old(batch.whole) if record.offset >= self._position]
@@ -220,7 +220,7 @@ class _Cutter:
 
 
 def _is_complete(batch: Batch, limit: int) -> bool:
-    """Whether a batch can be appended as it is: no record is missing or stamped by the broker, the size is allowed."""
+    """Whether a batch can be forwarded: complete, not stamped by the broker, not too large."""
     return (
         batch.records_count == batch.last_delta + 1
         and not batch.attributes & LOG_APPEND_TIME
@@ -229,7 +229,7 @@ def _is_complete(batch: Batch, limit: int) -> bool:
 
 
 def _joins(one: Batch, other: Batch) -> bool:
-    """Whether two batches may become one: nothing between them, the same codec, nothing special about either."""
+    """Whether two batches may be coalesced: adjacent, with the same codec, both ordinary."""
     return (
         other.magic >= MAGIC
         and other.base_offset == one.last_offset + 1
@@ -240,10 +240,10 @@ def _joins(one: Batch, other: Batch) -> bool:
 
 
 def _together(batches: Sequence[Batch], rules: Rules) -> Iterator[Piece]:
-    """Complete batches in a row: a few are forwarded each by itself, more are merged.
+    """Consecutive complete batches: a few are forwarded singly, more are coalesced.
 
-    A merge decompresses, builds and compresses, which costs more than the requests that it saves where only
-    a few come at a time: a steady stream is forwarded, a backlog is merged.
+    Coalescing decompresses, builds and compresses, which costs more than the saved requests where only a few
+    batches come at a time: so a steady stream is forwarded, a backlog is coalesced.
     """
     if len(batches) < _FEWEST_MERGED:
         yield from map(_forwarded, batches)
@@ -283,15 +283,15 @@ def old_codec(batch: Batch) -> int:
 def stretches(
     records: Sequence[RawRecord], position: int, source_next: int, codec: int, reason: str, rules: Rules
 ) -> Iterator[Piece]:
-    """Records with holes between them: apart where the holes are to be matched, else together.
+    """Runs and holes from records with holes between them: holes to be matched separate runs, others are inside one.
 
     Args:
         records: ascending, none below `position`.
-        position: the next source offset that is due.
-        source_next: where they end: above the last one there is nothing up to there.
+        position: the next source offset.
+        source_next: the source has no record from the last of these up to this offset.
         codec: of the runs.
-        reason: why they are built.
-        rules: see there.
+        reason: why they are rebuilt.
+        rules: how batches are split.
 
     Raises:
         TooLarge: a record can't be appended.
@@ -315,7 +315,7 @@ def stretches(
 def _built(
     records: Sequence[RawRecord], source_next: int, codec: int, reason: str, rules: Rules
 ) -> Iterator[RecordRun]:
-    """Runs of these records, as many as the target's limit asks for."""
+    """Build runs from these records, as many as the target's limit requires."""
     room = _plain_room(rules)
     begin = size = 0
     for index, record in enumerate(records):
@@ -328,14 +328,14 @@ def _built(
 
 
 def _plain_room(rules: Rules) -> int:
-    """Bytes of plain records that surely fit in a batch, however badly they compress."""
+    """How many bytes of plain records surely fit in a batch, however badly they compress."""
     return int((rules.limit - HEADER_BYTES) * _HEADROOM)
 
 
 def _run(records: Sequence[RawRecord], source_next: int, codec: int, reason: str, rules: Rules) -> RecordRun:
     built = build(records, codec)
     size = HEADER_BYTES + len(built.payload)
-    if size > rules.limit:  # it may have been packed more tightly where it came from
+    if size > rules.limit:  # the source may have compressed it better
         built = build(records, codec, tight=True)
         size = HEADER_BYTES + len(built.payload)
     if size > (rules.limit if len(records) > 1 else max(rules.limit, rules.most)):

@@ -1,12 +1,11 @@
-"""Accounts for the memory that the batch engine's queues really hold.
+"""Accounts for the memory that the batch engine's queues hold.
 
-A batch that is forwarded is a view into the answer that it was read in. As long as one batch of an answer waits, all of
-the answer's memory is in use, be it 100 bytes of 12 MiB. So what is counted is whole answers, each once, until no batch
-of it waits any more; a batch that was built here counts by itself, and so does one that was handed to a connection,
-which has copied it.
+A forwarded batch is a view into its fetch response. As long as one batch of a response waits, all of the response's
+memory is in use, even if that is 100 bytes of 12 MiB. So each response counts once and as a whole until none of its
+batches waits. A rebuilt batch counts by itself, and so does one handed to a connection, which has copied it.
 
-Usually all batches of an answer go out one soon after the other. Where they don't (a broker that doesn't answer, a row
-that can't be kept) and memory is short, what is left of an answer is copied, and the answer given up.
+Usually all batches of a response are sent soon after each other. Where they aren't (a broker doesn't answer, a row
+can't be stored) and memory is short, the remaining batches are copied and the response is freed.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from drkit.mirror.engine.partition_queue import Append, Markers
 
 _SENT: Payload = (b"", b"")
 _LITTLE = 2
-"""An answer of which less than one part in so many waits is copied rather than kept."""
+"""A response of which less than this fraction waits is copied rather than kept."""
 
 
 class _Answer:
-    """Memory that an answer was read into, and the batches of it that wait."""
+    """The memory of a fetch response, and its waiting batches."""
 
     __slots__ = ("memory", "size", "used", "waiting")
 
@@ -45,7 +44,7 @@ class BufferAccounting:
         self._of: dict[Append, _Answer] = {}
 
     def wait(self, items: Iterable[Append | Markers]) -> None:
-        """These were queued."""
+        """Account for queued items."""
         for item in items:
             records = item.payload[1] if isinstance(item, Append) else None
             if not isinstance(item, Append) or not isinstance(records, memoryview):
@@ -53,7 +52,7 @@ class BufferAccounting:
                 continue
             memory = records.obj
             answer = self._answers.get(id(memory))
-            if answer is None:  # the entry refers to the memory, so nothing else gets its id meanwhile
+            if answer is None:  # the entry holds a reference, so no other object has its id
                 answer = self._answers[id(memory)] = _Answer(memory, memoryview(memory).nbytes)
                 self.held += answer.size
             answer.used += item.size
@@ -61,18 +60,18 @@ class BufferAccounting:
             self._of[item] = answer
 
     def sent(self, item: Append) -> None:
-        """It was handed to a connection, which keeps a copy until it is sent."""
+        """Account for an item handed to a connection, which keeps a copy until it is sent."""
         if self._leave(item):
             self.held += item.size
         item.payload = _SENT
 
     def free(self, item: Append | Markers) -> None:
-        """It is acknowledged, or dropped."""
+        """Free an item that is acknowledged or dropped."""
         if not isinstance(item, Append) or not self._leave(item):
             self.held -= item.size
 
     def copy_out(self, items: Iterable[Append | Markers]) -> None:
-        """Let these wait by themselves."""
+        """Copy these items out of their responses."""
         for item in items:
             if isinstance(item, Append) and self._leave(item):
                 head, records = item.payload
@@ -80,12 +79,12 @@ class BufferAccounting:
                 self.held += item.size
 
     def compact(self) -> None:
-        """Copy what waits of answers of which only little does."""
+        """Copy the waiting batches of responses of which only a small part waits."""
         for answer in [each for each in self._answers.values() if each.used * _LITTLE < each.size]:
             self.copy_out(list(answer.waiting))
 
     def _leave(self, item: Append) -> bool:
-        """It refers to its answer no longer; false where it didn't."""
+        """Drop an item's reference to its response; returns False if it had none."""
         answer = self._of.pop(item, None)
         if answer is None:
             return False
@@ -98,5 +97,5 @@ class BufferAccounting:
 
 
 def apart(batches: Iterable[Found]) -> list[Found]:
-    """These batches in memory of their own, for whoever keeps them without counting their answer."""
+    """Copies of these batches, for callers that keep them without accounting for their response."""
     return [each._replace(whole=memoryview(bytes(each.whole))) if isinstance(each, Batch) else each for each in batches]

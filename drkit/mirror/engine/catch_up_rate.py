@@ -1,20 +1,20 @@
-"""Decides how fast a backlog is copied, so that the target's own users don't feel it. Pure but for the clock given.
+"""Decides how fast a backlog is copied, so that the target's own users don't notice it. Pure except for the clock.
 
-A background transfer that yields to others, in the way of LEDBAT (RFC 6817): what is controlled is a rate in bytes a
-second, what is looked at is how long the target's brokers take to answer (`drkit.mirror.engine.latency_probe`).
+A background transfer that yields to others, like LEDBAT (RFC 6817): it controls a rate in bytes per second by
+the time that the target's brokers take to answer (`drkit.mirror.engine.latency_probe`).
 
-    learning    next to nothing is copied for a moment: so slow are the brokers' answers without this worker
+    learning    almost nothing is copied for a moment, to measure the latency without this worker
     starting    the rate doubles every few answers, until one is too slow
     steady      each answer in time raises the rate a little, one that is too slow lowers it by a third
 
-Too slow is an answer that takes more than `latency_factor` times what 98 of 100 answers take while learning, or more
+An answer is too slow if it takes more than `latency_factor` times what 98 of 100 answers take while learning, or more
 than `max_latency_seconds`. Raising by a 300th and lowering by a third balances where about one answer in a hundred is
-too slow: what is held is the slowest hundredth, not the mean. What the target does without this worker is learned
-anew every half minute, as BBR does (ProbeRTT), so a target that slows down by itself isn't taken for one that suffers
-from the copy, nor the other way round.
+too slow, so the slowest hundredth is controlled, not the mean. The baseline without this worker is measured again every
+half minute, as BBR does (ProbeRTT): so a target that slows down by itself isn't confused with one that the copy slows
+down.
 
-What comes up on the source meanwhile is always copied, and a quarter more: a mirror must not fall back for the sake of
-the target's users. Where nobody but drkit uses the target there is no limit.
+New records of the source are always copied, plus a quarter: a mirror must not fall further behind to spare the
+target's users. Where only drkit uses the target there is no limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from drkit.model.statistics import quantile
 from drkit.model.topology import CatchUpPolicy
 
 LOWEST = 1024 * 1024
-"""Bytes a second that are always copied: a backlog is never held up altogether."""
+"""Bytes per second that are always copied: a backlog never stops altogether."""
 
 _GROWN_SECONDS = 5.0
 _GAINED = 1.25
-"""The rate is at least so many times what comes up on the source, or a backlog would never end."""
+"""The rate is at least this multiple of the source's growth, or a backlog would never end."""
 
 _HIGHEST = 4 * 1024**3
 _RAISED = 1 / 300
@@ -40,22 +40,22 @@ _DOUBLED_IN = 12
 _LOWERED = 0.66
 _LEARN_SECONDS = 0.8
 _SETTLE_SECONDS = 0.2
-"""What was in flight before is answered first."""
+"""Requests in flight from before are answered first."""
 _LEARN_AGAIN_SECONDS = 30.0
 _FEWEST_ANSWERS = 10
 _ANSWERS_KEPT = 250
 _DEAF_SECONDS = 0.1
-"""After a change of the rate its effect must be seen first: slow answers that are under way don't lower it again."""
+"""After a change of the rate, wait for its effect: slow answers already in flight don't lower it again."""
 _SILENT_SECONDS = 1.0
 _USUAL_SHARE = 0.98
 _NOISE_SECONDS = 0.001
 _LEAST_ALLOWED = 1.2
 _USED_SECONDS = 0.2
 _TRIED = 3
-"""The rate is no more than so many times what was copied lately: what wasn't tried is no evidence."""
+"""The rate is at most this multiple of what was copied lately: an untried rate proves nothing."""
 _AT_ONCE_SECONDS = 0.02
 _BURST_SECONDS = 0.05
-"""So much of what wasn't copied in time may be made up for at once."""
+"""How many seconds' worth of unused rate may be made up at once."""
 _LEAST_AT_ONCE = 128 * 1024
 
 
@@ -91,17 +91,17 @@ class CatchUpRate:
 
     @property
     def adapts(self) -> bool:
-        """Whether the rate follows the target's latency now: somebody else uses it."""
+        """Whether the rate follows the target's latency now, because others use it."""
         return self._in_use and self._policy.adaptive
 
     @property
     def limits(self) -> bool:
-        """Whether a backlog is copied slower than it could be."""
+        """Whether a backlog is copied below full speed."""
         return self.adapts or self._bound is not None
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second of a backlog that may be copied; None: as many as can be."""
+        """The allowed bytes per second of a backlog; None: unlimited."""
         if not self.adapts:
             return self._bound
         rate = max(self._least(), LOWEST if self._learning_until is not None else self._rate)
@@ -109,24 +109,24 @@ class CatchUpRate:
 
     @property
     def latency(self) -> float | None:
-        """The 99th percentile of the target's latest answers, in seconds; None: none was asked for."""
+        """The 99th percentile of the target's latest answer times, in seconds; None: not measured."""
         return quantile(sorted(self._lately), 0.99) if self.adapts else None
 
     @property
     def allowed(self) -> float | None:
-        """From how many seconds on an answer is too slow; None while that isn't known."""
+        """The seconds above which an answer is too slow; None while unknown."""
         return self._allowed
 
     @property
     def most_at_once(self) -> int | None:
-        """Bytes to ask a source broker for at once; None: no limit of this kind."""
+        """How many bytes to ask a source broker for at once; None: no such limit."""
         rate = self.rate
         return None if rate is None else max(_LEAST_AT_ONCE, int(rate * _AT_ONCE_SECONDS))
 
     # -- what happens ------------------------------------------------------------------------------
 
     def bound(self, bytes_per_second: float | None) -> None:
-        """This worker's share of the link's own limit for a backlog; None: there is none."""
+        """Set this worker's share of the link's own limit for a backlog; None: no limit."""
         self._bound = bytes_per_second
 
     def use(self, in_use: bool) -> None:
@@ -137,7 +137,7 @@ class CatchUpRate:
             self._learn(self._clock())
 
     def take(self, size: int) -> float:
-        """So many bytes of a backlog are copied; returns the seconds to wait before the next ones."""
+        """Account for that many bytes of a backlog; returns the seconds to wait before the next ones."""
         rate = self.rate
         if rate is None:
             return 0.0
@@ -148,20 +148,20 @@ class CatchUpRate:
         return max(0.0, self._free_at - at)
 
     def grew(self, size: float) -> None:
-        """So many bytes came up on the source, of partitions that are behind."""
+        """Account for that many new bytes on the source in partitions that are behind."""
         at = self._clock()
         self._grown = self._grown * math.exp((self._grown_at - at) / _GROWN_SECONDS) + size
         self._grown_at = at
 
     def answered(self, seconds: float | None) -> None:
-        """A broker of the target took so long to answer; None: that can't be told, this worker was busy itself."""
+        """Account for a target broker's answer time; None: unknown, because this worker was busy."""
         if not self.adapts:
             return
         at = self._clock()
         if self._learning_until is not None:
             self._heard(at, seconds)
         elif seconds is None:
-            if at - self._heard_at > _SILENT_SECONDS:  # so busy that it can't even look
+            if at - self._heard_at > _SILENT_SECONDS:  # too busy to measure at all
                 self._lower(at)
                 self._heard_at = at
         else:
@@ -174,7 +174,7 @@ class CatchUpRate:
     # -- inside ------------------------------------------------------------------------------------
 
     def _least(self) -> float:
-        """What is copied whatever the target does."""
+        """The rate that is always allowed."""
         grown = self._grown * math.exp((self._grown_at - self._clock()) / _GROWN_SECONDS)
         return max(float(LOWEST), _GAINED * grown / _GROWN_SECONDS)
 
@@ -182,7 +182,7 @@ class CatchUpRate:
         self._learning_until = at + _LEARN_SECONDS
 
     def _heard(self, at: float, seconds: float | None) -> None:
-        """While learning."""
+        """Handle an answer time while learning."""
         if self._learning_until is None:
             return
         if seconds is not None and at >= self._learning_until - _LEARN_SECONDS + _SETTLE_SECONDS:
@@ -199,7 +199,7 @@ class CatchUpRate:
         return max(usual * _LEAST_ALLOWED, min(max(usual * factor, usual + _NOISE_SECONDS), most))
 
     def _used_lately(self, at: float) -> float:
-        """Bytes copied, those of long ago counting less."""
+        """Bytes copied lately, with older ones weighted less."""
         return self._used * math.exp((self._used_at - at) / _USED_SECONDS)
 
     def _follow(self, at: float, seconds: float) -> None:

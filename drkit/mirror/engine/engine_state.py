@@ -1,6 +1,6 @@
 """State that the fetchers and senders of the batch engine share: partitions, memory in use, failures.
 
-Everything here is touched by the engine's event loop only; the counters may be read from any thread.
+Only the engine's event loop changes it; the counters may be read from any thread.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from drkit.model.topology import CatchUpPolicy, TopicPartition
 
 
 class ByteLimit(Protocol):
-    """A bandwidth limit: how long to wait before so many bytes may go."""
+    """A bandwidth limit: how long to wait before sending that many bytes."""
 
     def take(self, size: int) -> float:
-        """Account for `size` bytes that go now; returns seconds to wait before the next ones."""
+        """Account for `size` bytes sent now; returns the seconds to wait before the next ones."""
 
     def share(self, workers: int) -> None:
-        """So many workers share it."""
+        """Set how many workers share it."""
 
 
 class BatchLimits:
-    """Sizes of batches that targets took less of than their topics' limits say: known until a limit is changed.
+    """Batch sizes that targets refused although their topics' limits allow them; kept until a limit is changed.
 
-    A broker that compresses batches again counts what it makes of them; a partition that is restarted mustn't begin
-    with what was refused.
+    A broker that recompresses batches counts the recompressed size. A restarted partition must not try the refused size
+    again.
     """
 
     def __init__(self) -> None:
         self._lowered: dict[TopicPartition, tuple[int, int]] = {}
 
     def lower(self, partition: BatchPartition, limit: int) -> None:
-        """Larger batches were refused."""
+        """Note that larger batches were refused."""
         partition.lower_limit(limit)
         self._lowered[partition.tp] = partition.most, partition.limit
 
     def set(self, partition: BatchPartition) -> None:
-        """Begin with what is known."""
+        """Apply the known limit to a partition."""
         most, limit = self._lowered.get(partition.tp, (partition.most, partition.limit))
         if most == partition.most:
             partition.lower_limit(limit)
@@ -57,13 +57,13 @@ class EngineState:
 
     Args:
         source, target: the connections.
-        buffer_bytes: how much memory may be taken by what is read and not yet acknowledged.
-        may_produce: whether this worker still holds the right to.
+        buffer_bytes: how many bytes may be read and not yet acknowledged.
+        may_produce: whether this worker still holds the right to produce.
         tell: called with an incident once its partition is settled.
-        notice: called with what an operator should know of a partition that continues.
+        notice: called with facts that an operator should know about a partition that continues.
         committed: read_committed.
-        throttle: the link's bandwidth limit, None where it has none.
-        catch_up: how fast a backlog is copied; as fast as can be where it isn't said.
+        throttle: the link's bandwidth limit, or None.
+        catch_up: how fast a backlog is copied; default: at full speed.
     """
 
     def __init__(
@@ -98,63 +98,63 @@ class EngineState:
         self.markers_refused = False
         self.limits = BatchLimits()
         self.ranges_ended: deque[RangeDigest] = deque()
-        """Range digests of ranges that ended, until somebody takes them."""
+        """Digests of ranges that ended, until they are taken."""
         self.moving: set[BatchPartition] = set()
-        """Partitions that are to be read from another broker now."""
+        """Partitions to be read from another broker now."""
         self.failure: BaseException | None = None
         self.notice = notice
         self._tell = tell
 
     @property
     def room(self) -> int:
-        """Bytes that may still be read; what waits for a broker that doesn't answer is counted apart."""
+        """Bytes that may still be read; batches that wait for an unresponsive broker count apart."""
         return self.buffer_bytes - self.memory.held + min(self.aside, self.buffer_bytes)
 
     def hold_bytes(self, size: int) -> None:
-        """So many bytes of no answer's memory are kept."""
+        """Account for bytes kept outside of responses."""
         self.memory.held += size
 
     def free_bytes(self, size: int) -> None:
-        """So many of them aren't kept any more."""
+        """Account for such bytes freed."""
         self.memory.held -= size
         self.see_room()
 
     def make_room(self) -> None:
-        """Memory is short: give up answers of which only little waits."""
+        """Memory is short: free responses of which only a small part waits."""
         self.memory.compact()
         self.see_room()
 
     def see_room(self) -> None:
-        """Memory was freed: whoever waits for room may read on."""
+        """Memory was freed: let waiting readers continue."""
         if self.room > 0:
             self.room_made.set()
 
     def free(self, items: Iterable[Append | Markers]) -> None:
-        """These are acknowledged, or dropped."""
+        """Free items that are acknowledged or dropped."""
         for item in items:
             self.memory.free(item)
         self.see_room()
 
     def halt_partition(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
-        """Halt a partition: what it had queued is dropped; the first reason about the target stays."""
+        """Halt a partition and drop its queue; the first reason about the target stays."""
         self.free(partition.halt(Incident(partition.tp, kind, reason, remedy)))
         self.settle(partition)
 
     def halt_after_queue(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
-        """Halt a partition once its queue is written: the next record of the source can't be appended."""
+        """Halt a partition once its queue is written, because the next source record can't be appended."""
         partition.halt_after(Incident(partition.tp, kind, reason, remedy))
         self.settle(partition)
 
     def settle(self, partition: BatchPartition) -> None:
-        """Report a halted partition, once none of its requests is outstanding."""
+        """Report a halted partition once none of its requests is outstanding."""
         if partition.incident is None and partition.ending is None:
-            return  # after each acknowledgement
+            return  # the usual case, called after each acknowledgement
         incident = partition.settled()
         if incident is not None and self.partitions.get(partition.tp) is partition:
             self._tell(incident)
 
     def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
-        """What the target holds of these isn't known."""
+        """Halt these because the target's content is unknown."""
         for partition in partitions:
             self.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
 

@@ -1,22 +1,22 @@
-"""Reading of the batch engine: one fetcher per source broker, in a fetch session, one request ahead.
+"""Reads for the batch engine: one fetcher per source broker, in a fetch session, one request ahead.
 
 A fetch session (KIP-227) lets a request name only the partitions whose position changed, and the
-answer only those that have something: ten thousand quiet partitions cost nothing. As soon as an
-large answer's batch headers are read, the next request is sent; the batches are admitted while the broker
-works on it. What small answers bring goes out first, and the next request waits a moment (`_PACE`).
+answer only those that have something: ten thousand quiet partitions cost nothing. The next request is sent as soon as
+the batch headers of a large answer are read; its batches are admitted while the broker works. The records of small
+answers are sent first, and the next request waits a moment (`_PACE`).
 
-An answer counts for a partition only where the request asked for that very partition, as it was started
-last, from the offset that is due: one that was restarted meanwhile continues elsewhere, and what was
-read for it before would leave a gap that looks like a hole of the source.
+An answer counts for a partition only if the request asked for the partition's current start, and from its next
+offset: a restarted partition continues elsewhere, and the older answer would leave a gap that looks like a hole of the
+source.
 
-Partitions whose mapping rows are being kept are not read meanwhile; the others continue.
+Partitions whose mapping rows are being stored are not read meanwhile; the others continue.
 
-Where a backlog is copied slower than it could be (`drkit.mirror.engine.catch_up_rate`), a fetcher of its own reads the
-partitions that are behind, so the others don't wait for their turn among them.
+Where a backlog is copied below full speed (`drkit.mirror.engine.catch_up_rate`), a second fetcher reads the
+partitions that are behind, so that the others don't wait for them.
 
-A broker compares leader epochs with each Fetch, and their numbers are the controllers'. A cluster that was set back as
-a whole, to a copy of its disks, gives out the same numbers a second time, for other records. So where a broker was
-away for so long that it may have been started anew, what was read from it is looked at on both sides before more is.
+A broker compares leader epochs with each Fetch, but the controllers number them. A cluster that was restored as a whole
+to a copy of its disks gives out the same numbers again, for other records. So where a broker was away for so long that
+it may have been restarted, both sides are compared before more is read from it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _PAUSE = 0.2
 _SMALL_ANSWER = 32 * 1024
 _PACE = 0.0065
 _SMALL_SHARE = 0.17
-"""While answers are small, requests are so far apart that they take this share of a core, but no more than `_PACE`
-seconds. A steady stream would else be asked for record by record, each at the price of a request on both sides; the
-first record after a rest is never held up. Where an answer went out in several requests (batches of one partition that
-can't be joined), waiting for it saved none of them: it is asked for so many times as often."""
+"""While answers are small, requests are so far apart that they take this share of a core, but at most `_PACE` seconds.
+Otherwise a steady stream would be requested record by record, each at the price of a request on both sides. The first
+record after a rest is never delayed. Where an answer was sent in several requests (batches of one partition that can't
+be coalesced), waiting saved none of them, so the pace is divided by their number."""
 _AWAY_SECONDS = 1.0
-"""A broker whose last answer is no older when a new connection to it is made was not started anew in between."""
+"""A broker whose last answer is at most this old when it is connected again was not restarted in between."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
@@ -83,11 +83,11 @@ class Fetcher:
     """Reads from one source broker.
 
     Args:
-        flow: what the engine shares.
+        flow: state shared within the engine.
         node: the broker.
-        admit: takes what was read.
-        rack: of this reader.
-        backlog: it reads partitions that are behind, no faster than `flow.catch_up` lets it.
+        admit: takes the read batches.
+        rack: this reader's rack.
+        backlog: read the partitions that are behind, as fast as `flow.catch_up` allows.
     """
 
     def __init__(self, flow: EngineState, node: int, admit: Admit, *, rack: str = "", backlog: bool = False) -> None:
@@ -98,11 +98,11 @@ class Fetcher:
         self._rack = rack
         self._places: dict[TopicPartition, BatchPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
-        self._asked: dict[TopicPartition, tuple[BatchPartition, int]] = {}  # what the session asks for
+        self._asked: dict[TopicPartition, tuple[BatchPartition, int]] = {}  # the session's partitions
         self._session = 0
         self._epoch = FIRST_EPOCH
         self._anew = False
-        self._heard_at: float | None = None  # when it answered last, and when the connection was made
+        self._heard_at: float | None = None  # the last answer, and the time of connecting
         self._connected_at = 0.0
         self._topic_ids = TopicIds()  # of all topics of the session
         self._worked = 0.0
@@ -112,29 +112,29 @@ class Fetcher:
 
     @property
     def failure(self) -> BaseException | None:
-        """A defect that ended it."""
+        """The defect that ended it, or None."""
         if self._task.done() and not self._task.cancelled():
             return self._task.exception()
         return None
 
     @property
     def reads(self) -> bool:
-        """Whether there is a partition that it is to read now."""
+        """Whether there is a partition to read now."""
         return any(partition.fetchable for partition in self._places.values())
 
     def add(self, partition: BatchPartition) -> None:
-        """Read a partition that this broker leads."""
+        """Start to read a partition that this broker leads."""
         self._places[partition.tp] = partition
         known = self._topic_ids.by_name.get(partition.tp.topic)
         if known not in {None, partition.source_topic_id}:
-            self._anew = True  # the session still has the topic that had the name before
+            self._anew = True  # the session still has the topic that had this name before
         if partition.source_topic_id:
             self._topic_ids.put(partition.tp.topic, partition.source_topic_id)
         self._look_again_where_away([partition])
         self.touch(partition)
 
     def remove(self, tp: TopicPartition) -> None:
-        """Read it no longer."""
+        """Stop reading it."""
         partition = self._places.pop(tp, None)
         if partition is not None:
             self._note_heard([partition])
@@ -142,7 +142,7 @@ class Fetcher:
             self._wake.set()
 
     def touch(self, partition: BatchPartition) -> None:
-        """Its position changed, or whether it is to be read."""
+        """Note that its position changed, or whether it should be read."""
         self._changed[partition.tp] = None
         self._wake.set()
 
@@ -154,7 +154,7 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            await self._something_to_read()  # a broker that leads nothing (any more) isn't asked
+            await self._something_to_read()  # don't ask a broker that leads no partition
             connection = await self._flow.source.connection(self.node, "backlog" if self.backlog else "fetch")
             if connection is None:
                 self._back_to_leaders()
@@ -174,20 +174,18 @@ class Fetcher:
             self._forget_session()
 
     def _note_heard(self, partitions: Iterable[BatchPartition]) -> None:
-        """These are read on by another connection, if at all."""
+        """Remember when this broker last answered: another connection will read these."""
         if self._heard_at is None:
             return
         for partition in partitions:
             partition.heard(self._heard_at)
 
     def _look_again_where_away(self, partitions: Iterable[BatchPartition]) -> None:
-        """Have both sides of these looked at again where the present connection was made long after they were read by
-        another one.
-        """
+        """Have both sides of these compared, where the last read was long before the current connection was made."""
         for partition in partitions:
             heard_at = self._connected_at if partition.heard_at is None else partition.heard_at
             away = self._connected_at - heard_at
-            if away > _AWAY_SECONDS and not partition.filling:  # of one that is being aligned nothing was read
+            if away > _AWAY_SECONDS and not partition.filling:  # nothing was read of one that is being aligned
                 reason = f"the source's broker {self.node} was away for {away:.1f} s"
                 self._flow.halt_partition(partition, IncidentKind.SOURCE_AWAY, reason)
 
@@ -197,13 +195,13 @@ class Fetcher:
         self._flow.moving.add(partition)
 
     def _back_to_leaders(self) -> None:
-        """This broker can't be read from: what was read here as from a near replica is read from its leader."""
+        """Read from their leaders the partitions for which this unreachable broker was the near replica."""
         for partition in self._places.values():
             if partition.preferred == self.node:
                 self._read_elsewhere(partition, None)
 
     async def _read_from(self, connection: Connection) -> None:
-        """Read for as long as the connection holds and the session is known."""
+        """Read while the connection is up and the broker knows the session."""
         asked: asyncio.Future[FetchReply] | None = None
         asked_at = 0.0
         try:
@@ -229,7 +227,7 @@ class Fetcher:
                 try:
                     if not (small or held_up) and self._flow.room > 0 and self.reads:
                         asked, asked_at = self._ask(connection), time.monotonic()
-                finally:  # also where the connection is gone: the positions have moved on
+                finally:  # also without the connection: the positions have advanced
                     if found:
                         self._admit(found)
                     self._flow.busy_seconds += time.monotonic() - begun
@@ -242,7 +240,7 @@ class Fetcher:
                 asked.cancel()
 
     def _pace(self) -> float:
-        """Seconds between two requests while answers are small, by what became of the last answer."""
+        """Seconds between two requests while answers are small, by how many requests the last answer took."""
         worked, produced = time.thread_time(), self._flow.produces
         cost, sent = worked - self._worked, produced - self._produced
         self._worked, self._produced = worked, produced
@@ -260,17 +258,17 @@ class Fetcher:
             await self._wake.wait()
 
     def _held_up(self, answer: FetchReply) -> float:
-        """Seconds for which nothing more is to be asked for: by a quota of the broker's, or for the target's users."""
+        """Seconds to wait before the next request, for a broker's quota or for the target's users."""
         quota = answer.throttle_ms / 1000
         self._flow.throttled_seconds += quota
         return max(quota, self._flow.catch_up.take(answer.size) if self.backlog else 0.0)
 
     def _ask(self, connection: Connection) -> asyncio.Future[FetchReply]:
-        """Send a request for what is to be read now."""
+        """Send a request for the partitions to be read now."""
         if self._anew:
             self._forget_session()
         fresh = self._epoch == FIRST_EPOCH
-        # a quarter: one answer is being written while the next is read, each once as it comes and once as it stays
+        # a quarter: one answer is written while the next is read, each once while arriving and once as kept
         most = max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
         if self.backlog and (limit := self._flow.catch_up.most_at_once) is not None:
             most = min(most, limit)
@@ -304,7 +302,7 @@ class Fetcher:
         return connection.send(request)
 
     def _follow_session(self, answer: FetchReply) -> None:
-        if answer.session == 0:  # the broker keeps none: each request says everything
+        if answer.session == 0:  # the broker keeps no session: each request is complete
             self._forget_session()
         else:
             self._session = answer.session
@@ -318,7 +316,7 @@ class Fetcher:
     # -- what came ---------------------------------------------------------------------------------
 
     def _sort(self, answers: Iterable[Fetched]) -> list[Read]:
-        """Batches by partition; the positions move on."""
+        """Sort batches by partition and advance the positions."""
         found: list[Read] = []
         for each in answers:
             tp = TopicPartition(each.topic, each.partition)
@@ -326,7 +324,7 @@ class Fetcher:
             if partition is None or partition.incident is not None or partition.held:
                 continue
             if self._asked.get(tp) != (partition, partition.next_fetch):
-                continue  # answered to an older request
+                continue  # an answer to an older request
             if each.error or each.diverging is not None:
                 self._failed(partition, each)
                 continue
@@ -344,7 +342,7 @@ class Fetcher:
             last = batches[-1]
             begin, next_fetch = partition.next_fetch, last.last_offset + 1
             if next_fetch <= begin:
-                continue  # nothing but what came before
+                continue  # no new offset
             partition.fetched(batches, next_fetch)
             self._note_end(partition, end, len(each.records) / (next_fetch - begin))
             self._changed[tp] = None
@@ -352,9 +350,9 @@ class Fetcher:
         return found
 
     def _note_end(self, partition: BatchPartition, end: int, record_bytes: float) -> None:
-        """The source's log ends there: one that fell behind, or has caught up, is read by the other fetcher.
+        """Note the source's log end: the other fetcher reads a partition that fell behind, or has caught up.
 
-        `record_bytes`: about how large its records are.
+        `record_bytes`: the approximate size of its records.
         """
         changed, grown = partition.seen_end(end)
         if self.backlog:
@@ -365,7 +363,7 @@ class Fetcher:
     def _failed(self, partition: BatchPartition, each: Fetched) -> None:
         name = describe(error_class(each.error))
         if partition.preferred == self.node:
-            self._read_elsewhere(partition, None)  # a follower may know less: its leader decides
+            self._read_elsewhere(partition, None)  # a follower may know less: ask the leader
         elif each.diverging is not None:
             self._diverged(partition, *each.diverging)
         elif each.error == _OUT_OF_RANGE:
@@ -373,7 +371,7 @@ class Fetcher:
             reason = f"the source has no {where} (its log starts at {each.log_start})"
             self._flow.halt_partition(partition, IncidentKind.OUT_OF_RANGE, reason)
         elif each.error in ANOTHER_TOPIC:
-            why = f"the source's broker {self.node} has no {partition.tp} that is the topic mirrored: it answers {name}"
+            why = f"the source's broker {self.node} lacks the mirrored topic of {partition.tp}: it answers {name}"
             self._flow.source.refresh()
             self._flow.halt_partition(partition, IncidentKind.TOPIC_GONE, why)
         elif each.error in _UNREADABLE:
@@ -389,20 +387,20 @@ class Fetcher:
             self._rest(partition)
 
     def _diverged(self, partition: BatchPartition, epoch: int, end: int) -> None:
-        """The broker's log isn't the one that was read: there, what it knows of the epoch read last ends at `end`."""
+        """The broker's log differs from the one that was read: it diverges from the last epoch read at `end`."""
         reason = (
-            f"{partition.tp} on {self._flow.source.alias} isn't the log that was read up to offset "
+            f"{partition.tp} on {self._flow.source.alias} is not the log that was read up to offset "
             f"{partition.next_fetch} in leader epoch {partition.source_epochs.newest}: its epoch {epoch} ends at {end}"
         )
         self._flow.halt_partition(partition, IncidentKind.DIVERGED, reason)
 
     def _rest(self, partition: BatchPartition) -> None:
-        """Leave a partition alone for a moment; the others continue."""
+        """Don't read a partition for a moment; the others continue."""
         partition.rest(True)
         asyncio.get_running_loop().call_later(_PAUSE, partition.rest, False)
 
     def _damaged(self, partition: BatchPartition, offset: int) -> None:
-        """A batch that doesn't match its checksum: fetched again, the network may have damaged it."""
+        """Fetch a batch again that fails its CRC: the network may have damaged it."""
         self._rest(partition)
         if partition.damaged_read() >= _DAMAGED_READS:
             reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"

@@ -1,10 +1,10 @@
 """Measures how long the target's brokers take to answer while a backlog is copied to them.
 
-Every 10 ms each of them gets a Produce request without a batch in it, on a connection of its own: it waits in the
-broker for what a producer's request waits for, and appends nothing. Its time doesn't depend on how large the mirror's
-own requests are, nor does it wait behind them.
+Every 10 ms each broker gets a Produce request without a batch, on a connection of its own. It waits in the broker for
+the same resources as a producer's request and appends nothing. Its latency depends neither on the size of the mirror's
+own requests nor on their queue.
 
-What this worker's own event loop was busy with meanwhile isn't the broker's time: such an answer tells nothing.
+An answer that arrived while this worker's own event loop was busy is ignored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LatencyProbe:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
-        flow: what the engine shares; `flow.catch_up` is told.
-        nodes: the brokers to which a backlog is being copied now; none while there is no backlog.
+        flow: state shared within the engine; `flow.catch_up` gets the answer times.
+        nodes: the brokers to which a backlog is being copied now.
     """
 
     def __init__(self, flow: EngineState, nodes: Callable[[], Iterable[int]]) -> None:
@@ -41,7 +41,7 @@ class LatencyProbe:
 
     @property
     def failure(self) -> BaseException | None:
-        """A defect that ended it."""
+        """The defect that ended it, or None."""
         if self._task.done() and not self._task.cancelled():
             return self._task.exception()
         return None
@@ -61,12 +61,12 @@ class LatencyProbe:
             await asyncio.sleep(_EVERY_SECONDS)
 
     async def _ask(self, node: int) -> float | None:
-        """Seconds until a broker's answer, or for which it was waited for in vain; None: that can't be told."""
+        """Seconds until a broker's answer, or until the timeout; None: unknown."""
         flow, at = self._flow, time.monotonic()
         try:
             connection = await flow.target.connection(node, "latency")
         except BrokerTooOld:
-            return None  # whoever produces there says so
+            return None  # producing on it reports the error
         if connection is None:
             return time.monotonic() - at
         busy = flow.busy_seconds

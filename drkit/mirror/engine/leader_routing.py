@@ -1,8 +1,8 @@
-"""Which broker each partition is read from and written to: a fetcher per source broker, a sender per target broker.
+"""Routes each partition to the brokers that read and write it: a fetcher per source broker, a sender per target broker.
 
-Leaders come from the clusters' metadata; partitions of a topic are looked at again when something else was heard of it,
-and those that have no reader or writer yet at every tick.
-Where a backlog is copied slower than it could be, partitions that are behind have a fetcher of their own.
+Leaders come from the clusters' metadata. Partitions of a topic are routed again when its metadata changes; those
+without a reader or writer at every tick.
+Where a backlog is copied below full speed, partitions that are behind have a fetcher of their own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class LeaderRouting:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
-        flow: what the engine shares.
-        admit: takes what was read.
-        rack: of this worker.
+        flow: state shared within the engine.
+        admit: takes the read batches.
+        rack: this worker's rack.
     """
 
     def __init__(self, flow: EngineState, admit: Admit, *, rack: str) -> None:
@@ -37,11 +37,11 @@ class LeaderRouting:
         self._unplaced: dict[BatchPartition, None] = {}
 
     def add(self, partition: BatchPartition) -> None:
-        """Have a partition read and written, as soon as its leaders are known."""
+        """Start reading and writing a partition, as soon as its leaders are known."""
         self._unplaced[partition] = None
 
     def remove(self, partition: BatchPartition) -> None:
-        """Read and write it no longer."""
+        """Stop reading and writing it."""
         self._unplaced.pop(partition, None)
         if partition.reader is not None:
             partition.reader.remove(partition.tp)
@@ -51,7 +51,7 @@ class LeaderRouting:
             partition.written_by(None)
 
     def tick(self) -> None:
-        """Follow leaders, notice brokers that don't answer, send what waited for the right to."""
+        """Follow leaders, detect unresponsive brokers, send what waited for the right to produce."""
         self._place_anew()
         for partition in list(self._unplaced):
             if partition.active:
@@ -68,7 +68,7 @@ class LeaderRouting:
                 raise fetcher.failure
 
     def _place_anew(self) -> None:
-        """Partitions whose leaders may be others now, and those that another fetcher is to read."""
+        """Route partitions whose leaders may have changed, and those that another fetcher should read."""
         ours, theirs = self._flow.source.take_changed(), self._flow.target.take_changed()
         if ours or theirs:
             for partition in self._flow.partitions.values():
@@ -81,7 +81,7 @@ class LeaderRouting:
         self._flow.moving.clear()
 
     async def learn(self) -> None:
-        """Look up the leaders of new topics, then have their partitions read and written at once."""
+        """Look up the leaders of new topics, then route their partitions at once."""
         flow = self._flow
         topics = {tp.topic for tp in flow.partitions}
         names = {partition.target_topic for partition in flow.partitions.values()}
@@ -91,20 +91,20 @@ class LeaderRouting:
         self.tick()
 
     def backlog_nodes(self) -> set[int]:
-        """The target's brokers to which a backlog is being copied now."""
+        """The target's brokers to which a backlog is being copied."""
         if any(fetcher.backlog and fetcher.reads for fetcher in self._fetchers.values()):
             return set(self._senders)
         return set()
 
     def close(self) -> None:
-        """Stop all reading and writing; what is under way stays unknown."""
+        """Stop all reading and writing; the outcome of requests in flight stays unknown."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         for sender in self._senders.values():
             sender.close()
 
     def _place(self, partition: BatchPartition) -> None:
-        """Have a partition read and written by the brokers that lead it now."""
+        """Route a partition to its current leaders."""
         fetcher = self._place_reader(partition)
         sender = self._place_writer(partition)
         if fetcher is None:
@@ -142,7 +142,7 @@ class LeaderRouting:
                 partition.writer.withdraw(partition)
                 partition.written_by(None)
             if partition.outstanding:
-                return None  # what the former leader was sent comes first: a marker has no sequence number
+                return None  # the former leader's answers come first: a marker has no sequence number
             partition.written_by(sender)
             if sender is not None:
                 sender.offer(partition)
@@ -150,9 +150,7 @@ class LeaderRouting:
         return sender
 
     def _drop_leaderless(self, partition: BatchPartition) -> None:
-        """What is queued for a partition that nobody leads, or whose former leader still owes answers, doesn't
-        stay in memory for long.
-        """
+        """Limit how long memory is held for a partition without a leader, or whose former leader still owes answers."""
         self._flow.target.refresh()
         if partition.leaderless() > _LEADERLESS_SECONDS and partition.queue:
             what = "the former leader of" if partition.outstanding else "no broker leads"
@@ -161,7 +159,7 @@ class LeaderRouting:
             self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
 
     def _set_aside(self) -> None:
-        """Batches that wait for brokers that don't answer are counted apart, and their partitions aren't read."""
+        """Count batches for unresponsive brokers apart, and don't read their partitions."""
         aside = 0
         for partition in self._flow.partitions.values():
             if partition.writer is None:
@@ -170,7 +168,7 @@ class LeaderRouting:
             if stuck:
                 aside += partition.pending_bytes
             if partition.put_aside(stuck):
-                self._flow.memory.copy_out(partition.queue)  # what waits apart is counted by itself
+                self._flow.memory.copy_out(partition.queue)  # batches set aside count by themselves
         self._flow.aside = aside
         if self._flow.room > 0:
             self._flow.room_made.set()

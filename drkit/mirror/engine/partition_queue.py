@@ -1,9 +1,9 @@
 """The batch engine's state of one partition: the queue between reading and writing.
 
-Admission gives every run its place on the target before anything is sent: sequence number, target
-offset, mapping row where the delta changes. In preserve mode a hole of the source (a marker, an
-aborted stretch, what compaction took) is matched by as many markers on the target, so that the delta
-stays; too many of them are not (each is an append), then the delta changes and a row says so.
+Admission gives every run its position on the target before anything is sent: sequence number, target
+offset, mapping row where the delta changes. In preserve mode a hole of the source (a marker, aborted or
+compacted records) is matched by as many markers on the target, so that the delta stays. Too large a hole
+isn't (each marker is an append); then the delta changes and a row says so.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
 
 LARGEST_MATCH = 1_000
-"""A hole of more offsets than this isn't matched by markers."""
+"""Markers don't match a hole of more offsets than this."""
 
 FORGOTTEN_MS = 12 * 3_600_000
-"""Brokers forget producers by the stamps of their records, after 24 hours unless told otherwise; half of that."""
+"""Brokers forget producers by the timestamps of their records, after 24 hours by default; this is half of that."""
 
 _MARKER_BURST = 20_000.0
 _MARKERS_A_SECOND = 2_000.0
 _REST_SECONDS = 1.0
-"""So long after its last acknowledgement a partition's end is asked for again, where the producer may be forgotten."""
+"""This long after its last acknowledgement a partition's end is checked again, where the producer may be forgotten."""
 
 _ABOUT_TARGET = frozenset(
     {IncidentKind.UNCERTAIN, IncidentKind.MISPLACED, IncidentKind.REJECTED, IncidentKind.TOPIC_GONE}
@@ -44,13 +44,13 @@ _ABOUT_TARGET = frozenset(
 
 
 class Reader(Protocol):
-    """Fetches a partition: the fetcher of the broker that it is read from."""
+    """Fetches a partition: the fetcher of the broker that reads it."""
 
     def touch(self, partition: BatchPartition) -> None:
-        """Its position changed, or whether it is to be read."""
+        """Note that its position changed, or whether it should be read."""
 
     def remove(self, tp: TopicPartition) -> None:
-        """Fetch it no longer."""
+        """Stop fetching it."""
 
 
 class Writer(Protocol):
@@ -59,21 +59,21 @@ class Writer(Protocol):
     stuck: bool
 
     def offer(self, partition: BatchPartition) -> None:
-        """It has something to be sent."""
+        """Note that it has something to send."""
 
     def pump(self) -> None:
-        """Send what can be sent now."""
+        """Send whatever can be sent now."""
 
     def withdraw(self, partition: BatchPartition) -> None:
-        """Produce it no longer."""
+        """Stop producing it."""
 
 
 class Append:
     """One batch to be produced.
 
-    `forgettable`: stamped so long ago that the broker may forget who wrote it. `gated`: only once the rows
-    that its admission asked for are durable. `digest`: at its place, where it is a batch of the source as it
-    was and range digests are kept. `codec`: what the batch says to be compressed by.
+    `forgettable`: with timestamps so old that the broker may forget the producer. `gated`: wait until the rows of
+    its admission are durable. `digest`: with its offset, where it is an unchanged source batch and range digests are
+    kept. `codec`: the batch's compression codec.
     """
 
     __slots__ = ("codec", "count", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
@@ -97,7 +97,7 @@ class Append:
 
 
 class Markers:
-    """Markers to be written in the place of a hole. `gated`: as `Append`'s. `begun`: the first one is written."""
+    """Markers to be written for a hole. `gated`: like `Append`'s. `begun`: the first one is written."""
 
     __slots__ = ("begun", "count", "gated", "mark", "size")
 
@@ -110,33 +110,32 @@ class Markers:
 
 
 class BatchPartition:
-    """One partition since it was started; starting it again makes a new object, so late answers can't mix in.
+    """One partition since it was started; a restart makes a new object, so late answers can't interfere.
 
-    Fetcher, sequencer and sender move it through its states with the methods here and assign nothing themselves:
+    Fetcher, sequencer and sender change its state only with the methods here:
 
         read      `read_by` → `fetched` → `admit` (→ `rows_kept`) → `take_append`, `take_markers` → `acknowledge`
-        not read  `hold`, `rest`, `fill`, `put_aside`, and while rows are being kept
-        stopped   `halt` or `halt_after`, told of by `settled`; `forget`
+        not read  `hold`, `rest`, `fill`, `put_aside`, and while rows are being stored
+        stopped   `halt` or `halt_after`, reported by `settled`; `forget`
 
-    What others read of it:
-    `reader`, `writer`: the brokers' fetcher and sender that it is placed with, if it is.
-    `next_fetch`: the source offset to fetch next; `next_admit`: from which on what is admitted next was
-    fetched. `next_source`, `next_target`: of what is admitted next. `outstanding`: requests in flight that concern it.
-    `incident`: why it stands still; told to the runtime once nothing is outstanding.
-    `ending`: why it will, once what is queued is written. `deviation`: why offsets differ from here on,
-    until it is told. `heard_at`: when the broker from which it was read before answered last (monotonic seconds).
-    `held`: an operator paused it. `resting`: left alone for a moment after a failed read.
-    `filling`: its offsets are being aligned, so what is appended is filler. `keeping`: rows are being made
-    durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so no more of it is read.
-    `wanted`: it belongs to the engine still. `behind`: the source held more than was read at the last look, or it
-    wasn't looked at yet.
-    `most`: the target topic's limit for a batch; `limit`: what it took lately, where that is less.
-    `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence (what was
-    acknowledged last can't have been forgotten), so that it refuses a batch whose predecessor it refused;
-    `apart`: nothing may follow what was sent last before that is answered. `ranges`: folds what is acknowledged into
-    range digests, where they are kept. `shared`: its target has other writers too, so that no offset is expected and
-    no row is kept; `target_leader_epoch`: as `PartitionStart`'s. `source_topic_id`, `target_topic_id`: Kafka's 16
-    bytes; none where it isn't known.
+    Attributes for others to read:
+    `reader`, `writer`: its current fetcher and sender, or None.
+    `next_fetch`: the source offset to fetch next; `next_admit`: the source offset that the next admitted
+    batches must begin at. `next_source`, `next_target`: of the next admitted record. `outstanding`: requests in flight.
+    `incident`: why it is halted; reported to the runtime once nothing is outstanding.
+    `ending`: why it will halt once its queue is written. `deviation`: why offsets differ from here on, until
+    reported. `heard_at`: when the broker that read it before last answered (monotonic seconds).
+    `held`: an operator paused it. `resting`: not read for a moment after a failed read.
+    `filling`: its offsets are being aligned, so appends are filler. `keeping`: rows are being made
+    durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so it isn't read.
+    `wanted`: it still belongs to the engine. `behind`: the source held more than was read at the last look, or there
+    was none yet.
+    `most`: the target topic's limit for a batch; `limit`: what it accepted lately, where that is less.
+    `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence, so it refuses a
+    batch whose predecessor it refused; `apart`: the last request must be answered before another is sent.
+    `ranges`: folds acknowledged appends into range digests, where they are kept. `shared`: its target has other
+    writers, so no offset is expected and no row is kept; `target_leader_epoch`: like `PartitionStart`'s.
+    `source_topic_id`, `target_topic_id`: Kafka's 16 bytes, or empty.
     """
 
     __slots__ = (
@@ -193,7 +192,7 @@ class BatchPartition:
     def __init__(
         self, start: PartitionStart, *, matches: bool = True, digests: deque[RangeDigest] | None = None
     ) -> None:
-        """`matches`: whether holes may be matched by markers; `digests`: takes range digests of ranges that ended."""
+        """`matches`: whether markers may match holes; `digests`: takes range digests of ended ranges."""
         self.tp = start.tp
         self.target_topic = start.target_topic
         self._topic_ids = start.source_topic_id, start.target_topic_id
@@ -237,13 +236,13 @@ class BatchPartition:
 
     @property
     def fetchable(self) -> bool:
-        """Whether it is to be read now."""
+        """Whether it should be read now."""
         stopped = self.incident or self.ending or not self.wanted
         return not (stopped or self.held or self.keeping or self.resting or self.filling or self.aside)
 
     @property
     def asleep(self) -> bool:
-        """Whether it isn't read for what will be over soon by itself."""
+        """Whether it isn't read for a reason that will soon pass."""
         return self.keeping or self.resting or self.filling
 
     @property
@@ -252,11 +251,11 @@ class BatchPartition:
         return self.wanted and self.incident is None
 
     def read_by(self, reader: Reader | None) -> None:
-        """It is fetched there from now on; None: nowhere."""
+        """Set the fetcher; None: nobody reads it."""
         self.reader = reader
 
     def heard(self, at: float) -> None:
-        """The broker from which it was read answered last at that time; another connection takes over."""
+        """Note when the broker that read it last answered; another connection takes over."""
         self.heard_at = at
 
     def prefer(self, replica: int | None) -> None:
@@ -264,19 +263,19 @@ class BatchPartition:
         self.preferred = replica
 
     def hold(self, held: bool) -> None:
-        """Read no more of it, or read on."""
+        """Stop reading it, or continue."""
         if self.held != held:
             self.held = held
             self._touch()
 
     def fetched(self, batches: Sequence[Found], next_fetch: int) -> None:
-        """These batches were read; the next ones begin at `next_fetch`."""
-        self.damaged = 0  # what comes after the good ones is read again
+        """Note the read batches; the next ones begin at `next_fetch`."""
+        self.damaged = 0  # batches after the good ones are read again
         self.next_fetch = next_fetch
         self.source_epochs.note(batches, self.window.position.source_through)
 
     def seen_end(self, end: int) -> tuple[bool, int]:
-        """The source's log ends there; returns whether `behind` is another now, and by how much the log grew."""
+        """Note the source's log end; returns whether `behind` changed, and by how much the log grew."""
         behind = self.next_fetch < end
         changed = behind != self.behind
         grown = 0 if self._source_end is None else max(0, end - self._source_end)
@@ -284,12 +283,12 @@ class BatchPartition:
         return changed, grown
 
     def damaged_read(self) -> int:
-        """What was fetched can't be read: fetch it again (the network may have damaged it). Returns how often."""
+        """Fetch a damaged batch again (the network may have damaged it). Returns how often it was damaged."""
         self.damaged += 1
         return self.damaged
 
     def rest(self, resting: bool) -> None:
-        """Leave it alone for a moment, or read on."""
+        """Don't read it for a moment, or continue."""
         self.resting = resting
         self._touch()
 
@@ -300,19 +299,19 @@ class BatchPartition:
     # -- admission ---------------------------------------------------------------------------------
 
     def rules(self, *, committed: bool) -> Rules:
-        """How its batches are taken."""
+        """How its batches are split."""
         return Rules(committed, self.limit, self._may_match, self.most)
 
     def follows(self, begin: int, next_offset: int) -> bool:
-        """Whether what was read from `begin` up to `next_offset` comes next; then it counts as taken."""
+        """Whether batches read from `begin` to `next_offset` come next; then they count as taken."""
         if begin != self.next_admit:
             return False
         self.next_admit = next_offset
         return True
 
     def admit(self, found: Iterable[Piece]) -> tuple[list[OffsetMapping], int, dict[str, int]]:
-        """Queue what is to be appended. Returns the rows that must be durable first, how much was queued (so many of
-        `queue`'s last), and how many source batches went out for which reason ("forwarded": as they were).
+        """Queue pieces to append. Returns the rows that must be durable first, how many items were queued at the end of
+        `queue`, and the number of source batches by reason ("forwarded": unchanged).
         """
         rows: list[OffsetMapping] = []
         before = len(self.queue)
@@ -328,7 +327,7 @@ class BatchPartition:
                 for index, source in piece.gaps:
                     self._row(rows, source, self.next_target + index)
             item = self._append(piece)
-            if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the cores' caches
+            if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the CPU cache
                 item.digest = placed_digest(self.next_target - piece.records_count, *item.payload)
             item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
             self._put(item)
@@ -340,7 +339,7 @@ class BatchPartition:
         return rows, len(self.queue) - before, reasons
 
     def rows_kept(self) -> None:
-        """The rows that `admit` asked for are durable: what needs them may be sent, and more be read."""
+        """The rows of `admit` are durable: send what needs them, and read on."""
         self.keeping = False
         self._touch()
 
@@ -350,43 +349,43 @@ class BatchPartition:
         return why
 
     def lower_limit(self, limit: int) -> None:
-        """The target takes no larger batches."""
+        """Note that the target accepts no larger batches."""
         self.limit = min(self.limit, limit)
 
     def fill(self, run: RecordRun) -> Append:
-        """Queue filler: records that stand for none of the source's."""
+        """Queue filler: records that correspond to no source record."""
         item = self._append(run)
         self._put(item)
         return item
 
     def filled(self) -> None:
-        """Its offsets are aligned: it is read from now on."""
+        """Its offsets are aligned: start to read it."""
         self.filling = False
         self._touch()
 
     def filler_removed(self) -> None:
-        """A broker may forget the producer whose records it removes."""
+        """Filler was removed: a broker may forget its producer then."""
         self.known = False
 
     # -- writing -----------------------------------------------------------------------------------
 
     def written_by(self, writer: Writer | None) -> None:
-        """It is produced there from now on, by another leader or the same one again; None: nowhere."""
+        """Set the sender, even to the same one again; None: nobody writes it."""
         self.writer = writer
-        self._end_checked_on = None  # another leader's time: also where the same one leads again
+        self._end_checked_on = None  # another leader's term: even where the same one leads again
 
     def leaderless(self) -> float:
-        """Nobody leads it on the target now. Returns for how many seconds."""
+        """It has no leader on the target now. Returns for how many seconds."""
         at = time.monotonic()
         self._leaderless_since = self._leaderless_since or at
         return at - self._leaderless_since
 
     def led(self) -> None:
-        """A broker leads it on the target."""
+        """It has a leader on the target."""
         self._leaderless_since = None
 
     def put_aside(self, aside: bool) -> bool:
-        """Its target broker doesn't answer, or does again; returns whether that is new."""
+        """Note whether its target broker is unresponsive; returns whether that changed."""
         if self.aside == aside:
             return False
         self.aside = aside
@@ -394,18 +393,18 @@ class BatchPartition:
         return True
 
     def offer(self) -> Writer | None:
-        """It has something to be written; returns who is to be pumped for it."""
+        """Note that it has something to write; returns the sender to pump."""
         if self.writer is not None:
             self.writer.offer(self)
         return self.writer
 
     @property
     def must_wait(self) -> bool:
-        """Whether what comes next is to wait: for its mapping rows, or for the answer to what is in flight.
+        """Whether the next item must wait: for its mapping rows, or for the answer to requests in flight.
 
-        A broker that knows nothing of the producer takes any sequence number: were the batch before it
-        refused, the next one would land in its place. A marker has no sequence number at all: a broker that
-        is just becoming the leader may refuse a marker and take the batch behind it.
+        A broker that doesn't know the producer accepts any sequence number: if it had refused the batch before, it
+        would append the next one in its place. A marker has no sequence number: a broker that is just becoming the
+        leader may refuse a marker and accept the batch after it.
         """
         first = self.queue[0] if self.queue else None
         if first is not None and self.keeping and first.gated:
@@ -415,8 +414,8 @@ class BatchPartition:
         return self.outstanding > 0 and (self.apart or not self.known)
 
     def end_is_known(self, connection: object) -> bool:
-        """Whether an append on this connection surely lands at its place, or is refused; where others write there, too,
-        no place is expected, but that nothing was lost since the log was looked at.
+        """Whether an append on this connection surely gets its expected offset, or is refused. Where others write
+        there, no offset is expected; then: whether nothing was lost since the log was read.
         """
         if self._end_checked_on is not connection:
             return False
@@ -424,13 +423,13 @@ class BatchPartition:
         return not (rested and time.monotonic() - self._end_known_at > _REST_SECONDS)
 
     def ask_end(self) -> None:
-        """The end of its log is asked for; nothing of it is sent before the answer."""
+        """Note that its log end was requested; nothing of it is sent before the answer."""
         self.outstanding += 1
         self.apart = True
 
     def end_answered(self, connection: object, end: int | None) -> bool:
-        """Whether its log ends on the target where the next append is due; None: that isn't known, or another leader's
-        time has begun there since the log was looked at.
+        """Whether its log on the target ends where the next append belongs; None: unknown, or another leader's term has
+        begun since the log was read.
         """
         self.outstanding -= 1
         self.apart = False
@@ -440,15 +439,15 @@ class BatchPartition:
         return True
 
     def take_append(self, item: Append) -> None:
-        """The first of the queue is sent."""
+        """Take the first item of the queue to send it."""
         self.queue.popleft()
         self.queued_bytes -= item.size
         self.apart = item.forgettable
         self.outstanding += 1
 
     def take_markers(self, item: Markers) -> tuple[int, bool]:
-        """So many of the first of the queue are sent, and whether they are the last: one marker first, then the others.
-        Of several in one request the answer names one outcome only, and a broker that is just becoming the leader
+        """How many of the first markers to send, and whether they are the last: one marker first, then the others.
+        The answer to several in one request names one outcome only, and a broker that is just becoming the leader
         refuses the first ones.
         """
         last = item.begun or item.count == 1
@@ -462,15 +461,13 @@ class BatchPartition:
         return count, last
 
     def answered(self, item: Append | Markers, *, last: bool = True) -> None:
-        """A request that carried it (or some of its markers) is over, whatever came of it."""
+        """A request with it (or some of its markers) ended, with any outcome."""
         self.outstanding -= 1
         if last:
             self.pending_bytes -= item.size
 
     def acknowledge(self, item: Append, target_offset: int) -> str | None:
-        """The last record of what was appended landed there. Returns why that can't be, where it is another place than
-        expected.
-        """
+        """Note that the append's last record is at that offset. Returns an error if another offset was expected."""
         self.window.acknowledge(item.mark, target_offset)
         if self.window.stopped is not None:
             return self.window.stopped
@@ -482,13 +479,13 @@ class BatchPartition:
         return None
 
     def markers_written(self, item: Markers) -> None:
-        """All of them landed."""
+        """All of its markers are written."""
         self.window.acknowledge(item.mark, item.mark.after.target_end - 1)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def halt(self, incident: Incident) -> list[Append | Markers]:
-        """It stands still from now on; returns what was queued and is dropped. The first reason stays."""
+        """Halt it; returns the dropped queue. The first reason stays."""
         if self.incident is not None:
             return []
         self.incident = incident
@@ -498,12 +495,12 @@ class BatchPartition:
         return self._drop_queue()
 
     def halt_after(self, incident: Incident) -> None:
-        """It stands still once what it has queued is written: what comes next on the source can't be."""
+        """Halt it once its queue is written, because the next source record can't be."""
         self.ending = incident
         self._touch()
 
     def settled(self) -> Incident | None:
-        """Why it stands still, once: as soon as none of its requests is outstanding."""
+        """The reason of a halt, once: as soon as none of its requests is outstanding."""
         if self.ending is not None and self.incident is None and not (self.queue or self.outstanding):
             self.incident = self.ending
         if self.incident is None or self.outstanding or not self.wanted:
@@ -512,13 +509,13 @@ class BatchPartition:
         return self.incident
 
     def forget(self) -> list[Append | Markers]:
-        """It leaves the engine; returns what was queued and is dropped."""
+        """Remove it from the engine; returns the dropped queue."""
         self.wanted = False
         self.window.stop("forgotten")
         return self._drop_queue()
 
     def handed_over(self) -> PartitionStart | None:
-        """Where it continues elsewhere: what was admitted is all acknowledged. None where that isn't so."""
+        """Where another engine continues it; None unless everything admitted is acknowledged."""
         position = self.window.position
         busy = self.outstanding or self.queue or self.asleep or self.incident or self.ending
         if busy or position != (self.next_source, self.next_target):
@@ -542,7 +539,7 @@ class BatchPartition:
     # -- inside ------------------------------------------------------------------------------------
 
     def _drop_queue(self) -> list[Append | Markers]:
-        """Forget what isn't sent; returns it."""
+        """Drop unsent items and return them."""
         dropped = list(self.queue)
         self.pending_bytes -= self.queued_bytes
         self.queued_bytes = 0
@@ -554,7 +551,7 @@ class BatchPartition:
         rows.append(OffsetMapping(self.tp.topic, self.tp.partition, self.epoch, source, target))
 
     def _append(self, run: RecordRun) -> Append:
-        """Give a run its place: the next sequence numbers and target offsets."""
+        """Assign a run the next sequence numbers and target offsets."""
         head = header(
             attributes=run.attributes,
             count=run.records_count,
@@ -578,7 +575,7 @@ class BatchPartition:
         self.pending_bytes += item.size
 
     def _hole(self, source_next: int, *, gated: bool) -> None:
-        """The source has nothing up to there: match it, or let the delta change."""
+        """The source has no record up to there: match the hole, or let the delta change."""
         size = source_next - self.next_source
         if size <= 0:
             return

@@ -1,15 +1,14 @@
-"""The producer id of a link, one for ever: it makes each append of the link's mirrors conditional.
+"""The permanent producer id of a link, which makes each append of the link's mirrors conditional.
 
-A broker takes an append of a producer id only if its sequence number follows the last one it has in
-that partition. Every worker of a link writes with the same id and continues with the sequence that the
-leader knows, so of two workers that believe they are the one (or of one and its own late request)
-only the first gets its batch in; the other's is refused, never doubled.
+A broker accepts an append of a producer id only if its sequence number follows the last one it has in
+that partition. All workers of a link write with the same id and continue with the sequence that the leader
+knows. So of two workers that both believe they hold a partition (or of one and its own late request), only
+the first appends its batch; the other's is refused, never duplicated.
 
-The id is kept per target cluster (brokers of another cluster never handed it out) in a lease that
-doesn't end: the first worker's proposal stands.
+The id is kept per target cluster in a lease that doesn't end; the first worker's proposal wins.
 
-A broker forgets a producer whose newest record is stamped long ago. Then any sequence number is taken;
-the mirror begins at one that follows from the target offset, so that two workers choose the same.
+A broker forgets a producer whose newest record has an old timestamp. Then it accepts any sequence number. The
+mirror then begins at one derived from the target offset, so that two workers choose the same.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 
 
 class LinkProducer:
-    """The producer id of a link, and where its sequences stand. May be shared by threads.
+    """The producer id of a link, and its sequences. Threads may share it.
 
     Args:
         link: the link.
-        target: the cluster that is written.
-        producers: what that cluster knows of producers.
+        target: the target cluster.
+        producers: producer states on that cluster.
         store: where the id is kept.
     """
 
@@ -63,10 +62,10 @@ class LinkProducer:
             return self._id
 
     def last_sequences(self, targets: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """As `ProducerStateAdmin.last_sequences`, of this link's producer. To be asked for before the log's end is."""
+        """Like `ProducerStateAdmin.last_sequences`, of this link's producer. Call it before reading the log's end."""
         return self._producers.last_sequences(targets, self.id())
 
     @staticmethod
     def next_sequence(last: int | None, target_offset: int) -> int:
-        """The sequence number of the next record: after the last one known, else by its target offset."""
+        """The sequence number of the next record: after the last known one, else derived from its target offset."""
         return target_offset % SEQUENCES if last is None else next_sequence(last, 1)

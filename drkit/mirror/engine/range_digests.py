@@ -1,15 +1,14 @@
-"""The range digests of one partition, folded from the appends that the target acknowledged. Pure.
+"""The range digests of one partition, computed from acknowledged appends. Pure.
 
-A range continues while batches are forwarded as they were, each behind the one before it, with one delta. Between two
-of them the target may have markers, which stand for holes of the source: they hold no records, and both ends of the
-range and every batch's place are bound. It ends where a batch was rebuilt (what drkit put together again is proven by
-nothing but a comparison with the source), where the delta changes, and when it is large.
+A range continues while unchanged batches follow each other with one delta. Markers may be between two of them on the
+target; they correspond to holes of the source and hold no records, and the digest binds the range's ends and every
+batch's offset. A range ends at a rebuilt batch (only a comparison with the source proves that one), where the delta
+changes, and when it is large.
 
-Digests are added up, so there is no state but numbers: what is open is a tuple that is replaced as a whole, which
-another thread may read at any time.
+The open range is a tuple that is replaced as a whole, so another thread may read it at any time.
 
-Ranges that end early, over and over, would make rows without end. So a range is kept only where it is long, or where
-few were kept for what was forwarded so far (`_ROW_RECORDS`, `_ROW_BYTES` a row); the others are simply not covered.
+Many short ranges would make too many rows. So a range is kept only if it is long, or if few were kept for the records
+forwarded so far (`_ROW_RECORDS`, `_ROW_BYTES` a row); the others aren't covered.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_RECORDS = 256 * 1024
 """Records after which a range ends."""
 
 MOST_BYTES = 256 << 20
-"""Bytes after which it does."""
+"""Bytes after which a range ends."""
 
 _ROW_RECORDS = 16 * 1024
 _ROW_BYTES = 4 << 20
@@ -35,8 +34,8 @@ class RangeDigests:
 
     Args:
         tp: the partition.
-        epoch: its topic's.
-        ended: gets the ranges that ended and are to be kept.
+        epoch: the topic's epoch.
+        ended: receives ended ranges that are to be kept.
     """
 
     __slots__ = ("_credit", "_ended", "_epoch", "_open", "_tp")
@@ -50,14 +49,14 @@ class RangeDigests:
         self._open: tuple[int, int, int, int, int, int, int, bool] | None = None
 
     def take(self, source: int, target: int, count: int, size: int, digest: int | None) -> None:
-        """An append was acknowledged.
+        """Add an acknowledged append.
 
         Args:
-            source: of its first record.
-            target: where that stands.
-            count: its records.
-            size: its bytes.
-            digest: `placed_digest`; None where it doesn't stand for one batch of the source, as it is there.
+            source: the source offset of its first record.
+            target: the target offset of that record.
+            count: number of its records.
+            size: number of its bytes.
+            digest: `placed_digest`; None where it isn't one unchanged batch of the source.
         """
         opened = self._open
         if opened is not None:
@@ -81,7 +80,7 @@ class RangeDigests:
             self._open = (source, target - source, target + count, 1, count, digest, size, kept)
 
     def opened(self) -> RangeDigest | None:
-        """The range that is open, as it is; None where there is none that is to be kept."""
+        """The open range so far, or None where none is to be kept."""
         opened = self._open
         return None if opened is None or not opened[-1] else self._row(opened)
 

@@ -1,21 +1,21 @@
-"""Writing of the batch engine: one sender per target broker, requests pipelined on one connection.
+"""Writes for the batch engine: one sender per target broker, requests pipelined on one connection.
 
-A broker handles the requests of one connection in the order in which they were sent, so several of
-them may be under way and each partition still gets its batches in order; a marker is in its place
-between them. A Produce request carries one batch per partition, of as many partitions as are ready.
+A broker handles the requests of one connection in order, so several may be in flight and each partition still gets
+its batches and markers in order. A Produce request carries one batch per partition, of as many partitions as are
+ready.
 
-Where no sequence number makes an append conditional (a marker; a broker that may know nothing of the producer:
-its first batch, old records) nothing else of the partition is under way (`BatchPartition.must_wait`).
+Where no sequence number makes an append conditional (a marker; a broker that may not know the producer: its first
+batch, old records), no other request of the partition is in flight (`BatchPartition.must_wait`).
 
-A log may have lost its tail, and its broker the producer with it: then the broker takes any sequence number, and
-records would land below their place. So before the first append on a connection, or after another leader's time, the
-log's end is asked for on the connection that will carry the append; it must be the expected offset. Where the broker
-may have forgotten the producer, it is asked for again after a rest. Where others write the target, too, the end tells
-nothing: there the leader must be that of the epoch in which the log was looked at.
+A log may have lost its tail, and its broker the producer state: the broker then accepts any sequence number, and
+records would get offsets below the expected ones. So before the first append on a connection, or in another leader's
+term, the log's end is requested on the connection that will carry the append; it must be the expected offset. Where the
+broker may have forgotten the producer, it is requested again after a rest. Where others write the target, the end says
+nothing: there the leader must be that of the epoch in which the log was read.
 
-Nothing is ever sent twice: each append carries the link's producer id and the sequence number that
-follows the one before it, which makes it conditional. Where the outcome of a request isn't known, its
-partitions stand still until the runtime has looked at the target (`drkit.mirror.resume.partition_resume`).
+Nothing is ever sent twice: each append carries the link's producer id and the next sequence number, which makes it
+conditional. Where the outcome of a request is unknown, its partitions are halted until the runtime has read the target
+(`drkit.mirror.resume.partition_resume`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PRODUCE_TIMEOUT_MS = 10_000
 
 _TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
 _SMALLEST_LIMIT = 1_024
-_SERVER_ERROR = -1  # what brokers answer to a codec that they don't know, among much else
+_SERVER_ERROR = -1  # brokers answer this to an unknown codec, among much else
 _UNAUTHORIZED_CLUSTER = 31
 _UNSUPPORTED_VERSION = 35
 _REFUSED = {
@@ -72,7 +72,7 @@ _REPEATED = {
     56: "A broker of the target can't write its log: free space on its disk or replace it, then restart the broker",
     89: "The target throttles drkit's principal: raise its quota",
 }
-"""What to do where one of these comes again and again."""
+"""What to do where one of these keeps coming."""
 
 Taken = list[tuple[BatchPartition, Append]]
 
@@ -81,7 +81,7 @@ class Sender:
     """Writes to one target broker.
 
     Args:
-        flow: what the engine shares.
+        flow: state shared within the engine.
         node: the broker.
     """
 
@@ -100,7 +100,7 @@ class Sender:
         self._closed = False
 
     def offer(self, partition: BatchPartition) -> None:
-        """A partition led by this broker has something to be written."""
+        """Note that a partition led by this broker has something to write."""
         if partition not in self._led:
             self._led.add(partition)
             if partition.target_topic_id:
@@ -109,12 +109,12 @@ class Sender:
             self._ready[partition] = None
 
     def withdraw(self, partition: BatchPartition) -> None:
-        """A partition is led by another broker now, or is gone."""
+        """Note that another broker leads a partition, or that it is gone."""
         self._led.discard(partition)
         self._ready.pop(partition, None)
 
     def pump(self) -> None:
-        """Send what can be sent now."""
+        """Send whatever can be sent now."""
         if not self._ready or not self._flow.may_produce():
             return
         connection = self._connection
@@ -125,7 +125,7 @@ class Sender:
             self._send_some(connection)
 
     def tick(self) -> None:
-        """Look at the clock: is the broker slow to answer? Then send what can be sent."""
+        """Check whether the broker is slow to answer, then send what can be sent."""
         at = time.monotonic()
         if self._ready and (self._connection is None or not self._connection.open):
             self._waiting_since = self._waiting_since or at
@@ -136,7 +136,7 @@ class Sender:
         self.pump()
 
     def close(self) -> None:
-        """Send nothing more; what is under way stays unknown."""
+        """Send nothing more; the outcome of requests in flight stays unknown."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -159,7 +159,7 @@ class Sender:
             self.pump()
 
     def _send_some(self, connection: Connection) -> None:
-        """Send one Produce request, after the markers that come first."""
+        """Send one Produce request, after the markers that come before it."""
         taken: Taken = []
         unchecked: list[BatchPartition] = []
         size = 0
@@ -192,7 +192,7 @@ class Sender:
         taken: Taken,
         batches: dict[str, list[tuple[int, Payload]]],
     ) -> int:
-        """Send a partition's markers that come first, and take the batch behind them; returns its bytes."""
+        """Send a partition's leading markers, and take the batch after them; returns its bytes."""
         queue = partition.queue
         while queue and isinstance(queue[0], Markers) and not partition.must_wait:
             self._send_markers(connection, partition, queue[0])
@@ -208,7 +208,7 @@ class Sender:
         return size
 
     def _ask_ends(self, connection: Connection, partitions: list[BatchPartition]) -> None:
-        """Ask where partitions end that have nothing under way; nothing of them is sent before the answer."""
+        """Request the log ends of partitions without requests in flight; nothing of them is sent before the answer."""
         if not partitions:
             return
         asked: dict[str, list[tuple[int, int]]] = {}
@@ -224,7 +224,7 @@ class Sender:
         self._hand_over(connection, request, partial(self._settle_markers, partition, item, last=last))
 
     def _hand_over(self, connection: Connection, request: Any, settle: ResponseCallback) -> None:
-        """Send a request; settle it once it is answered, or with why it can't be sent."""
+        """Send a request; settle it with its answer, or with the reason why it can't be sent."""
         self._sent_at.append(time.monotonic())
         told = partial(self._answered, settle)
         try:
@@ -235,11 +235,11 @@ class Sender:
     def _answered(self, settle: ResponseCallback, reply: Reply) -> None:
         self._sent_at.popleft()
         if self._closed:
-            return  # the position stays where it was
+            return  # the position stays
         try:
             settle(reply)
             self.pump()
-        except BaseException as error:  # noqa: BLE001 - a defect: it ends the engine
+        except BaseException as error:  # noqa: BLE001 - a defect ends the engine
             self._flow.failure = error
 
     # -- answers -----------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Sender:
             if not partition.end_answered(connection, end.offset if end is not None and end.error == 0 else None):
                 self._flow.target.refresh()
                 if end is None:
-                    why = reason or "the answer leaves it out"
+                    why = reason or "the answer omits it"
                 elif end.error:
                     why = f"the target answered {describe(error_class(end.error))}"
                 else:
@@ -282,18 +282,18 @@ class Sender:
             result = results.get((partition.target_topic, partition.tp.partition))
             if result is None:
                 self._flow.free([item])
-                self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason or "the answer leaves it out")
+                self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason or "the answer omits it")
             else:
                 self._settle(partition, item, result)
             self._continue(partition)
 
     def _throttled(self, seconds: float) -> None:
-        """A quota of the broker's: it takes nothing more on the connection meanwhile, what is sent would only wait."""
+        """Wait for a broker's quota: until then it handles nothing more on the connection."""
         self._flow.throttled_seconds += seconds
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
     def _continue(self, partition: BatchPartition) -> None:
-        """Something of it was answered: what waited for that may be sent."""
+        """One of its requests was answered: send what waited for that."""
         if partition in self._led and partition.incident is None:
             self.offer(partition)
 
@@ -328,7 +328,7 @@ class Sender:
 
     @staticmethod
     def _may_be_cut(item: Append, result: Produced) -> bool:
-        """Whether a batch is refused for its size, and a smaller one of the same records may be taken."""
+        """Whether a batch was refused for its size, and smaller batches of its records may be accepted."""
         return result.error in _TOO_LARGE and item.count > 1 and item.size > _SMALLEST_LIMIT
 
     def _refused(self, partition: BatchPartition, item: Append, result: Produced) -> None:
@@ -342,7 +342,7 @@ class Sender:
         self._flow.halt_partition(partition, IncidentKind.REJECTED, reason, remedy)
 
     def _codec_refused(self, partition: BatchPartition, item: Append) -> None:
-        """A codec that drkit doesn't know may be newer than drkit: the target decides, and doesn't know it, either."""
+        """Report a codec that neither the target nor drkit knows; a newer Kafka may have written it."""
         reason = (
             f"the target refuses {counted(item.count, 'record')} from source offset {item.source_first} of "
             f"{partition.tp} ({item.size} bytes): the batch says to be compressed by codec {item.codec}, which the "
@@ -359,14 +359,14 @@ class Sender:
             errors = {error for _, _, error in answer.errors if error}
             if errors:
                 failed = f"the target answered {describe(error_class(min(errors)))} to a marker"
-                flow.target.refresh()  # it may not lead the partition any more, though it answers where its log ends
+                flow.target.refresh()  # it may no longer lead the partition, though it answers with a log end
             if errors & {_UNAUTHORIZED_CLUSTER, _UNSUPPORTED_VERSION}:
                 self._refuse_markers(partition, describe(error_class(min(errors))))
         except StreamError as error:
             failed = f"the target's broker {self.node} didn't answer: {_said(error)}"
             flow.target.refresh()
-        except NotImplementedError:  # aiokafka: no version of the request that both sides know
-            failed = "the target's brokers take no markers from clients"
+        except NotImplementedError:  # aiokafka: no common version of the request
+            failed = "the target's brokers accept no markers from clients"
             self._refuse_markers(partition, "UNSUPPORTED_VERSION")
         partition.answered(item, last=last)
         if last:
@@ -383,7 +383,7 @@ class Sender:
         """From now on holes change the delta."""
         if not self._flow.markers_refused:
             self._flow.markers_refused = True
-            reason = f"the target takes no transaction markers from drkit ({name}): offsets differ behind each hole"
+            reason = f"the target accepts no transaction markers from drkit ({name}): offsets differ after each hole"
             remedy = "Grant drkit's principal ALTER on the target cluster, or set offsets to translate"
             self._flow.notice(Notice(partition.tp, "markers_refused", reason, remedy))
 

@@ -1,9 +1,9 @@
-"""Sequencing: what was read gets its target offsets and sequence numbers, once its mapping rows are durable.
+"""Sequencing: read batches get target offsets and sequence numbers, and wait until their mapping rows are durable.
 
-`BatchPartition.admit` (`partition_queue.py`) numbers the appends of one partition; this does it for a whole response.
+`BatchPartition.admit` (`partition_queue.py`) numbers the appends of one partition; this module does a whole response.
 
-Rows are kept on a thread beside the event loop. Their partition waits meanwhile, with what was read of
-it in the meantime; the others continue. Where the link alters records, `transform/transform_thread.py` comes first.
+A thread beside the event loop stores the rows. Their partition waits meanwhile, with the batches read of it; the others
+continue. Where the link alters records, `transform/transform_thread.py` comes first.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from drkit.model.topology import TopicPartition
 log = logging.getLogger(__name__)
 
 
-_MEND = f"Correct the callable and restart the mirror, or wait until what it needs is back. {TRIED_AGAIN}"
+_MEND = f"Correct the callable and restart the mirror, or wait until its dependencies are back. {TRIED_AGAIN}"
 
 _TRANSLATED = "Nothing is lost: offsets are translated from there on (`drkit translate`)"
 
 Job = Callable[[Coroutine[Any, Any, None]], None]
-"""Has something done beside; a defect in it ends the engine."""
+"""Starts work beside the loop; a defect in it ends the engine."""
 
 
 class Sequencer:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
-        flow: what the engine shares.
+        flow: state shared within the engine.
         keep_rows: makes mapping rows durable; blocks.
-        job: starts work beside.
-        alteration: what the link does to records; None: nothing.
+        job: starts work beside the loop.
+        alteration: what the link changes in records; None: nothing.
     """
 
     def __init__(self, flow: EngineState, keep_rows: KeepRows, job: Job, alteration: Alteration | None = None) -> None:
@@ -65,11 +65,11 @@ class Sequencer:
         self.alterer = None if alteration is None else AlterationThread(flow, alteration, self._admit_part, job)
 
     def forget(self, partition: BatchPartition) -> None:
-        """It leaves the engine."""
+        """Note that a partition left the engine."""
         self._stash.pop(partition, None)
 
     def admit(self, found: list[Read]) -> None:
-        """Queue what was read; where rows are due, keep them first."""
+        """Queue read batches; where mapping rows are needed, store them first."""
         waiting: dict[BatchPartition, None] = {}
         rows: list[OffsetMapping] = []
         touched: set[Writer] = set()
@@ -80,7 +80,7 @@ class Sequencer:
                     self.alterer.take(read)
                 continue
             if partition in self._stash:
-                # its rows are being kept, which may take long: an answer isn't kept for what little it has of this one
+                # storing its rows may take long: don't hold a whole response for its small part of it
                 self._stash[partition].append(read._replace(batches=apart(read.batches)))
                 continue
             due = self._take(read)
@@ -96,7 +96,7 @@ class Sequencer:
             sender.pump()
 
     def _take(self, read: Read) -> list[OffsetMapping]:
-        """Take one partition's batches apart as far as needed, and queue them; returns the rows due."""
+        """Split one partition's batches and queue the pieces; returns the needed rows."""
         partition = read.partition
         if not self._follows(read):
             return []
@@ -105,7 +105,7 @@ class Sequencer:
         try:
             rules = partition.rules(committed=self._flow.committed)
             for piece in pieces(read.batches, read.aborted, partition.next_source, rules):
-                found.append(piece)  # noqa: PERF402 - what came before an error is kept
+                found.append(piece)  # noqa: PERF402 - pieces before an error are kept
         except (Damaged, TooLarge) as error:
             ended = error
         return self._queue(read, AlteredPart(found, ended, last=True))
@@ -123,24 +123,24 @@ class Sequencer:
         return True
 
     def _follows(self, read: Read) -> bool:
-        """Whether what was read is what comes next for a partition that continues.
+        """Whether the batches come next for a partition that continues.
 
-        One that ends where a record can't be appended doesn't: behind that record nothing may be queued, or it would be
-        taken for a hole of the source.
+        A partition that ends before a record that can't be appended doesn't continue: if anything were queued after
+        that record, it would look like a hole of the source.
         """
         flow, partition = self._flow, read.partition
         if not partition.active or partition.ending is not None:
             return False
         if not partition.follows(
             read.begin, read.batches[-1].last_offset + 1
-        ):  # never: what is between would be taken for a hole of the source
+        ):  # never: the offsets between would look like a hole of the source
             reason = f"what was read from source offset {read.begin} on doesn't follow {partition.next_admit}"
             flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason)
             return False
         return True
 
     def _queue(self, read: Read, part: AlteredPart) -> list[OffsetMapping]:
-        """Give what is to be appended its place, and queue it; returns the rows due."""
+        """Assign offsets to pieces and queue them; returns the needed rows."""
         flow, partition = self._flow, read.partition
         rows, queued, reasons = partition.admit(part.pieces)
         flow.memory.wait(list(islice(reversed(partition.queue), queued)))
@@ -155,7 +155,7 @@ class Sequencer:
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
-        """Make rows durable, then let their partitions continue; withdrawn ones sleep until they are forgotten."""
+        """Make rows durable, then let their partitions continue; withdrawn ones wait until they are forgotten."""
         withdrawn: frozenset[TopicPartition] = frozenset()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
@@ -183,7 +183,7 @@ class Sequencer:
 
 
 def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | TooLarge) -> tuple[IncidentKind, str, str]:
-    """Why a partition stands still before what can't be appended, and what to do."""
+    """Why a partition is halted before something that can't be appended, and what to do."""
     if isinstance(error, AlterationFailed):
         return IncidentKind.REJECTED, str(error), _MEND
     if isinstance(error, Damaged):

@@ -1,8 +1,8 @@
-"""The leader epochs of a source's batches, as they were read: they show whether a log lost its tail. Pure.
+"""The leader epochs of the read batches of a source: they show whether a log lost its tail. Pure.
 
-The pair (offset, epoch of the batch below it) is what a log is compared by (`drkit.kafka.admin.source_divergence`): a
-Fetch carries that of the next offset to be read, a watermark keeps that of what is mirrored. Never one for the other:
-an epoch that was only read would claim more than is on the target.
+Logs are compared by the pair (offset, epoch of the batch below it) (`drkit.kafka.admin.source_divergence`). A Fetch
+carries the pair of the next offset to read, a watermark that of the mirrored offset. Never exchange them: an epoch
+that was only read would claim more than the target holds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from drkit.kafka.protocol.coalescing import Found
 
 
 class SourceEpochs:
-    """The leader epochs of one partition's batches from where it was started. Noted by one thread, read by any.
+    """The leader epochs of one partition's batches since its start. One thread writes, any may read.
 
     Args:
-        epoch: of the batch below the offset where it is started; `UNKNOWN_EPOCH` where that isn't known.
+        epoch: of the batch below the start offset, or `UNKNOWN_EPOCH`.
     """
 
     __slots__ = ("_begun",)
@@ -26,11 +26,11 @@ class SourceEpochs:
 
     @property
     def newest(self) -> int:
-        """The epoch of the last batch that was read."""
+        """The epoch of the last read batch."""
         return self._begun[-1][1]
 
     def note(self, batches: Sequence[Found], mirrored_through: int) -> None:
-        """These batches were read. What is needed only below `mirrored_through` is forgotten."""
+        """Note read batches. Forgets epochs that are needed only below `mirrored_through`."""
         newest = self.newest
         if batches[0].leader_epoch == newest == batches[-1].leader_epoch:
             return  # epochs only rise along a log
@@ -46,6 +46,6 @@ class SourceEpochs:
     def below(self, offset: int) -> int:
         """The epoch of the last batch that begins below an offset."""
         begin, newest = self._begun[-1]
-        if begin < offset:  # so it is wherever nothing is under way; asked of every partition each second
+        if begin < offset:  # the case wherever nothing is in flight; called for every partition each second
             return newest
         return next(epoch for first, epoch in reversed(self._begun) if first < offset or first < 0)

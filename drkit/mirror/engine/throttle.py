@@ -1,8 +1,8 @@
 """A link's bandwidth limit: a token bucket that may go into debt. Pure except for the clock given.
 
 The bucket holds at most one second's worth. Taking more than it holds is allowed and leaves a debt;
-the answer is how long to wait until it is paid. So any size can be taken at once, a record larger
-than the bucket too, and over any stretch of time the bytes let through stay below
+the return value is how long to wait until it is paid. So any size can be taken at once, even a record
+larger than the bucket, and over any period the bytes sent stay below
 rate x (seconds + 1) + the last one taken.
 
     wait = throttle.take(len(batch))     # before sending it
@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 
 class Throttle:
-    """A token bucket. No thread and no loop of its own; not shared by threads.
+    """A token bucket without a thread or loop of its own. Not thread-safe.
 
     Args:
-        bytes_per_second: the limit; None: there is none.
+        bytes_per_second: the limit; None: no limit.
         clock: monotonic seconds.
-        filled: whether the bucket holds its second's worth at the beginning; false where many begin in turn.
+        filled: whether the bucket starts with its second's worth; False where many start in turn.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Throttle:
         self._rate = self._whole = bytes_per_second
 
     def share(self, workers: int) -> None:
-        """This one's part of the limit, which so many share."""
+        """Set this worker's share of a limit that so many workers share."""
         if self._whole is not None:
             self._rate = self._whole / workers
 

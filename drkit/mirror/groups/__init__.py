@@ -1,1 +1,1 @@
-"""Consumer groups of the source, captured over time."""
+"""Captures consumer groups of the source over time."""

@@ -1,8 +1,7 @@
-"""Which groups stand where a transaction put them, read from a part of the coordinators' log as it was left.
+"""Finds which groups' positions come from transactions, by reading a part of the coordinators' log.
 
-The log is compacted: it holds the last commit of each group and partition, however long ago that was, and a commit of
-a transaction stands in a batch that says so. So a group that rests is told apart by what it committed last, without
-waiting for its next commit.
+The log is compacted: it keeps the last commit of each group and partition however old, and a transaction's commit is in
+a batch marked transactional. So an idle group is classified by its last commit, without waiting for the next one.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _ANSWER_SECONDS = 2.0
 
 
 class CommitScan:
-    """Reads one part of the coordinators' log, a little at a time. Used by one thread.
+    """Reads one partition of the coordinators' log in steps. Not thread-safe.
 
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
         part: a partition of `__consumer_offsets`.
-        first, until: which offsets of it.
+        first, until: the range of its offsets.
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, part: TopicPartition, first: int, until: int) -> None:
@@ -40,11 +39,11 @@ class CommitScan:
         self._last: dict[tuple[str, TopicPartition], bool] = {}
 
     def read_on(self, seconds: float) -> bool:
-        """Read for about so long, an answer of the broker at least; whether all is read.
+        """Read for about that long, but at least one answer; returns whether all is read.
 
         Raises:
             Damaged: a batch can't be read.
-            DrkitError: as `LogReader.read`.
+            DrkitError: like `LogReader.read`.
         """
         deadline = time.monotonic() + seconds
         for batch in self._batches:
@@ -57,14 +56,14 @@ class CommitScan:
         return True
 
     def by_transactions(self) -> dict[str, bool]:
-        """By group, whether a transaction, of whatever outcome, has put it on any partition where it stands."""
+        """By group, whether a transaction (of any outcome) committed any of its current positions."""
         found: dict[str, bool] = {}
         for (group, _), transactional in self._last.items():
             found[group] = transactional or found.get(group, False)
         return found
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         self._answers.close()
         self._reader.close()
 

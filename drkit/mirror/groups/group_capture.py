@@ -1,19 +1,17 @@
 """Captures consumer groups' committed offsets on the source, within a second of each commit.
 
-A look costs the coordinators little: the ends of their own log tell which groups can have changed
-since the last look (`drkit.kafka.groups.offsets_topic`), and only these are asked for, all groups of a
-coordinator in one request. Where that log may not be looked at, every look asks for all groups. So that
-nothing rests on that log alone, what moved is asked for once more at the next look (a coordinator may
-answer from just before the record that moved it), and every group now and then.
+A look costs the coordinators little: the ends of their own log tell which groups can have changed since the last look
+(`drkit.kafka.groups.offsets_topic`), and only these are requested, all groups of a coordinator in one request. Where
+that log may not be read, every look requests all groups. As a safeguard, groups that moved are requested once more at
+the next look (a coordinator may answer from just before the record that moved it), and every group now and then.
 
-Only what changed is written, and each position again at least every `REFRESH_SECONDS` (longer where
-there are very many), so that `captured_at` shows how fresh it is. What groups stood at over time goes to
-the timeline (`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only
-after a listing that all coordinators took part in. A single offset that its group no longer has stays as
-captured: its age shows, and a position too many is harmless where one too few is not.
+Only changes are written, plus each position again at least every `REFRESH_SECONDS` (longer where there are very many),
+so that `captured_at` shows how fresh it is. The timeline gets the groups' positions over time
+(`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only after a listing
+by all coordinators. A single offset that its group no longer has stays as captured: its age shows, and a superfluous
+position is harmless where a missing one is not.
 
-Groups that commit no offsets (share groups) can't be captured so: `drkit.mirror.groups.group_capture` keeps
-their names.
+`put_unmovable` of `drkit.store.link_notes` keeps the names of groups that commit no offsets (share groups).
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from drkit.store.transactions import suspect
 log = logging.getLogger(__name__)
 
 CAPTURE_SECONDS = 0.8
-"""From a commit to its position in the store, at most: what clocks, brokers and store add to it fits into a second."""
+"""The longest delay from a commit to its position in the store; clocks, brokers and store add less than a second."""
 REFRESH_SECONDS = 5.0
 SWEEP_SECONDS = 60.0
 _ROWS_A_SECOND = 2_000
@@ -58,18 +56,18 @@ _LOOK_SECONDS = 5.0
 
 
 class CaptureStore(MappingStore, TimelineStore, LinkStore, Protocol):
-    """What a capture keeps."""
+    """What a capture needs from a store."""
 
 
 class GroupCapture:
-    """Captures positions of the groups and topics that a link covers. Used by one thread.
+    """Captures positions of a link's groups and topics. Not thread-safe.
 
     Args:
-        link: which groups and topics, and how much of their past is kept.
+        link: which groups and topics, and how much of their history is kept.
         source: the source's groups.
         store: where positions are kept.
         clock: monotonic seconds.
-        suspected: which of some groups may commit in transactions; asked before what they have committed is kept.
+        suspected: which of some groups may commit in transactions; called before their positions are stored.
     """
 
     def __init__(
@@ -100,11 +98,11 @@ class GroupCapture:
         self._covered: dict[str, bool] = {}
 
     def capture(self) -> int:
-        """Look once; returns how many positions the groups have now.
+        """Look once; returns the groups' current number of positions.
 
         Raises:
             Unreachable: the source or the store doesn't answer.
-            Refused: groups that were captured are hidden now; all others are captured.
+            Refused: groups that were captured before are hidden now; all others are captured.
         """
         self._load()
         begun = now()
@@ -132,7 +130,7 @@ class GroupCapture:
             group, why = next(iter(hidden.items()))
             raise Refused(
                 f"positions of {and_more(sorted(hidden))} can't be captured any more: {why}",
-                meaning="They stay as they were captured last",
+                meaning="Their last captured positions stay",
                 remedy=f"Grant drkit's principal DESCRIBE on group {group}, or leave it out (exclude_groups)",
             )
         return len(self._kept)
@@ -158,9 +156,9 @@ class GroupCapture:
         return covered
 
     def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> set[Series]:
-        """Keep what changed and what is due again; groups that weren't asked stand where they were.
+        """Store changes, and positions that are due again; groups that weren't requested keep their positions.
 
-        Returns what is elsewhere than before.
+        Returns the series that moved.
         """
         kept = self._kept
         oldest = at - timedelta(seconds=max(REFRESH_SECONDS, len(kept) / _ROWS_A_SECOND))
@@ -187,7 +185,7 @@ class GroupCapture:
         return changed
 
     def _note_seen(self, seen: Iterable[str], failed: Iterable[str], at: datetime) -> None:
-        """When groups that can't be read now were last seen: what they did since isn't known."""
+        """Record when unreadable groups were last seen: what they did since is unknown."""
         for group in seen:
             self._failing.pop(group, None)
         for group in failed:
@@ -195,8 +193,8 @@ class GroupCapture:
         self._looked_at = at
 
     def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
-        """Forget groups that are no more. Returns those that a cluster only doesn't list any more, with the reason: it
-        leaves out what drkit's principal may not see, and says so where it is asked for by name."""
+        """Forget deleted groups. Returns groups that a cluster merely stopped listing, with the reason: a listing omits
+        what drkit's principal may not see, but a request by name says so."""
         missing = {group for group, _ in self._standing} - existing
         asked = self._source.fetch(missing) if missing else FetchedOffsets()
         hidden = asked.failures
@@ -229,7 +227,7 @@ class GroupCapture:
 
 
 class _Changes:
-    """Which groups can have changed since the last look that was taken in full."""
+    """Which groups can have changed since the last complete look."""
 
     def __init__(self, source: GroupAdmin, clock: Callable[[], float]) -> None:
         self._source = source
@@ -255,11 +253,11 @@ class _Changes:
 
     @property
     def any(self) -> bool:
-        """Whether any group can have changed, or come into being."""
+        """Whether any group can have changed, or been created."""
         return self._all or bool(self._moved or self._settling or self._again)
 
     def may_have(self, group: str) -> bool:
-        """Whether this group can have changed, and can be asked."""
+        """Whether this group can have changed, and can be requested."""
         if not self._log.partitions:
             return True
         partition = partition_of(group, self._log.partitions)
@@ -268,11 +266,11 @@ class _Changes:
         return self._all or group in self._again or partition in self._moved or partition in self._settling
 
     def hides(self, group: str) -> bool:
-        """Whether this group can't be asked: its part of the log, and so its coordinator, is down."""
+        """Whether this group can't be requested, because its coordinator is down."""
         return bool(self._log.partitions) and partition_of(group, self._log.partitions) not in self._log.ends
 
     def taken(self, again: Iterable[str]) -> None:
-        """All that `may_have` named was read and kept, except for the groups to be asked `again`."""
+        """Everything that `may_have` named was read and stored, except the groups to request `again`."""
         self._seen.update(self._log.ends)
         self._settling = self._moved
         self._again = set(again)
@@ -285,10 +283,10 @@ def _key(position: GroupPosition) -> Key:
 
 
 class UnmovableGroups:
-    """Keeps the notes of a link's groups that can't be moved. Used by one thread.
+    """Keeps the notes of a link's groups that can't be moved. Not thread-safe.
 
     Args:
-        link: whose groups.
+        link: the link.
         source: the source's groups.
         store: where the notes are kept.
         clock: monotonic seconds.
@@ -303,7 +301,7 @@ class UnmovableGroups:
         self._looked_at: float | None = None
 
     def update(self, listing: GroupListing, covers_topic: Callable[[str], bool]) -> None:
-        """Keep what the listing shows; start offsets are read every few seconds."""
+        """Store what the listing shows; start offsets are read every few seconds."""
         at = self._clock()
         names = {each.group for each in listing.groups.values() if not each.commits_offsets}
         if self._kept is None:

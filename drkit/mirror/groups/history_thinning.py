@@ -3,13 +3,12 @@
 A series is one group on one topic. Kept of it are
 
 - every change of the last `recent_seconds`, as captured;
-- then the last one of each minute, for `keep_seconds`;
-- one an hour of a series that doesn't change, so that whenever it is asked for there is one to find.
+- then the last state of each minute, for `keep_seconds`;
+- one state an hour while it doesn't change, so that a look-up always finds one.
 
-The bound holds by construction, whatever the groups do: with so many series that this could exceed
-`max_rows`, both distances grow (a state that is passed over meanwhile is made up for when the distance
-has passed). Nothing has to be counted or searched for: each state carries the moment at which it may
-go, and one that is to last is simply kept again with a later one.
+`max_rows` holds by construction: with so many series that this could exceed it, both intervals grow (a skipped state is
+kept when the interval has passed). Nothing has to be counted or searched: each state carries its expiry time, and a
+lasting state is stored again with a later one.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ Positions = Mapping[int, tuple[int, str]]
 
 @dataclass(slots=True)
 class _Series:
-    """What is known of one series: the newest state kept, and whether the group has moved on since.
+    """What is known of one series: the newest kept state, and whether the group has moved since.
 
-    `lasting`: that state is kept for long. `moved_on`: the last look at which that state was still seen,
-    where a change has been seen since that isn't kept yet.
+    `lasting`: that state is kept for long. `moved_on`: the last look that still saw that state, where a later change
+    isn't kept yet.
     """
 
     newest: GroupState
@@ -47,7 +46,7 @@ class _Series:
 
 
 class Timeline:
-    """Decides what to keep of each look. Used by one thread.
+    """Decides what to keep of each look. Not thread-safe.
 
     Args:
         policy: how long, and how much.
@@ -63,18 +62,19 @@ class Timeline:
 
     @property
     def coarse_seconds(self) -> float:
-        """The distance between older states of a series: half of the rows are for them."""
+        """The interval between older states of a series: half of the rows are for them."""
         lasting = self._policy.keep_seconds + HEARTBEAT_SECONDS
         return max(COARSE_SECONDS, len(self._series) * lasting / (self._policy.max_rows / 2))
 
     @property
     def recent_seconds(self) -> float:
-        """How long a state is kept at first: until it is surely known whether it is to last."""
+        """How long a state is kept at first, until it is decided whether it is a lasting one."""
         return max(self._policy.recent_seconds, 2 * self.coarse_seconds)
 
     @property
     def fine_seconds(self) -> float:
-        """The distance between recent states of a series: the other half; it grows from the looks' own on."""
+        """The interval between recent states of a series, for the other half of the rows; at least that of the
+        looks."""
         return len(self._series) * self.recent_seconds / (self._policy.max_rows / 2)
 
     def observe(
@@ -85,14 +85,14 @@ class Timeline:
         changed: Iterable[Series],
         unseen: Mapping[str, datetime] | None = None,
     ) -> list[GroupState]:
-        """Take what one look showed; returns the states to keep now.
+        """Process one look; returns the states to keep now.
 
         Args:
-            begun: when the look began: what it didn't show was not yet committed then.
-            at: when it had ended: what it shows was committed by then.
-            states: of every series, what it stands at.
-            changed: the series that stand elsewhere than at the last look.
-            unseen: groups that could not be looked at lately, and when they last were.
+            begun: when the look began: later commits may be missing.
+            at: when the look ended: its commits are older.
+            states: the committed offsets of every series.
+            changed: the series that moved since the last look.
+            unseen: groups that could not be read lately, and when they last were.
         """
         if not self._policy.on:
             return []
@@ -109,7 +109,7 @@ class Timeline:
         return kept
 
     def gone(self, at: datetime, groups: Iterable[str]) -> list[GroupState]:
-        """The groups don't exist any more, seen by a look that ended at `at`; returns the states that say so."""
+        """Record that groups no longer exist, by a look that ended at `at`; returns the states that say so."""
         if not self._policy.on:
             return []
         names, kept = set(groups), list[GroupState]()
@@ -137,13 +137,13 @@ class Timeline:
             self._behind.add(series)
 
     def _begin(self, series: Series, at: datetime, positions: Positions) -> GroupState:
-        """The first state of a series: what was before isn't known."""
+        """The first state of a series: earlier ones are unknown."""
         state = self._lasting(GroupState(*series, at, _committed(positions), None, None, at))
         self._series[series] = _Series(state, lasting=True)
         return state
 
     def _keep(self, series: Series, at: datetime, positions: Positions, kept: list[GroupState]) -> None:
-        """Keep what the series stands at now; the last state of a minute that is over is to last."""
+        """Keep the series' current state; the last state of a past minute becomes lasting."""
         known = self._series[series]
         if not known.lasting and self._slot(series, known.newest.at) != self._slot(series, at):
             kept.append(self._lasting(known.newest))
@@ -157,7 +157,7 @@ class Timeline:
         kept.append(state)
 
     def _settle(self, begun: datetime, at: datetime, kept: list[GroupState]) -> None:
-        """The last change before a quiet spell is to last; a series at rest is kept again now and then."""
+        """Make the last change before an idle time lasting; keep an idle series' state again now and then."""
         coarse = self.coarse_seconds
         for series in list(self._fleeting):
             known = self._series[series]
@@ -179,7 +179,7 @@ class Timeline:
         return (at - known.newest.at).total_seconds() >= self.fine_seconds
 
     def _slot(self, series: Series, at: datetime) -> int:
-        """The stretch of time of which one state lasts; out of step by series, so that writes are spread."""
+        """The time slot in which one state is lasting; staggered by series, to spread writes."""
         coarse = self.coarse_seconds
         phase = zlib.crc32("\0".join(series).encode()) % 1000 / 1000 * coarse
         return int((at.timestamp() + phase) // coarse)

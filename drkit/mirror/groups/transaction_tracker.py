@@ -1,18 +1,18 @@
-"""Which group offsets each transaction committed, and where its output stands, put together from three logs. Pure.
+"""Joins three logs: which group offsets each transaction committed, and where its output is. Pure.
 
-    __transaction_state   decides: PrepareCommit of a transactional id names all partitions that take part
-    __consumer_offsets    what it committed for groups: records with its producer id, then its marker
-    output partitions     what it wrote: records with its producer id, then its marker
+    __transaction_state   decides: PrepareCommit of a transactional id names all its partitions
+    __consumer_offsets    its commits for groups: records with its producer id, then its marker
+    output partitions     its output: records with its producer id, then its marker
 
-Records name their producer but not their transaction. One producer has one transaction at a time, and everything of it
-(records, then the decision, then a marker in every partition named) is written before anything of the next one. So in
-each partition a producer's markers cut its records into segments, and the n-th segment belongs to the n-th decision
-that names the partition, counted from a common beginning. That beginning is an **anchor**: a moment at which the
-producer had no decision in the making, seen by the ends of all these logs (`Tracker.anchor`).
+Records name their producer but not their transaction. One producer has one transaction at a time, and everything of
+it (records, then the decision, then a marker in every named partition) is written before anything of the next one.
+So in each partition a producer's markers cut its records into segments, and the n-th segment belongs to the n-th
+decision that names the partition, counted from a common start. That start is an **anchor**: a moment when the
+producer had no pending decision, identified by the ends of all these logs (`Tracker.anchor`).
 
-Where the count is in doubt (a marker twice after a coordinator's failover, a log that can't be followed) everything
-known of the producer is dropped and it is anchored again; what lies between is then known only as a whole: it is on the
-target once all is that stood before the new anchor.
+Where the count is in doubt (a marker twice after a coordinator's failover, a log that can't be followed),
+everything known of the producer is dropped and it is anchored again. What lies between is then known only as a
+whole: it is on the target once everything before the new anchor is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from drkit.model.groups.transactions import GroupTransaction
 from drkit.model.topology import TopicPartition
 
 MOST = 4_000
-"""So many commits of a link are kept: no more than the ring of `drkit.store.transactions` surely holds."""
+"""The number of a link's commits to keep; the ring of `drkit.store.transactions` holds at least as many."""
 _DECISIONS_KEPT = 256
 _ANCHORS_KEPT = 8
 
@@ -38,10 +38,10 @@ Range = tuple[int, int]
 class _Transaction:
     """One decision.
 
-    `offset`: in the state log; -1: not known. `named`: the partitions of interest that it names. `segments`: what it
-    wrote there; `around`: ranges that surely hold what it wrote, where the segment isn't known. `answer`: the tail's
-    answer in which it was read; `seen`: partitions whose end that same answer reached. `listed`: its commit, where that
-    was listed before its segment was known.
+    `offset`: in the state log, or -1. `named`: the followed partitions that it names. `segments`: its records there;
+    `around`: ranges that contain its records, where the segment is unknown. `answer`: the number of the response in
+    which it was read; `seen`: partitions whose end the same response reached. `listed`: its commit, if that was listed
+    before its segment was known.
     """
 
     producer_id: int
@@ -56,13 +56,13 @@ class _Transaction:
 
     @property
     def missing(self) -> frozenset[TopicPartition]:
-        """Partitions of which nothing is known."""
+        """Named partitions without a known segment or range."""
         return self.named - self.segments.keys() - self.around.keys()
 
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """What a producer wrote into a partition between two of its markers. `cut`: its beginning wasn't read."""
+    """A producer's records in a partition between two of its markers. `cut`: its beginning wasn't read."""
 
     first: int | None = None
     last: int | None = None
@@ -75,9 +75,9 @@ class _Segment:
 
 
 class _Series:
-    """The segments of a producer in a partition, counted from an anchor on. Until it is anchored it only records.
+    """The segments of a producer in a partition, counted from an anchor. Before the anchor it only records.
 
-    `since`: where the count begins in the partition, `decisions_from` where in the state log.
+    `since`: where the count begins in the partition, `decisions_from`: where in the state log.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Series:
         self._bound = 0
 
     def write(self, first: int, change: Callable[[_Segment], None], *, ends: bool) -> _Segment | None:
-        """Take a batch: it changes the segment it belongs to, and ends it if it is a marker."""
+        """Add a batch to its segment; a marker ends the segment."""
         if self.recording:
             self._recorded.append((first, change, ends))
             return None
@@ -104,7 +104,7 @@ class _Series:
         return segment
 
     def begin(self, since: int, decisions_from: int, *, cut: bool) -> list[_Segment]:
-        """Count from here on; returns the segments of what was recorded meanwhile."""
+        """Start counting here; returns the segments recorded so far."""
         self.since, self.decisions_from, self.recording = since, decisions_from, False
         if cut:
             first = self._at(0)
@@ -114,7 +114,7 @@ class _Series:
         return [segment for segment in written if segment is not None]
 
     def bind(self, transaction: _Transaction) -> _Segment:
-        """The segment of the next decision that names this partition."""
+        """Return the segment of the next decision that names this partition."""
         segment = self._at(self._bound)
         segment.transaction = transaction
         self._bound += 1
@@ -122,14 +122,14 @@ class _Series:
         return segment
 
     def undecided(self) -> int | None:
-        """Where the first segment begins whose decision isn't known; None: there is none."""
+        """Where the first segment without a known decision begins, or None."""
         for segment in self._segments:
             if segment.transaction is None and segment.first is not None:
                 return segment.first
         return None
 
     def open_segments(self) -> list[_Segment]:
-        """Those that aren't both ended and bound yet."""
+        """Segments that aren't both ended and bound yet."""
         return list(self._segments)
 
     def _at(self, index: int) -> _Segment:
@@ -146,9 +146,9 @@ class _Series:
 
 @dataclass(slots=True)
 class _Producer:
-    """A transactional id. `named`: the partitions of interest that it has ever named. `anchored`: stretches of its
-    state log in which no decision may lie. `loose`: transactions of which something is missing. `elsewhere`: the
-    topics that it has written to and that are none of the link's."""
+    """A transactional id. `named`: all followed partitions that it has named. `anchored`: ranges of its state log in
+    which no decision may be. `loose`: incomplete transactions. `elsewhere`: topics that it has written to and that
+    aren't the link's."""
 
     producer_id: int
     commits_offsets: bool = False
@@ -160,7 +160,7 @@ class _Producer:
 
     @property
     def unseen(self) -> bool:
-        """Whether it commits offsets, and all that it writes goes to topics that are none of the link's."""
+        """Whether it commits offsets, but writes only to topics that aren't the link's."""
         return self.commits_offsets and bool(self.elsewhere) and all(tp.topic == OFFSETS_TOPIC for tp in self.named)
 
 
@@ -178,7 +178,7 @@ class _Commit:
 
 
 class Tracker:
-    """Puts the three logs together. Used under one lock.
+    """Joins the three logs. The caller holds a lock.
 
     Args:
         covers: whether a topic is one of the link's.
@@ -200,14 +200,15 @@ class Tracker:
         self._deciding: list[_Transaction] = []
         self.dropped: dict[TopicPartition, int] = {}
         self.elsewhere: dict[str, frozenset[str]] = {}
-        """By group that commits in transactions, the topics they write to, where none of these is one of the link's."""
+        """For each group that commits in transactions, the topics that they write to, where none is one of the
+        link's."""
         self.plain: set[str] = set()
         """Groups that were seen to commit outside transactions, and in none since."""
 
     # -- what is read ------------------------------------------------------------------------------
 
     def state(self, offset: int, entry: TransactionEntry) -> None:
-        """A step of a transactional id, at an offset of its part of the state log."""
+        """Add a state change of a transactional id, at an offset of its partition of the state log."""
         producer = self._producers.get(entry.transactional_id)
         if producer is None or producer.producer_id != entry.producer_id:
             if producer is not None:
@@ -230,14 +231,14 @@ class Tracker:
         producer.loose.append(transaction)
         self._bind_loose(producer)
         self._list_unread(producer)
-        self._open[entry.producer_id] = {  # what it has written since belongs to the next one
+        self._open[entry.producer_id] = {  # its later records belong to the next transaction
             tp: first
             for tp, series in self._series[entry.producer_id].items()
             if tp.topic != OFFSETS_TOPIC and (first := series.undecided()) is not None
         }
 
     def written(self, tp: TopicPartition, producer_id: int, first: int, last: int) -> None:
-        """A batch of a transaction in an output partition."""
+        """Add a batch of a transaction in an output partition."""
 
         def change(segment: _Segment) -> None:
             segment.first = first if segment.first is None else min(segment.first, first)
@@ -250,7 +251,7 @@ class Tracker:
     def committed(
         self, tp: TopicPartition, producer_id: int | None, first: int, last: int, records: Iterable[CommitRecord]
     ) -> None:
-        """Offsets committed in a batch of `__consumer_offsets`; `producer_id` None: outside any transaction."""
+        """Add offsets committed in a batch of `__consumer_offsets`; `producer_id` None: outside any transaction."""
         found = {(r.group, r.tp): (r.offset, r.metadata) for r in records if r.offset is not None}
         if producer_id is None:
             plain = {key: value for key, value in found.items() if key[0] in self.transactional}
@@ -273,18 +274,18 @@ class Tracker:
         self._write(tp, producer_id, first, change, ends=False)
 
     def looked_back(self, by_transactions: Mapping[str, bool]) -> None:
-        """By group, whether a transaction has put it where it was, in a part of the coordinators' log, before that
-        part was followed."""
+        """By group, whether a transaction committed its position in a partition of the coordinators' log before that
+        partition was followed."""
         self.transactional.update(group for group, transactional in by_transactions.items() if transactional)
         self.plain.update(by_transactions)
         self.plain -= self.transactional
 
     def not_told(self, groups: Iterable[str]) -> set[str]:
-        """Those of these groups of which it isn't known yet whether they commit in transactions."""
+        """Those of these groups that aren't known yet to commit in transactions or not."""
         return set(groups) - self.plain - self.transactional
 
     def ended(self, tp: TopicPartition, producer_id: int, offset: int, *, commit: bool) -> None:
-        """A producer's marker in a partition."""
+        """Add a producer's marker in a partition."""
 
         def change(segment: _Segment) -> None:
             segment.commit = commit
@@ -292,7 +293,7 @@ class Tracker:
         self._write(tp, producer_id, offset, change, ends=True)
 
     def answered(self, reached: frozenset[TopicPartition], asked_at: int) -> None:
-        """An answer was taken in full. `asked_at`: how many had been taken when it was asked for."""
+        """A response was processed completely. `asked_at`: the number of responses processed when it was requested."""
         for tp in reached:
             self._asked[tp] = asked_at
         for transaction in self._deciding:
@@ -303,8 +304,8 @@ class Tracker:
     # -- anchors -----------------------------------------------------------------------------------
 
     def unanchored(self) -> dict[str, tuple[int, frozenset[TopicPartition]]]:
-        """Transactional ids that commit offsets and write to the link's topics: their producer id and the partitions of
-        theirs without an anchor."""
+        """Transactional ids that commit offsets and write to the link's topics: their producer id and their partitions
+        without an anchor."""
         found = {}
         for name, producer in self._producers.items():
             if all(tp.topic == OFFSETS_TOPIC for tp in producer.named):
@@ -315,13 +316,13 @@ class Tracker:
         return found
 
     def unseen(self) -> set[TopicPartition]:
-        """The parts of the coordinators' log with groups whose transactions write to none of the link's topics."""
+        """The partitions of the coordinators' log with groups whose transactions write to none of the link's topics."""
         return {tp for producer in self._producers.values() if producer.unseen for tp in producer.named}
 
     def record(self, producer_id: int, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Keep what a producer writes into these partitions from now on, for an anchor that is being made.
+        """Record a producer's writes to these partitions from now on, for an anchor that is being made.
 
-        Returns those that had no anchor yet.
+        Returns the partitions without an anchor.
         """
         series = self._series[producer_id]
         new = [tp for tp in tps if tp not in series]
@@ -329,19 +330,20 @@ class Tracker:
         return new
 
     def forget(self, producer_id: int, tps: Iterable[TopicPartition]) -> None:
-        """The anchor could not be made: try again later."""
+        """Give up an anchor that could not be made; it is retried later."""
         for tp in tps:
             self._series[producer_id].pop(tp, None)
 
     def anchor(self, name: str, ends: Mapping[TopicPartition, int], quiet: Range, *, ongoing: bool) -> bool:
-        """Count from here on; false where a decision was taken meanwhile (then: `forget`).
+        """Start counting at an anchor; False where a decision was made meanwhile (then: `forget`).
 
         Args:
             name: the transactional id.
-            ends: the ends of the partitions that `record` was told of, as they were after that.
-            quiet: the end of its part of the state log before and after all that. In between the transactional id was
-                asked for its state, and no decision was in the making.
-            ongoing: whether a transaction had begun then: what it wrote before isn't read.
+            ends: the ends of the partitions given to `record`, read after that.
+            quiet: the end of its partition of the state log before and after all that. In between, the transactional
+            id's
+                state was requested, and no decision was pending.
+            ongoing: whether a transaction was open then: its earlier records aren't read.
         """
         producer = self._producers[name]
         first, until = quiet
@@ -363,7 +365,7 @@ class Tracker:
     # -- what is known -----------------------------------------------------------------------------
 
     def undecided(self) -> dict[TopicPartition, int]:
-        """By output partition, where the first records stand of a transaction whose decision isn't known."""
+        """By output partition, the first record of a transaction whose decision is unknown."""
         found: dict[TopicPartition, int] = {}
         for places in self._open.values():
             for tp, first in places.items():
@@ -371,7 +373,7 @@ class Tracker:
         return found
 
     def news(self) -> list[GroupTransaction]:
-        """Commits that are new, or of which more is known than was told before, in order."""
+        """Commits that are new, or of which more is known than was reported before, in order."""
         told = []
         for number, commit in list(self._unsettled.items()):
             found, settled = self._known(commit)
@@ -383,7 +385,7 @@ class Tracker:
         return told
 
     def _known(self, commit: _Commit) -> tuple[GroupTransaction, bool]:
-        """A commit as far as it is known, and whether no more will be."""
+        """A commit as far as it is known, and whether that is final."""
         segment = commit.segment
         if commit.void:
             return GroupTransaction(commit.number, {}, {}), True
@@ -427,7 +429,7 @@ class Tracker:
         return segment
 
     def _bind_loose(self, producer: _Producer) -> None:
-        """Give each transaction its segments, in the order of the decisions."""
+        """Assign segments to transactions, in the order of the decisions."""
         for transaction in producer.loose:
             for tp in transaction.missing:
                 series = self._series[producer.producer_id].get(tp)
@@ -441,7 +443,7 @@ class Tracker:
         producer.loose = [transaction for transaction in producer.loose if transaction.missing]
 
     def _note(self, tp: TopicPartition, segment: _Segment) -> None:
-        """A segment has changed: list it as a commit, or find that the count is wrong."""
+        """Handle a changed segment: list it as a commit, or detect a wrong count."""
         transaction = segment.transaction
         if segment.ended and transaction is not None:
             empty = segment.last is None and not segment.cut
@@ -466,7 +468,7 @@ class Tracker:
             self._list(commit)
 
     def _list_unread(self, producer: _Producer) -> None:
-        """List what was committed although its segment of the offsets isn't known (yet): it has its place."""
+        """List a commit although its segment of the offsets isn't known (yet), to keep its position in the order."""
         for transaction in producer.loose:
             parts = [tp for tp in transaction.missing if tp.topic == OFFSETS_TOPIC]
             writes = any(tp.topic != OFFSETS_TOPIC for tp in transaction.named)
@@ -476,7 +478,7 @@ class Tracker:
                 self._list(transaction.listed)
 
     def _doubt(self, producer: _Producer) -> None:
-        """The count of a producer's segments is wrong: what isn't settled is known by the next anchor, as a whole."""
+        """Handle a wrong count of a producer's segments: what isn't settled is known by the next anchor, as a whole."""
         loose = {id(transaction): transaction for transaction in producer.loose}
         for transaction in producer.decided:
             unsettled = [tp for tp, segment in transaction.segments.items() if not segment.ended]

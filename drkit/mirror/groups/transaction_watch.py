@@ -1,13 +1,13 @@
-"""Watches groups that commit offsets in transactions, so that a failover places them by what reached the target.
+"""Watches groups that commit offsets in transactions, so that a failover places them by the output on the target.
 
-What a look costs where there are none: one request a broker every few seconds (who writes transactions to the
-coordinators' log). Where there are some, the logs that matter are followed as they grow: the coordinators' parts with
-such groups, the state log's parts of their transactional ids, and the topics that these write to, which are so read
-twice. Of a transaction all three hold its records before it is decided, and its output is mirrored only afterwards: so
-what a failover needs is mostly known before the output reaches the target, and what is missing is known to be missing.
+Without such groups a look costs one request per broker every few seconds (who writes transactions to the coordinators'
+log). With them, the relevant logs are followed as they grow: the partitions of the coordinators' log with such groups,
+the partitions of the state log with their transactional ids, and the topics that these write to, which are thereby read
+twice. All three hold a transaction's records before it is decided, and its output is mirrored only afterwards. So a
+failover's facts are mostly known before the output reaches the target, and missing ones are known to be missing.
 
-A group whose part of the coordinators' log has transactions is suspected of committing in one, until it is seen to
-commit without, or its last commits, in that part as it was left, are (`drkit.mirror.groups.commit_scan`).
+A group whose partition of the coordinators' log has transactions is suspected of committing in one, until it is seen to
+commit without, or its last commits in the existing log are plain (`drkit.mirror.groups.commit_scan`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _SAVE_SECONDS = 0.02
 _SAVE_AGAIN_SECONDS = 5.0
 _ADMIN_SECONDS = 5.0
 _SCAN_SECONDS = 0.05
-"""Of each look: reading back must not hold the mirror up."""
+"""Seconds per look: reading back must not delay the mirror."""
 
 
 class TransactionWatch:
-    """Watches one link's source. `check` is called by one thread.
+    """Watches one link's source. One thread calls `check`.
 
     Args:
         link: which groups and topics.
         cluster: the source.
         source: its topics.
-        store: where what is seen is kept.
-        leads: whether this worker keeps groups in step; else it doesn't watch.
+        store: where the results are kept.
+        leads: whether this worker captures groups; otherwise it doesn't watch.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TransactionWatch:
         self._refused: str | None = None
 
     def check(self) -> None:
-        """Find new transactional producers, anchor what isn't.
+        """Find new transactional producers, and anchor those without an anchor.
 
         Raises:
             Unreachable: the source doesn't answer.
@@ -86,7 +86,7 @@ class TransactionWatch:
         at = time.monotonic()
         try:
             if self._discovered_at is None or at - self._discovered_at >= _DISCOVER_SECONDS:
-                self._discovered_at = at  # where it fails, too: it is tried again no sooner
+                self._discovered_at = at  # also after a failure: don't retry sooner
                 self._discover()
             if self._following is not None:
                 self._anchor(self._following)
@@ -107,17 +107,17 @@ class TransactionWatch:
             self._discovered_at = at + 10 * _DISCOVER_SECONDS
 
     def suspected(self, groups: Collection[str]) -> set[str]:
-        """Those of these groups, which have committed, that may do so in transactions, which the watch may not have
-        found yet.
+        """Those of these groups (which have committed) that may commit in transactions without the watch knowing it
+        yet.
 
-        To be asked before what they committed is kept. May be called by another thread.
+        Call it before storing their positions. May be called by another thread.
 
         Raises:
             Unreachable: the source doesn't answer.
         """
         following = self._following
         if following is not None:
-            with following.lock:  # where their part of the coordinators' log is followed, what they do next is seen
+            with following.lock:  # where their partition of the log is followed, their next commits are seen
                 groups = following.tracker.not_told(groups)
         if not groups:
             return set()
@@ -126,14 +126,14 @@ class TransactionWatch:
             count = counts.get(OFFSETS_TOPIC, 0)
             return self._admin.groups_beside_transactions(groups, count) if count else set()
         except (Refused, AuthenticationError):
-            return set()  # `check` says what to grant
+            return set()  # `check` reports what to grant
 
     def give_up(self) -> None:
-        """Ask the source nothing more: a `check` that is waiting for it ends. May be called by another thread."""
+        """Send no more requests to the source: a `check` waiting for it ends. May be called by another thread."""
         self._admin.close()
 
     def close(self) -> None:
-        """Keep what was seen, give up the connections. Nobody calls `check` any more."""
+        """Store the results and close the connections. `check` isn't called any more."""
         self._end()
         self._admin.close()
 
@@ -154,14 +154,14 @@ class TransactionWatch:
             self._follow(parts)
 
     def _follow(self, parts: set[TopicPartition]) -> _Following:
-        """Follow parts of the transactional logs from their ends on, where they aren't followed yet."""
+        """Follow partitions of the transactional logs from their ends, if they aren't followed yet."""
         following = self._following = self._following or _Following(self._link, self._cluster, self._store)
         if new := parts - following.tail.positions().keys():
             following.tail.follow(self._admin.ends(new))
         return following
 
     def _suspect_new(self, following: _Following) -> None:
-        """Keep that groups have begun to commit in transactions, before it is known which output belongs to what."""
+        """Note that groups have begun to commit in transactions, before their output is known."""
         with following.lock:
             begun = set(following.tracker.transactional)
         if new := {group for group in begun - following.suspected if self._link.covers_group(group)}:
@@ -188,7 +188,7 @@ class TransactionWatch:
         return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, self._counts[TRANSACTIONS_TOPIC]))
 
     def _anchor(self, following: _Following) -> None:
-        """See `Tracker.anchor`: the order of the looks matters."""
+        """See `Tracker.anchor`: the order of the requests matters."""
         with following.lock:
             wanted, unseen = following.tracker.unanchored(), following.tracker.unseen()
         self._follow(unseen)
@@ -236,7 +236,7 @@ class TransactionWatch:
 
 
 class _Following:
-    """The tail of one watch, what it has put together, and the thread that keeps it."""
+    """The tail of one watch, its tracker, and the thread that stores results."""
 
     def __init__(self, link: Link, cluster: ClusterConfig, store: LinkStore) -> None:
         self._link = link
@@ -264,17 +264,17 @@ class _Following:
         return self._gone or (None if self.tail.failure is None else str(self.tail.failure))
 
     def begin(self, places: dict[TopicPartition, int]) -> None:
-        """Follow partitions that were anchored; those followed already stay where they are."""
+        """Follow partitions that were anchored; those already followed stay at their position."""
         for tp, end in places.items():
             if tp.topic != OFFSETS_TOPIC:
                 self._begun[tp] = max(end, self._begun.get(tp, 0))
         self.tail.follow(places)
 
     def read_back(self, parts: set[TopicPartition], admin: TransactionAdmin) -> None:
-        """Read what these parts of the coordinators' log held before they were followed, a little at each call.
+        """Read the older content of these partitions of the coordinators' log, a little at each call.
 
         Raises:
-            Unreachable, Refused: as `LogReader.read`; it begins again with the next call.
+            Unreachable, Refused: like `LogReader.read`; the next call starts over.
         """
         if self._scan is None:
             taken = self.tail.positions()
@@ -305,7 +305,7 @@ class _Following:
             scan.close()
 
     def close(self) -> None:
-        """Stop reading, keep what was read."""
+        """Stop reading and store the results."""
         self._end_scan()
         self.tail.close()
         self._ending.set()
@@ -340,14 +340,14 @@ class _Following:
         self._news.set()
 
     def _write(self) -> None:
-        """Keep what is new, as soon as it is."""
+        """Store new results at once."""
         saved: object = None
         saved_at = 0.0
         while True:
             self._news.wait()
             self._news.clear()
             ending = self._ending.is_set()
-            positions = self.tail.positions()  # before the news: nothing below them is missing there
+            positions = self.tail.positions()  # before the news: they lack nothing below these positions
             with self.lock:
                 news = self.tracker.news()
                 dropped, undecided = dict(self.tracker.dropped), self.tracker.undecided()

@@ -17,11 +17,11 @@ from drkit.store.api import LinkStore
 log = logging.getLogger(__name__)
 
 Place = tuple[str, str, int | None]
-"""Kind, topic, partition: what makes a problem one."""
+"""Kind, topic, partition: the key of a problem."""
 
 
 class Problems:
-    """The problems that this runtime knows of. Shared by its threads.
+    """The problems that this runtime knows. Threads may share it.
 
     Args:
         store: where they are kept.
@@ -39,7 +39,7 @@ class Problems:
         self._on_cleared: list[Callable[[Problem], None]] = []
 
     def load(self) -> None:
-        """Begin with what earlier runtimes left. It halts nothing until it is found again."""
+        """Load problems that earlier runtimes left. They halt nothing until they are found again."""
         kept = self._store.problems(self._link)
         with self._lock:
             self._known = {_place(problem): problem for problem in kept}
@@ -56,8 +56,8 @@ class Problems:
         adds: bool = False,
         unsure: tuple[int, int | None] | None = None,
     ) -> None:
-        """Keep a problem; durable on return. The same one again changes nothing; a new reason replaces the
-        old one, or (`adds`) is added to it, where each tells of another loss. `unsure`: `Problem.unsure_from` and
+        """Store a problem; durable on return. Repeating it changes nothing; a new reason replaces the old one, or
+        (`adds`) is appended to it, where each reports another loss. `unsure`: `Problem.unsure_from` and
         `unsure_until`.
 
         Raises:
@@ -73,7 +73,7 @@ class Problems:
                 self._found.add(_place(problem))
                 return
             if known is not None:
-                problem = replace(problem, since=known.since)  # as the store keeps it
+                problem = replace(problem, since=known.since)  # as the store has it
         self._store.put_problem(self._link, problem)
         with self._lock:
             self._known[_place(problem)] = problem
@@ -103,13 +103,13 @@ class Problems:
     def put_standing(
         self, kind: str, tp: TopicPartition, epoch: int, reason: str, remedy: str, *, unsure: tuple[int, int | None]
     ) -> None:
-        """As `put`, of a problem that halts the partition until an operator clears it, as long as its topic is of this
-        epoch: what showed it may be gone when somebody looks again."""
+        """Like `put`, for a problem that halts the partition until an operator clears it, as long as its topic is of
+        this epoch: a later look may not find its cause again."""
         self._store.put_notes(self._link, kind, {str(tp): str(epoch)})
         self.put(kind, tp.topic, tp.partition, reason, remedy, halted=True, unsure=unsure)
 
     def stands(self, kind: str, tp: TopicPartition, epoch: int) -> bool:
-        """Whether `put_standing` has kept such a problem, in whatever runtime; then it counts as found again.
+        """Whether any runtime's `put_standing` has stored such a problem; then it counts as found again.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -119,33 +119,33 @@ class Problems:
             if place not in self._known:
                 return False
         if self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
-            return False  # of an earlier topic of the name, or of the link before it was reversed
+            return False  # of an earlier topic with this name, or of the link before it was reversed
         with self._lock:
             self._found.add(place)
         return True
 
     def knows(self, kind: str, topic: str) -> bool:
-        """Whether a problem of this kind is kept for the topic as a whole."""
+        """Whether a problem of this kind is stored for the topic as a whole."""
         with self._lock:
             return (kind, topic, None) in self._known
 
     def has(self, kind: str, tp: TopicPartition) -> bool:
-        """Whether a problem of this kind is kept for the partition."""
+        """Whether a problem of this kind is stored for the partition."""
         with self._lock:
             return (kind, tp.topic, tp.partition) in self._known
 
     def with_kind(self, kind: str) -> list[TopicPartition]:
-        """The partitions for which a problem of this kind is kept."""
+        """The partitions with a stored problem of this kind."""
         with self._lock:
             return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
 
     def of_kind(self, kind: str) -> tuple[Problem, ...]:
-        """The problems of this kind that are kept."""
+        """The stored problems of this kind."""
         with self._lock:
             return tuple(problem for problem in self._known.values() if problem.kind == kind)
 
     def forget(self, topic: str) -> None:
-        """The topic is no more: nothing about it holds."""
+        """The topic is gone: forget its problems."""
         with self._lock:
             for place in [place for place, problem in self._known.items() if problem.topic == topic]:
                 del self._known[place]
@@ -153,11 +153,11 @@ class Problems:
         self._store.clear_problems(self._link, topic)
 
     def on_cleared(self, call: Callable[[Problem], None]) -> None:
-        """Call this with each problem that `cleared` finds: clearing one is an operator's word about it."""
+        """Call this with each problem that `cleared` finds: clearing one is an operator's decision."""
         self._on_cleared.append(call)
 
     def follow(self) -> list[Problem]:
-        """Know what the store keeps now, also of other workers. Returns what was cleared, by whomever."""
+        """Load the problems that the store has now, including other workers'. Returns those cleared, by anyone."""
         with self._lock:
             before = dict(self._known)
         kept = {_place(problem): problem for problem in self._store.problems(self._link)}
@@ -172,10 +172,10 @@ class Problems:
     def cleared(self) -> list[Problem]:
         """Problems that an operator cleared in the store since the last look; they are forgotten here too.
 
-        For the worker that leads: it alone settles problems of topics, so what else is gone was cleared by hand.
+        For the worker that leads: it alone settles problems of topics, so an operator cleared those missing otherwise.
         """
         with self._lock:
-            before = dict(self._known)  # first, so that one put meanwhile isn't taken for cleared
+            before = dict(self._known)  # first, so that a problem stored meanwhile doesn't count as cleared
         kept = {_place(problem) for problem in self._store.problems(self._link)}
         gone = [problem for place, problem in before.items() if place not in kept]
         with self._lock:
@@ -188,21 +188,21 @@ class Problems:
         return gone
 
     def halted(self) -> list[Problem]:
-        """Those because of which something stands still now."""
+        """The problems that halt something now."""
         with self._lock:
             return [problem for place, problem in self._known.items() if problem.halted and place in self._found]
 
     def halts(self, tp: TopicPartition) -> bool:
-        """Whether a partition stands still because of one (its own or its topic's), and more tries are in vain as long
-        as nobody corrects the cause."""
+        """Whether a problem (its own or its topic's) halts a partition, and retries fail until somebody corrects the
+        cause."""
         return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
 
     def awaits_operator(self, tp: TopicPartition) -> bool:
-        """Whether a partition is not even tried again until an operator clears one (its own or its topic's)."""
+        """Whether a partition isn't even retried until an operator clears a problem (its own or its topic's)."""
         return any(_is_of(problem, tp) for problem in self.halted() if problem.kind not in RETRIED)
 
     def stalls(self, tp: TopicPartition, seconds: float) -> bool:
-        """Whether a partition is tried again and again, and hasn't moved for so long."""
+        """Whether a partition is being retried, but hasn't moved for that long."""
         longest = timedelta(seconds=seconds)
         return any(
             problem.kind == NOT_MOVING and _is_of(problem, tp) and now() - problem.since >= longest
@@ -215,7 +215,7 @@ def _is_of(problem: Problem, tp: TopicPartition) -> bool:
 
 
 def _added(known: Problem, problem: Problem) -> Problem:
-    """One problem that tells of both losses."""
+    """One problem that reports both losses."""
     reason = known.reason if problem.reason in known.reason else f"{known.reason}; then {problem.reason}"
     if known.unsure_from is None or problem.unsure_from is None:
         return replace(problem, reason=reason)

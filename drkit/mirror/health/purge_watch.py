@@ -1,18 +1,18 @@
-"""Watches the target's log starts: what somebody removes there that the source still holds is told, and counted.
+"""Watches the target's log starts: reports records that were removed there although the source still holds them.
 
-An observation compares numbers that the mirror has anyway (both logs' starts, once a second and at each start). Only
-where the target begins beyond the place of the source's first record are rows read (`drkit.mapping.target_start`; where
-others write the target, too, records: `drkit.mirror.resume.shared_target_start`), and only for what is missing then are
-the clusters asked what retention explains (`drkit.kafka.client.unexpired_records`): at once when something has moved,
+An observation compares numbers that the mirror has anyway (both logs' starts, once a second and at each start). It
+reads rows only where the target begins beyond the offset of the source's first record (`drkit.mapping.target_start`),
+or records where others write the target (`drkit.mirror.resume.shared_target_start`). Only if something is missing does
+it ask the clusters what retention explains (`drkit.kafka.client.unexpired_records`): at once when something has moved,
 else every ten seconds, all such partitions in a few requests.
 
 | | then |
 |---|---|
-| retention explains it, or the source has removed it too | nothing is said; a problem of before is over |
-| it doesn't | `target_purged` names the stretch: it counts as not mirrored, no position in it is exact |
-| an operator cleared that problem | what it named is accepted: only what goes beyond its end is told |
+| retention explains it, or the source has removed it too | nothing is reported; an earlier problem is cleared |
+| it doesn't | `target_purged` names the range: it counts as not mirrored, no position in it is exact |
+| an operator cleared that problem | its range is accepted: only what goes beyond its end is reported |
 
-The partition continues: what comes next has its place, and only an operator can decide about what is gone.
+The partition continues: the offsets of later records are known, and only an operator can decide about missing ones.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _KINDS = frozenset({TARGET_PURGED})
 
 @dataclass(slots=True)
 class _Known:
-    """A partition as it was last looked at: of this epoch and target start. `gone`: source offsets that the target
-    doesn't have. `judged_at`: monotonic."""
+    """A partition as last observed, in this epoch and with this target start. `gone`: source offsets that the target
+    lacks. `judged_at`: monotonic."""
 
     epoch: int
     target_start: int
@@ -51,14 +51,14 @@ class _Known:
 
 
 class PurgeWatch:
-    """See the module docstring. May be used by several threads.
+    """See the module docstring. Thread-safe.
 
     Args:
         link: the link.
         source, target: the clusters.
-        store: the link's rows, and what operators have accepted.
-        problems: where what is missing is told.
-        gone: which source offsets a target lacks whose log begins where a watermark says; None: the mapping rows tell.
+        store: the link's rows, and the ranges that operators have accepted.
+        problems: where missing records are reported.
+        gone: the source offsets that a target lacks, by its log start in a watermark; None: by the mapping rows.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class PurgeWatch:
         self._lock = threading.Lock()
 
     def begin(self, marks: Sequence[Watermark]) -> None:
-        """Judge partitions that are to be started: their rows may have been set right.
+        """Judge partitions that are about to start: their rows may have been repaired.
 
         Raises:
-            Unreachable: as `check`.
+            Unreachable: like `check`.
         """
         with self._lock:
             for mark in marks:
@@ -94,7 +94,7 @@ class PurgeWatch:
         """Judge partitions whose log starts were just seen.
 
         Raises:
-            Unreachable: a cluster or the store doesn't answer; what isn't judged is at the next look.
+            Unreachable: a cluster or the store doesn't answer; the rest is judged at the next look.
         """
         with self._lock:
             suspects = {mark.tp: mark for mark in self._read(marks) if self._is_due(mark)}
@@ -119,7 +119,7 @@ class PurgeWatch:
                 known.source_start, known.judged_at = mark.source_start, time.monotonic()
 
     def _read(self, marks: Iterable[Watermark]) -> list[Watermark]:
-        """Those of which it is known what lies below the target's start; rows of some are read each time."""
+        """Those for which the offsets below the target's start are known; the rows of only some are read each time."""
         ready = []
         read = 0
         for mark in marks:
@@ -136,7 +136,7 @@ class PurgeWatch:
         return OffsetRange(0, missing_until(self._store, self._link.id, mark))
 
     def _is_due(self, mark: Watermark) -> bool:
-        """Whether something is missing that is to be judged now; where nothing is, a problem of before is over."""
+        """Whether something is missing that should be judged now; where nothing is, clear an earlier problem."""
         known = self._known[mark.tp]
         if mark.source_start >= known.gone.end:
             if known.source_start != mark.source_start:
@@ -177,5 +177,5 @@ class PurgeWatch:
             unsure=(begin, end),
         )
         fresh = str(ReportedPurge(mark.epoch, accepted, end))
-        if fresh != note:  # after the problem: one that was only noted would count as accepted
+        if fresh != note:  # after the problem: a range that was only noted would count as accepted
             self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

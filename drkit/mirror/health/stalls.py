@@ -1,9 +1,9 @@
-"""Partitions that make no progress although they are retried: each becomes a problem, and clears by itself.
+"""Detects partitions that make no progress although they are retried: each becomes a problem, and clears automatically.
 
-A try fails for whatever reason: an append that the target refuses, a read that the source refuses, a partition that
-can't be aligned, offsets that nobody tells. One failure means nothing; where one after the other fails and the
-partition stands where it was, or where nothing fails and it still doesn't move though it is behind, an operator must
-know. A refusal that lasts as long as a setting or a right is as it is (`refused`) is told at once.
+An attempt can fail for any reason: the target refuses an append, the source a read, a partition can't be aligned,
+offsets can't be read. One failure means nothing. An operator must know if attempts keep failing and the partition
+doesn't move, or if nothing fails and it still doesn't move although it is behind. A refusal that lasts until a setting
+or a permission is changed (`refused`) is reported at once.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
 from drkit.model.topology import TopicPartition
 
 TRIES = 5
-"""So many failed tries in a row, ..."""
+"""This many failed attempts in a row, ..."""
 
 SECONDS = 5.0
 """... over at least this time, are a problem."""
 
 SILENT_SECONDS = 30.0
-"""So is a partition that is behind and hasn't moved for so long, though no try failed."""
+"""So is a partition that is behind and hasn't moved for that long, though no attempt failed."""
 
 CALM_SECONDS = 15.0
-"""A partition that has nothing to move is well again when no try failed for so long: longer than between two tries."""
+"""A partition with nothing to move is healthy again when no attempt failed for that long: longer than between two."""
 
-_REMEDY = "Look at the log of the broker named; it is tried again by itself"
+_REMEDY = "Check the log of the broker named; drkit retries it automatically"
 
 
 @dataclass(slots=True)
 class _Stall:
-    """Failed tries of one partition since it last moved. Times are monotonic."""
+    """Failed attempts of one partition since it last moved. Times are monotonic."""
 
     since: float
     last: float
@@ -47,7 +47,7 @@ class _Stall:
 
 
 class Stalls:
-    """The partitions of one worker that don't move. Shared by threads.
+    """The partitions of one worker that don't move. Threads may share it.
 
     Args:
         problems: where a stall is told.
@@ -69,7 +69,7 @@ class Stalls:
         self._stalls: dict[TopicPartition, _Stall] = {}
 
     def failed(self, tp: TopicPartition, reason: str, remedy: str = "") -> None:
-        """A try to move a partition failed."""
+        """An attempt to move a partition failed."""
         at = self._clock()
         with self._lock:
             stall = self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
@@ -79,14 +79,14 @@ class Stalls:
     def refused(
         self, tp: TopicPartition, kind: str, reason: str, remedy: str, position: tuple[int, int] | None
     ) -> None:
-        """A try failed as each one will until somebody corrects the cause; told at once.
+        """An attempt failed and all others will until somebody corrects the cause; reported at once.
 
         Args:
             tp: the partition.
             kind: of the problem, one of `RETRIED`.
-            reason: what refuses it.
+            reason: why it is refused.
             remedy: what to do.
-            position: where the partition is, on the source and on the target.
+            position: the partition's position on the source and on the target.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -107,11 +107,11 @@ class Stalls:
         *,
         healthy: bool,
     ) -> None:
-        """Tell of partitions that don't move, and settle what is told of those that do.
+        """Report partitions that don't move, and clear the problems of those that do.
 
         Args:
             observations: this worker's partitions.
-            positions: where each is, on the source and on the target.
+            positions: each partition's position on the source and on the target.
             healthy: whether both clusters and the store answer, and this worker may write.
 
         Raises:
@@ -132,12 +132,12 @@ class Stalls:
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
             elif healthy and self._is_due(stall):
                 self._tell(tp, stall)
-            elif not healthy and stall.told is None:  # an outage is told elsewhere: the tries begin again after it
+            elif not healthy and stall.told is None:  # an outage is reported elsewhere: count again after it
                 with self._lock:
                     self._stalls.pop(tp, None)
 
     def settle(self, tps: Iterable[TopicPartition]) -> None:
-        """These are where they were to come: what earlier runs have left of them, and this one hasn't found, is over.
+        """These partitions reached their end: clear earlier runs' problems that this run hasn't found.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -153,11 +153,11 @@ class Stalls:
             with self._lock:
                 if stuck.tp not in self._stalls:
                     why = f"nothing fails, and it waits for {self._waits_for(stuck.tp) or 'its start'}"
-                    remedy = "Look at the brokers that lead it on both sides; a restart of the mirror is safe"
+                    remedy = "Check the brokers that lead it on both sides; you can safely restart the mirror"
                     self._stalls[stuck.tp] = _Stall(at - stuck.seconds, at, 0, why, remedy)
 
     def _adopt(self, tp: TopicPartition) -> None:
-        """A problem that is kept from before: it is over when the partition moves."""
+        """Take over a stored problem of an earlier run: it ends when the partition moves."""
         at = self._clock()
         with self._lock:
             self._stalls.setdefault(tp, _Stall(at, at, 0, "", ""))
@@ -172,7 +172,7 @@ class Stalls:
                 return True
         if self._clock() - stall.last < CALM_SECONDS:
             return False
-        gone = observation is None and position is None  # nobody tries it any more
+        gone = observation is None and position is None  # nobody retries it any more
         return gone or (observation is not None and observation.source_end <= observation.mirrored_through)
 
     def _is_due(self, stall: _Stall) -> bool:
@@ -181,8 +181,8 @@ class Stalls:
         return stall.tries == 0 or (stall.tries >= TRIES and self._clock() - stall.since >= SECONDS)
 
     def _tell(self, tp: TopicPartition, stall: _Stall) -> None:
-        tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # told again only where they have doubled
-        how = f"{max(TRIES, tries)} tries or more failed, the last one: " if stall.tries else ""
+        tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # report again only when they have doubled
+        how = f"{max(TRIES, tries)} attempts or more failed, the last one: " if stall.tries else ""
         told = f"{tp} does not move: {how}{stall.reason}"
         if told != stall.told or not self._problems.has(NOT_MOVING, tp):
             self._problems.put(NOT_MOVING, tp.topic, tp.partition, told, stall.remedy, halted=True)
@@ -190,5 +190,5 @@ class Stalls:
 
 
 def _without_numbers(reason: str) -> str:
-    """A reason without what changes from try to try: brokers name the time in some."""
+    """A reason without numbers, which change from attempt to attempt: some brokers include the time."""
     return re.sub(r"\d+", "", reason)

@@ -1,8 +1,7 @@
-"""Tells whether anybody but this link uses the target: then a backlog is copied so that they don't feel it.
+"""Detects whether anybody else uses the target: then a backlog is copied without disturbing them.
 
-What others write shows in the logs: the end of a partition that isn't this link's moves. So do the commits of
-consumers, in `__consumer_offsets`. A consumer that commits nothing on a cluster on which nobody else writes isn't
-seen.
+Others' writes show in the logs: the end of a partition that isn't this link's moves. So do commits of consumers, in
+`__consumer_offsets`. A consumer that commits nothing isn't detected on a cluster where nobody else writes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _STATE_TOPICS = "__drkit_state."
 
 
 class TargetUsers:
-    """See the module docstring. Used by one thread.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: the link.
@@ -48,18 +47,18 @@ class TargetUsers:
 
     @property
     def known(self) -> bool:
-        """Whether there were two looks that could be compared."""
+        """Whether two looks could be compared."""
         return self._link.shares_target or self._looks > 1
 
     @property
     def in_use(self) -> bool:
-        """Whether others were seen to use the target within the last minute."""
+        """Whether others used the target within the last minute."""
         if self._link.shares_target:
-            return True  # its own topics have other writers, who can't be told apart from it
+            return True  # its own topics have other writers, who can't be told apart
         return self._seen_at is not None and self._clock() - self._seen_at < _REMEMBERED_SECONDS
 
     def look(self) -> None:
-        """Look at the ends of what isn't the link's.
+        """Look at the ends of partitions that aren't the link's.
 
         Raises:
             Unreachable: the target doesn't answer.
@@ -73,7 +72,7 @@ class TargetUsers:
         self._looks += 1
 
     def _chosen(self) -> list[TopicPartition]:
-        """Partitions that aren't the link's: of very many, some at each look, in turns."""
+        """Partitions that aren't the link's; of very many only some at each look, in turns."""
         own = {self._link.target_topic(topic) for topic in self._topics()}
         found = []
         for name, info in self._target.topics().items():
@@ -83,5 +82,5 @@ class TargetUsers:
             found += [TopicPartition(name, number) for number in range(info.partitions) if number != left_out]
         if len(found) <= _MOST_AT_ONCE:
             return found
-        begin = self._looks // 2 * _MOST_AT_ONCE % len(found)  # each part twice, so that it can be compared at once
+        begin = self._looks // 2 * _MOST_AT_ONCE % len(found)  # each part twice in a row, so that it can be compared
         return list(islice([*found, *found], begin, begin + _MOST_AT_ONCE))

@@ -1,14 +1,13 @@
-"""Decides whether a partition is stuck: everything says that it could move, and it doesn't. Pure.
+"""Decides whether a partition is stuck: it could move, but doesn't. Pure.
 
 A partition waits while
 
-- the source was just seen to hold more than what is mirrored,
-- it isn't paused, and doesn't stand still because of a problem that is told,
+- the source was just seen to hold more than is mirrored,
+- it isn't paused, and no reported problem halts it,
 - both clusters and the store answer, and this worker has the right to write.
 
-Anything else is an outage or an order: it is told elsewhere, a restart would not help, and the clock
-begins again. When one has waited for too long, its engine (or a client in it) is taken to be stuck, and
-the process is to be replaced by a new one.
+Anything else is an outage or an order: it is reported elsewhere, a restart would not help, and the clock restarts. If
+one waits for too long, its engine (or a client in it) counts as stuck, and the process is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class PartitionObservation:
     """One observation of one partition.
 
     Args:
-        tp: which.
+        tp: the partition.
         mirrored_through: the source offset up to which all is on the target.
         source_end: the source's end, as last seen.
-        fresh: whether that was seen lately.
-        held: whether it is paused, or stands still because of a problem.
+        fresh: whether that was seen recently.
+        held: whether it is paused, or halted by a problem.
     """
 
     tp: TopicPartition
@@ -54,22 +53,22 @@ class Stuck:
     seconds: float
 
     def error(self, link: LinkId, waits_for: str | None, others: int) -> DrkitError:
-        """What an operator must know; `others`: how many more partitions are stuck."""
+        """The error for an operator; `others`: how many more partitions are stuck."""
         more = f"; {others} more partitions of the link are stuck too" if others else ""
         return DrkitError(
             f"{self.tp} of link {link} is stuck at source offset {self.mirrored_through} of {self.source_end}: "
             f"nothing moved for {self.seconds:.0f} s, waiting for {waits_for or 'its start'}{more}",
-            meaning="Both clusters and the store answer, and nothing holds it: the mirror ends so that a new one "
-            "can take over where it was; nothing is lost",
-            remedy="Let a supervisor restart it; if it gets stuck there again, look at the target's topic and brokers",
+            meaning="Both clusters and the store answer, and nothing holds it back: the mirror stops so that a new one "
+            "continues from there; nothing is lost",
+            remedy="Let a supervisor restart it; if it gets stuck there again, check the target's topic and brokers",
         )
 
 
 class Watchdog:
-    """Remembers since when each partition has been waiting. Used by one thread.
+    """Remembers since when each partition has been waiting. Not thread-safe.
 
     Args:
-        patience_seconds: how long one may wait.
+        patience_seconds: how long a partition may wait.
         clock: monotonic seconds.
     """
 
@@ -79,7 +78,7 @@ class Watchdog:
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}
 
     def check(self, observations: Iterable[PartitionObservation], *, healthy: bool) -> list[Stuck]:
-        """Take one round of observations; returns the stuck partitions, the longest first.
+        """Process one round of observations; returns the stuck partitions, the longest-waiting first.
 
         Args:
             observations: all partitions of this worker.

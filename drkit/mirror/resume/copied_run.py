@@ -1,15 +1,15 @@
-"""Recognises records of the mirror's own that landed below their place, because the log had lost its tail. Pure.
+"""Recognises the mirror's own records below their expected offsets, after the log had lost its tail. Pure.
 
-    meant     … 968 969 970 … 999 | 1000 … 1029        970 to 999 were acknowledged, then lost
-    landed    … 968 969 | 1000 … 1029                  at target offsets 970 to 999
+    expected  … 968 969 970 … 999 | 1000 … 1029        970 to 999 were acknowledged, then lost
+    found     … 968 969 | 1000 … 1029                  at target offsets 970 to 999
 
-They can't be removed from a log's tail, and what was lost can't be put below them. So they stay where they are, a
-second copy that no mapping row points at, and all from the first lost record on is copied again behind them:
+They can't be removed from a log's tail, and the lost records can't be put below them. So they stay as a second copy
+that no mapping row refers to, and everything from the first lost record on is copied again after them:
 
     row       970 -> 1000                              target 1000 … 1029: 970 … 999, then 1030 …: 1000 …
 
-They are recognised by content alone: a stretch that is not, record by record and in order, what the source holds
-further on was written by somebody else.
+They are recognised by content alone: if a range isn't equal to later source records, record by record and in order,
+somebody else wrote it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 
 class CopiedRun(NamedTuple):
-    """Source offsets `first` to `last` (inclusive) of the records that a stretch of the target holds."""
+    """Source offsets `first` to `last` (inclusive) of the records in a range of the target."""
 
     first: int
     last: int
 
 
 def find_run(wanted: Sequence[bytes], records: Iterable[tuple[int, bytes]]) -> CopiedRun | None:
-    """The first place where records follow each other as wanted (Knuth, Morris and Pratt's search).
+    """Find the first place where records follow each other as wanted (Knuth-Morris-Pratt search).
 
     Args:
-        wanted: the digests of a stretch's records, in order; at least one.
-        records: (offset, digest) of the log that is searched, ascending; read no further than needed.
+        wanted: the digests of the range's records, in order; at least one.
+        records: (offset, digest) of the searched log, ascending; read no further than needed.
     """
     fallback = _fallback(wanted)
     matched = 0
@@ -49,7 +49,7 @@ def find_run(wanted: Sequence[bytes], records: Iterable[tuple[int, bytes]]) -> C
 
 
 def _fallback(wanted: Sequence[bytes]) -> list[int]:
-    """For each length of a beginning: the longest shorter beginning that it ends with."""
+    """The failure function: for each prefix length, the longest shorter prefix that is its suffix."""
     fallback, length = [0] * len(wanted), 0
     for index in range(1, len(wanted)):
         while length and wanted[index] != wanted[length]:

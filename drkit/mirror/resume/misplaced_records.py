@@ -1,10 +1,10 @@
-"""Finds records of the mirror's own that landed below their place, before anything is written behind them.
+"""Finds the mirror's own records below their expected offsets, before anything is written after them.
 
-A target that lost its tail and then took an append ends where it should, or anywhere: its end alone says nothing. So
-where a partition has nothing beyond its watermark that is verified anyway, the last record below its end is compared
-with the source record that the mapping puts there, for all partitions in a few requests. Where they differ, and where
-the mirror was told of an append at another offset, the stretch is read back until it is found where the two sides
-part (`drkit.mirror.resume.copied_run` shows what that looks like).
+The end of a target that lost its tail and then got an append can be anywhere, so it says nothing. If a partition has
+nothing beyond its watermark (which would be verified anyway), the last record below its end is compared with the source
+record that the mapping assigns to it, for all partitions in a few requests. Where they differ, and where an append was
+reported at an unexpected offset, the log is read back to where the two sides diverge
+(`drkit.mirror.resume.copied_run` shows the result).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
 
 _LAST = 3
-"""Offsets below the end that are looked at: the last may be markers, which hold no record."""
+"""How many offsets below the end are read: the last may be markers, which hold no record."""
 _PEEK_SECONDS = 5.0
 _PEEK_SECONDS_A_PLACE = 0.1
 _FIRST_LOOK, _FURTHER = 1_000, 8
 
 
 class Misplaced(NamedTuple):
-    """Copies of the source's records `run` stand at the target's offsets [`begin`, `end`), where records from
-    `source_offset` on stood or were meant to; the log ends behind them.
+    """Copies of the source's records `run` are at target offsets [`begin`, `end`), where records from `source_offset`
+    on were or should be; the log ends after them.
     """
 
     begin: int
@@ -42,13 +42,13 @@ class Misplaced(NamedTuple):
 
 
 class MisplacedRecords:
-    """See the module docstring. Used by one thread.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: the link.
         source, target: the clusters.
         store: the link's rows.
-        verifier: reads stretches back.
+        verifier: reads ranges back.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MisplacedRecords:
         self._verifier = verifier
 
     def doubted(self, observed: Iterable[Observed]) -> set[TopicPartition]:
-        """Those whose last record isn't surely the one that the mapping says.
+        """Partitions whose last record may not be the one that the mapping expects.
 
         Raises:
             Refused: a cluster denies reading.
@@ -75,7 +75,7 @@ class MisplacedRecords:
         for seen in looked_at:
             row = self._store.last_valid_mapping(self._link, seen.tp, seen.topic.state.epoch, seen.target_end - 1)
             if row is None:
-                # Below the first row stands what was there before this epoch: it says nothing while its end is there.
+                # Records below the first row are older than this epoch: they say nothing while they are at the end.
                 if seen.watermark is None or seen.target_end < seen.watermark.target_end:
                     doubted.add(seen.tp)
                 continue
@@ -95,8 +95,8 @@ class MisplacedRecords:
         return doubted
 
     def difference(self, seen: Observed) -> tuple[Difference, Misplaced | int] | None:
-        """Where the two sides part below the target's end, and what is there if it is the mirror's own; if it
-        isn't, the first source offset that should stand there. None where they don't part.
+        """Where the two sides diverge below the target's end, and what is there: the mirror's own records, or the first
+        source offset that should be there. None where they don't diverge.
 
         Raises:
             Unreachable: a side or the store doesn't answer.
@@ -110,7 +110,7 @@ class MisplacedRecords:
     def _first_difference(self, seen: Observed, rows: Sequence[OffsetMapping], mirrored: int) -> Difference | None:
         floor = max(seen.target_start, rows[0].target_offset)
         if floor >= seen.target_end:
-            what = f"what is below target offset {seen.target_end} has no mapping: all that was mirrored is gone"
+            what = f"below target offset {seen.target_end} nothing has a mapping: all mirrored records are gone"
             return Difference(seen.target_start, what)
         span = _FIRST_LOOK
         while True:
@@ -125,7 +125,7 @@ class MisplacedRecords:
         if begin >= seen.target_end or seen.watermark is None:
             return due
         tail = _tail(seen, begin, rows)
-        for first in sorted({due, max(due, seen.watermark.source_through)}, reverse=True):  # most likely what came next
+        for first in sorted({due, max(due, seen.watermark.source_through)}, reverse=True):  # the likelier one first
             run = self._verifier.copied_run(tail, max(first, seen.source_start), seen.source_readable_end)
             if run is not None:
                 return Misplaced(begin, seen.target_end, due, run)
@@ -133,13 +133,13 @@ class MisplacedRecords:
 
 
 def _ends_below_watermark(seen: Observed) -> bool:
-    """Whether nothing lies beyond the watermark: that is verified anyway."""
+    """Whether nothing is beyond the watermark: anything there is verified anyway."""
     mark = seen.watermark
     return mark is not None and seen.target_start < seen.target_end <= mark.target_end
 
 
 def _same(there: ProbedRecord, here: ProbedRecord, source: LogPosition, seen: Observed) -> bool:
-    if here.offset != source.offset:  # the source's cleaner or retention took it: nothing to compare with
+    if here.offset != source.offset:  # the source's cleaner or retention removed it: nothing to compare
         return here.reason is None and seen.topic.compacted
     return (there.timestamp, there.crc) == (here.timestamp, here.crc)
 

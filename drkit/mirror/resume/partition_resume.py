@@ -1,31 +1,30 @@
-"""Exact resume: what both logs and the store say about a partition, and so where its mirror continues.
+"""Exact resume: decides from both logs and the store where a partition's mirror continues.
 
-`drkit.mapping.resume` decides from rows, watermark and the target's log end; here is the I/O round
-it, in the order that makes a crash at any moment repeatable:
+`drkit.mapping.resume` decides from rows, watermark and the target's log end. This module does the I/O in an order that
+makes it repeatable after a crash at any moment:
 
-    0  read the epochs of the source's leaders: what is read of a later one later is not what was looked at
-    1  read the watermarks, then what the target knows of the link's producer (see
-       `drkit.mirror.engine.producer_id`), then both sides' offsets; the target's end until two reads in
-       a row agree (what a dead worker had in flight may still land)
-    2  decide; classify what is out of the ordinary
-    3  verify the tail: what landed after the last recorded acknowledgement (`drkit.mirror.resume.tail_verification`);
-    where
-       there is none, the last record below the end (`drkit.mirror.resume.misplaced_records`)
-    4  keep problems, then the watermark of the answer, then remove rows ahead of the log, then the
-       first row where one is due; each of the last three for all partitions of a call before the next, so that
-       thousands that begin cost a few writes
+    0  read the leader epochs of the source: a later leader's log isn't the one observed
+    1  read the watermarks, then the target's state of the link's producer (see
+       `drkit.mirror.engine.producer_id`), then both sides' offsets; the target's end until two reads
+       agree (a dead worker's requests in flight may still arrive)
+    2  decide; classify what is unusual
+    3  verify the tail: the records after the last stored acknowledgement (`drkit.mirror.resume.tail_verification`);
+       without a tail, the last record below the end (`drkit.mirror.resume.misplaced_records`)
+    4  store problems, then the resulting watermark, then remove rows ahead of the log, then the first row where one
+       is needed; each of the last three for all partitions of a call before the next, so that thousands of starting
+       partitions cost a few writes
     5  only then may the engine produce
 
-What is out of the ordinary:
+What is unusual:
 
 | kind | found by | then |
 |---|---|---|
-| `source_truncated` | the source lost what was mirrored (`divergence`) | stands still until an operator decides |
-| `foreign_writer` | the target holds what the mirror didn't write | stands still |
-| (no problem) | the tail is the mirror's own, a marker came late or is missing | the mapping rows are corrected |
-| `records_misplaced` | the mirror's own records stand below their place | a new row, copied again behind them |
-| `target_lost_data` | the target ends below what it acknowledged | goes back and copies again |
-| `retention_gap` | the source's log starts above the next offset | the lost offsets are named; continues at the start |
+| `source_truncated` | the source lost mirrored records (`divergence`) | halted until an operator decides |
+| `foreign_writer` | the target holds records that the mirror didn't write | halted |
+| (no problem) | the tail is the mirror's own, a marker is late or missing | the mapping rows are corrected |
+| `records_misplaced` | the mirror's own records are below their offsets | a new row; copied again after them |
+| `target_lost_data` | the target ends below what it acknowledged | rewinds and copies again |
+| `retention_gap` | the source's log starts above the next offset | names the lost offsets; continues at the start |
 """
 
 from __future__ import annotations
@@ -61,17 +60,16 @@ _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
 RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused", STORE_RECOVERED})
-"""Problems for which a partition stands still, or that a start answers by what it reads; one that succeeds settles
-them."""
+"""Problems that halt a partition, or that a start decides from what it reads; a successful start clears them."""
 
 
 class _LeaderMoved(Exception):
-    """The source's log may not be the one any more that was looked at."""
+    """The source's log may no longer be the one that was observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a partition continues, and the watermark that was kept for it."""
+    """Where a partition continues, and its stored watermark."""
 
     start: PartitionStart
     watermark: Watermark
@@ -89,7 +87,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """What the store is to say of a partition before it continues. `row`: in force there; None: one is due."""
+    """What the store must say about a partition before it continues. `row`: in force there; None: one is needed."""
 
     seen: Observed
     point: ResumePoint
@@ -98,13 +96,13 @@ class _Repair:
 
 
 class Resumer:
-    """Finds where partitions continue, and repairs what the store says. Used by one thread.
+    """Finds where partitions continue, and repairs the store. Not thread-safe.
 
     Args:
         link: the link.
         source, target: the clusters.
         store: rows and watermarks.
-        problems: where what an operator must know goes.
+        problems: where facts for an operator go.
         verifier: reads tails back.
         producer: the link's producer.
         whole: where offset alignments are noted.
@@ -136,9 +134,9 @@ class Resumer:
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
         self.denied: dict[TopicPartition, DrkitError] = {}
-        """Of the last call of `resume`: partitions that a cluster denied looking at; the others continued."""
+        """From the last call of `resume`: partitions that a cluster refused to show; the others continued."""
         self.replaced: set[TopicPartition] = set()
-        """Of the last call, too: partitions whose topic is another one than the known one on some side."""
+        """From the last call, too: partitions whose topic is another one than the known one on some side."""
 
     def resume(
         self,
@@ -146,9 +144,9 @@ class Resumer:
         stop: threading.Event,
         doubted: Collection[TopicPartition] = (),
     ) -> list[Resumed]:
-        """Where these partitions continue. Those that stand still have a problem; those that have neither
-        couldn't be observed completely now and are to be asked for again. `doubted`: records of these landed
-        elsewhere than expected.
+        """Find where these partitions continue. Halted ones have a problem; those with neither result nor problem
+        couldn't be observed completely: call again for them. `doubted`: their records were reported at unexpected
+        offsets.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer.
@@ -166,7 +164,7 @@ class Resumer:
             try:
                 outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
-                continue  # it is asked for again
+                continue  # the caller asks again
             except Refused as error:
                 self.denied[observed.tp] = error
                 continue
@@ -195,14 +193,16 @@ class Resumer:
         wanted = self._of_known_incarnation(wanted)
         leader_epochs = self._source.leader_epochs(wanted)
         there = {tp: TopicPartition(ready.state.target_topic, tp.partition) for tp, ready in wanted.items()}
-        # before all ends: what another worker mirrors while this one looks (or is frozen) must not seem to be lost
+        # before all ends: records that another worker mirrors meanwhile (or while this one is frozen) must not seem
+        # lost
         watermarks = self._of_this_epoch(wanted)
         source_starts = self._source.start_offsets(wanted, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
-        # before the ends: what lands in between makes the next append out of sequence, never a duplicate
+        # before the ends: a record in between makes the next append out of sequence, never a duplicate
         sequences = self._producer.last_sequences(there.values())
         target_ends = self._settled_ends(list(there.values()), stop)
-        # after the target's: what another worker mirrored until then is below them, however long this one was frozen
+        # after the target's: whatever another worker mirrored until then is below them, however long this one was
+        # frozen
         readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
         known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
@@ -233,12 +233,12 @@ class Resumer:
         return observed
 
     def _of_this_epoch(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, Watermark]:
-        """The watermarks of these partitions, without those of earlier topics of the name."""
+        """The watermarks of these partitions, without those of earlier topics with the name."""
         kept = self._store.watermarks(self._link)
         return {tp: kept[tp] for tp, ready in wanted.items() if tp in kept and kept[tp].epoch == ready.state.epoch}
 
     def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
-        """Those whose topics are still the ones known on both sides; the others are for the next look at topics."""
+        """Those whose topics are still the known ones on both sides; the next topic sync handles the others."""
         states = [ready.state for ready in wanted.values()]
         ours = self._source.topics({state.topic for state in states}, denied=set())
         theirs = self._target.topics({state.target_topic for state in states}, denied=set())
@@ -253,14 +253,13 @@ class Resumer:
             if ids == due:
                 known[tp] = ready
             elif any(one is not None and one != other for one, other in zip(ids, due, strict=True)):
-                self.replaced.add(tp)  # a topic that is missing may only not be listed yet: a look waits for that
+                self.replaced.add(tp)  # a missing topic may just not be listed yet: the topic sync waits for that
         return known
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
-        """The target's log ends, of those that two reads in a row agree about."""
+        """The target's log ends on which two consecutive reads agree."""
         last = self._target.log_ends(tps, partial=True)
-        # of two first batches into an empty log the broker takes one (`drkit.mirror.engine.producer_id`): no need to
-        # wait
+        # of two first batches into an empty log the broker accepts one (`drkit.mirror.engine.producer_id`): don't wait
         settled = {tp: end for tp, end in last.items() if end == 0}
         if len(settled) == len(tps):
             return settled
@@ -278,7 +277,7 @@ class Resumer:
     # -- deciding ----------------------------------------------------------------------------------
 
     def _diverged(self, seen: Observed) -> bool:
-        """Whether the source lost what was mirrored; then that is kept as a problem."""
+        """Whether the source lost mirrored records; then that is stored as a problem."""
         found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
         if found is None:
             return False
@@ -310,7 +309,7 @@ class Resumer:
         return shifted or self._set_right(seen, point, mismatch)
 
     def _rows(self, seen: Observed) -> list[OffsetMapping]:
-        """The rows that matter: the one in force at the tail's begin, and all above it."""
+        """The relevant rows: the one in force at the tail's begin, and all above it."""
         epoch = seen.topic.state.epoch
         begin = seen.target_end if seen.watermark is None else min(seen.target_end, seen.watermark.target_end)
         row = self._store.last_valid_mapping(self._link, seen.tp, epoch, begin)
@@ -328,7 +327,7 @@ class Resumer:
         begin = rows[0].target_offset if seen.watermark is None else seen.watermark.target_end
         if begin >= seen.target_end:
             return None
-        log.info("%s: verifying %d records that landed unrecorded on %s", self._link, seen.target_end - begin, seen.tp)
+        log.info("%s: verifying %d unrecorded records on %s", self._link, seen.target_end - begin, seen.tp)
         found = self._verifier.difference(self._tail(seen, begin, rows))
         return None if found is None else found.what
 
@@ -348,7 +347,7 @@ class Resumer:
     def _shifted(self, seen: Observed, what: str) -> Resumed | None:
         """Where it continues, if the tail is the mirror's own and only its offsets differ (`shifted_tail`).
 
-        The watermark comes last: until it is there, this is found and done again.
+        The watermark is written last: until then, a restart repeats all of this.
         """
         watermark, epoch = seen.watermark, seen.topic.state.epoch
         if watermark is None or seen.topic.compacted:
@@ -362,7 +361,7 @@ class Resumer:
         found = self._verifier.realigned(tail, watermark.source_through, seen.source_readable_end, delta)
         if found is None:
             return None
-        log.warning("%s: %s: %s. A marker came late or is missing: rows are corrected", self._link, seen.tp, what)
+        log.warning("%s: %s: %s. A marker is late or missing: mapping rows are corrected", self._link, seen.tp, what)
         rows = [OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, *row) for row in found.rows]
         self._store.supersede_mappings(self._link, seen.tp, epoch, begin - 1)
         if rows:
@@ -373,7 +372,8 @@ class Resumer:
         return Resumed(self._start(kept, seen, last, None), kept)
 
     def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt | _Repair:
-        """Where both sides part, whose records stand there? The mirror's own are told, and copied again behind."""
+        """Find whose records are where both sides diverge. The mirror's own are reported, and copied again after
+        them."""
         found = self._misplaced.difference(seen)
         if found is None:
             mirrored = None if seen.watermark is None else seen.watermark.source_through
@@ -384,9 +384,9 @@ class Resumer:
         return self._foreign(seen, mismatch or difference.what, misplaced)
 
     def _copy_behind(self, seen: Observed, misplaced: Misplaced) -> Resumed:
-        """Copy records again, behind those that landed below their place.
+        """Copy records again, after the mirror's own records below their expected offsets.
 
-        The watermark goes back first: until the last step is done, the stretch is verified, found and done again.
+        The watermark goes back first: until the last step is done, a restart repeats all of this.
         """
         tp, epoch, (begin, end, due, run) = seen.tp, seen.topic.state.epoch, misplaced
         target = f"{seen.topic.state.target_topic}:{tp.partition}"
@@ -395,11 +395,11 @@ class Resumer:
             tp.topic,
             tp.partition,
             f"{target} on {self._link.target} had lost its records from target offset {begin} on, and source offsets "
-            f"{run.first} to {run.last} landed there instead: target offsets {begin} to {end - 1} hold records that "
-            f"stand there a second time further on. All from source offset {due} on is copied again from target offset "
-            f"{end} on",
+            f"{run.first} to {run.last} were written there instead: target offsets {begin} to {end - 1} hold records "
+            f"that are there a second time later. Everything from source offset {due} on is copied again from target "
+            f"offset {end} on",
             f"A consumer that starts below target offset {end} reads those {end - begin} records twice, out of order: "
-            f"records can't be removed from there. Where they are the oldest, `kafka-delete-records` up to {end} "
+            f"records can't be removed from there. If they are the oldest, `kafka-delete-records` up to {end} "
             f"removes them. For a copy without them, delete the topic on {self._link.target} and start it again: "
             f"`drkit link resume '{self._link}' --topic {tp.topic} --accept-recreated`. Find out why "
             f"{self._link.target} lost its records",
@@ -421,9 +421,9 @@ class Resumer:
     def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
         return Halt(
             "foreign_writer",
-            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds what the mirror did not "
-            f"write: {what}",
-            "Stop whoever writes to the standby and deny it by ACL (where nobody does, "
+            f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds records that the mirror "
+            f"did not write: {what}",
+            "Find the other writer and deny it by ACL (if there is none, "
             f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic again: "
             f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
             0 if unsure_from is None else unsure_from,
@@ -432,14 +432,14 @@ class Resumer:
     # -- repairing ---------------------------------------------------------------------------------
 
     def _repair(self, seen: Observed, point: ResumePoint) -> _Repair:
-        """What makes the store agree with the answer; the problems that it shows are kept now."""
+        """The changes that make the store agree with the answer; the problems found are stored now."""
         if point.kind is ResumeKind.REWIND:
             self._problems.put(
                 "target_lost_data",
                 seen.tp.topic,
                 seen.tp.partition,
                 str(point.reason),
-                f"The records are copied again from {self._link.source}. Find out why {self._link.target} lost them "
+                f"drkit copies the records again from {self._link.source}. Find out why {self._link.target} lost them "
                 "(an unclean leader election?)",
                 halted=False,
                 adds=True,
@@ -452,7 +452,7 @@ class Resumer:
         return _Repair(seen, point, row, self._watermark(seen, source_offset, point.target_offset))
 
     def _repaired(self, repairs: Sequence[_Repair]) -> list[Resumed]:
-        """Make the store agree, in the order that the module docstring states."""
+        """Change the store, in the order that the module docstring states."""
         if not repairs:
             return []
         self._store.put_watermarks(self._link, [each.watermark for each in repairs])
@@ -509,7 +509,7 @@ class Resumer:
             seen.tp.partition,
             f"{seen.tp} on {self._link.source} no longer has offsets {first} to {last} "
             f"({last - first + 1} offsets): they were removed before they were mirrored",
-            "They are lost to the target. Give the source a longer retention than the mirror may lag; "
+            "The target will never have them. Give the source a longer retention than the mirror may lag; "
             f"acknowledge with `drkit link resume '{self._link}' --topic {seen.tp.topic}`",
             halted=False,
             adds=True,
@@ -536,10 +536,10 @@ class Resumer:
         return replace(fresh, behind_since=since)
 
     def _epoch_below(self, seen: Observed, source_offset: int) -> int | None:
-        """The leader epoch of the source's batch below the offset where a partition continues; None: it isn't known.
+        """The leader epoch of the source's batch below the offset where a partition continues, or None.
 
-        Where the watermark doesn't tell it, it is read; one of a later leader than was seen at first is of a log that
-        may have lost since what was compared.
+        It is read if the watermark doesn't have it. If it belongs to a later leader than the first one seen, the log
+        may have lost what was compared.
         """
         known = None if seen.watermark is None else seen.watermark.epoch_at(source_offset)
         if known is not None or source_offset <= seen.source_start:

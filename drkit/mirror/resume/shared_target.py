@@ -1,9 +1,8 @@
-"""Where a link continues whose target partitions have other writers too (active-active under one name).
+"""Finds where a link continues whose target partitions have other writers (active-active under one name).
 
-There is no mapping to go by: the target's end says nothing of this link. But each record that the link
-wrote names the record that it was read as (`drkit.kafka.transform.provenance`), and they landed in order. So the
-target is read from the last acknowledged record on; the link continues after the newest one of its own
-that it finds there: none is missing, and none is there twice.
+There is no mapping, and the target's end says nothing about this link. But each record that the link wrote names its
+source record (`drkit.kafka.transform.provenance`), and they are in order. So the target is read from the last
+acknowledged record on, and the link continues after its own newest record found there: none is missing or duplicated.
 
 Where nothing is known of a partition (it is new to the link, or the store was lost) the whole of it is
 read once. So it is where the target has lost what was acknowledged. Others may have written since, so that its end
@@ -44,12 +43,11 @@ _PEEK_SECONDS = 10.0
 
 
 class ProvenanceReader(TailVerifier):
-    """Finds what a link wrote among what others wrote."""
+    """Finds a link's own records among others' records."""
 
     def newest(self, seen: Observed, source_id: str, begin: int, end: int) -> tuple[int, int] | None:
-        """The greatest source offset that the target's records in [begin, end) were mirrored from, and where it stands.
-
-        None where none of them was mirrored from this partition.
+        """The greatest source offset among the target's records in [begin, end) mirrored from this partition, and that
+        record's target offset; None where there is none.
 
         Raises:
             Unreachable: the target doesn't answer.
@@ -63,8 +61,7 @@ class ProvenanceReader(TailVerifier):
         return newest
 
     def oldest(self, there: TopicPartition, tp: TopicPartition, source_id: str, begin: int, end: int) -> int | None:
-        """The source offset of the first record of `there`, in [begin, end), that was mirrored from `tp`; None: no
-        record there was.
+        """The source offset of the first record of `there`, in [begin, end), that was mirrored from `tp`, or None.
 
         Raises:
             Unreachable: the target doesn't answer.
@@ -84,7 +81,7 @@ class ProvenanceReader(TailVerifier):
         return self._read(self._target, *there, begin, end, "read_uncommitted")
 
     def of_source(self, tp: TopicPartition, begin: int, end: int) -> Iterator[Message]:
-        """All records of the source's partition `tp` in [begin, end), as the link's isolation has it.
+        """All records of the source's partition `tp` in [begin, end), by the link's isolation level.
 
         Raises:
             Unreachable: the source doesn't answer.
@@ -92,7 +89,7 @@ class ProvenanceReader(TailVerifier):
         return self._read(self._source, *tp, begin, end, self._isolation)
 
     def first(self, tp: TopicPartition, begin: int, end: int, wanted: Callable[[Message], bool]) -> int | None:
-        """The offset of the source's first record in [begin, end) that is wanted; None: there is none.
+        """The offset of the source's first wanted record in [begin, end), or None.
 
         Raises:
             Unreachable: the source doesn't answer.
@@ -102,10 +99,10 @@ class ProvenanceReader(TailVerifier):
 
 
 class SharedResumer(Resumer):
-    """As `Resumer`, by provenance alone; `use` first."""
+    """Like `Resumer`, by provenance alone; call `use` first."""
 
     def use(self, reader: ProvenanceReader, alteration: Alteration) -> SharedResumer:
-        """Set what reads the target, and what knows the source's id."""
+        """Set the reader of the target, and the alteration, which knows the source's id."""
         self._reader = reader
         self._alteration = alteration
         self._places: dict[TopicPartition, int | None] = {}
@@ -114,18 +111,18 @@ class SharedResumer(Resumer):
         return self
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
-        """The target's log ends, after a while in which what a dead worker had in flight may land.
+        """The target's log ends, after a wait in which a dead worker's requests in flight may arrive.
 
-        Others move them, so that two reads need not agree.
+        Others' writes move them, so two reads need not agree.
         """
-        self._leader_epochs = self._target.leader_epochs(tps)  # before all that is read there
+        self._leader_epochs = self._target.leader_epochs(tps)  # before all other reads there
         if stop.wait(_SETTLE_SECONDS):
             return {}
         return self._target.log_ends([tp for tp in tps if tp in self._leader_epochs], partial=True)
 
     def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
-        """None by their ends, for other writers' records lie between; which have lost the link's newest record is kept
-        for `_decide`.
+        """None by their ends, because others' records lie between. Remembers for `_decide` which have lost the link's
+        newest record.
 
         Raises:
             Unreachable: the target or the store doesn't answer.
@@ -147,9 +144,9 @@ class SharedResumer(Resumer):
         return set()
 
     def _stands(self, position: LogPosition, found: ProbedRecord, seen: Observed) -> bool:
-        """Whether the link's newest record is where it was, or compaction or retention may have taken it since."""
+        """Whether the link's newest record is where it was, or compaction or retention may have removed it since."""
         if found.outside:
-            return True  # removed meanwhile from the log's start
+            return True  # removed meanwhile at the log's start
         if found.reason is not None:
             raise Unreachable(f"{position.tp} on {self._link.target} can't be read back: {found.reason}")
         if found.offset is None:
@@ -167,7 +164,7 @@ class SharedResumer(Resumer):
         mark, place = seen.watermark, self._places.get(seen.tp)
         lost = mark is not None and (seen.target_end < mark.target_end or seen.tp in self._lost)
         if mark is None or lost or place is None:
-            landed = self._landed(replace(seen, watermark=None))  # what is left isn't known: look at all of it
+            landed = self._landed(replace(seen, watermark=None))  # it is unknown what remains: read all of it
             known, place = seen.source_start, -1
         else:
             landed = self._landed(seen)
@@ -203,8 +200,8 @@ class SharedResumer(Resumer):
         return Resumed(self._conditional(start, seen), watermark)
 
     def _replaced(self, seen: Observed, source_offset: int, place: int) -> str | None:
-        """In what the link's newest record on the target differs from what the source holds at its offset now; None: in
-        nothing that can be seen. No watermark tells of it yet, so no leader epoch does."""
+        """How the link's newest record on the target differs from the source's record at its offset now, or None. No
+        watermark covers it yet, so no leader epoch does."""
         if source_offset >= seen.source_end:
             return f"there is none: it ends at {seen.source_end}"
         ours = next(self._reader.of_target(_target_of(seen), place, place + 1), None)
@@ -214,7 +211,7 @@ class SharedResumer(Resumer):
             )
         except AlterationFailed as error:
             return f"what was made of it can't be checked: {error}"
-        if ours is None or theirs is None:  # retention or the cleaner took it; else a record is never taken back
+        if ours is None or theirs is None:  # retention or the cleaner removed it; otherwise records don't vanish
             gone = source_offset < seen.source_start or seen.topic.compacted or ours is None
             return None if gone else "there is none that is mirrored"
         difference = difference_of(ours, theirs)
@@ -236,16 +233,16 @@ class SharedResumer(Resumer):
             seen.tp.topic,
             seen.tp.partition,
             f"{_target_of(seen)} on {self._link.target} ends at {seen.target_end}, and had held records up to "
-            f"{mark.target_end} before it lost its end: of what was mirrored, nothing above source offset "
+            f"{mark.target_end} before it lost its end: no mirrored record above source offset "
             f"{source_offset - 1} is left",
-            f"From source offset {source_offset} on, records are copied again. Find out why {self._link.target} lost "
+            f"From source offset {source_offset} on, drkit copies records again. Find out why {self._link.target} lost "
             "them (an unclean leader election?)",
             halted=False,
             adds=True,
         )
 
     def _landed(self, seen: Observed) -> tuple[int, int] | None:
-        """The newest source offset that is on the target above the last acknowledged record, and where it stands."""
+        """The newest source offset on the target above the last acknowledged record, and its target offset."""
         begin = seen.target_start if seen.watermark is None else max(seen.target_start, seen.watermark.target_end)
         if seen.target_end > begin:
             log.info("%s: looking for own records among %d of %s", self._link, seen.target_end - begin, seen.tp)

@@ -1,13 +1,14 @@
-"""What a target that has other writers too has lost of a link's records where its log begins.
+"""Finds which of a link's records a target with other writers has lost at the start of its log.
 
-There are no mapping rows to go by. But each record that the link wrote names the record that it was read as
-(`drkit.kafka.transform.provenance`), and they landed in order: what was mirrored and lies below the first one that is
-left is gone. Of these source offsets only those count that the link carries: a source holds what came from the target,
-too. Both logs are read only where the target's log begins further on than when it was last judged.
+There are no mapping rows. But each record that the link wrote names its source record
+(`drkit.kafka.transform.provenance`), and they are in order: mirrored records below the first remaining one are gone.
+Only source offsets that the link carries count: a source also holds records that came from the target. Both logs are
+read only if the target's log begins further on than when it was last judged.
 
-In a compacted topic a record may be gone because a newer one of its key replaced it, whoever wrote that. So there keys
-decide where retention explains nothing: what the link carries and whose key the target holds no longer is missing, for
-compaction never removes the newest record of a key. A tombstone counts, too: whether its time was over isn't known.
+In a compacted topic a record may be gone because anybody wrote a newer one with its key. So there, if retention
+explains nothing, keys decide: a record that the link carries and whose key the target no longer holds is missing,
+because compaction never removes the newest record of a key. Tombstones count, too: whether theirs had expired isn't
+known.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from drkit.store.link_notes import JudgedStart, judged_start, put_judged_start
 
 _NOTHING = OffsetRange(0, 0)
 _MOST_KEYS = 200_000
-"""40 MB of digests; where more keys are in question, all of the stretch counts."""
+"""40 MB of digests; with more keys, the whole range counts."""
 
 
 class SharedTargetStart:
-    """See the module docstring. For one thread at a time.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: the link.
         source, target: the clusters.
-        store: where it is kept what was found.
-        reader: reads both sides; of this object alone.
+        store: where results are kept.
+        reader: reads both sides; used by this object alone.
         alteration: says which records the link carries.
     """
 
@@ -61,7 +62,7 @@ class SharedTargetStart:
         self._alteration = alteration
 
     def missing(self, mark: Watermark) -> OffsetRange:
-        """Source offsets that were mirrored and that the target has no longer; the range may hold others, too.
+        """Source offsets that were mirrored and that the target no longer has; the range may hold others, too.
 
         Raises:
             Unreachable: a side didn't answer.
@@ -85,21 +86,21 @@ class SharedTargetStart:
             return _NOTHING
         if not self._is_compacted(mark.topic, there.topic):
             return OffsetRange(begin, until)
-        # first: this costs a few requests, and a retention strikes often
+        # first: this costs a few requests, and retention runs often
         missing = {mark.tp: Missing(OffsetRange(begin, until), there, emptied=left is None)}
         at_ms = int(now().timestamp() * 1000)
         stretch = unexpired(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms).get(mark.tp)
         return _NOTHING if stretch is None else self._not_replaced(mark, there, stretch)
 
     def _is_compacted(self, topic: str, there: str) -> bool:
-        """Whether either side is: whoever purges a compacted topic has to give it another policy for a while."""
+        """Whether either side is compacted: to purge a compacted topic one must change its policy for a while."""
         key = "cleanup.policy"
         sides = self._source.topic_configs([topic], keys=(key,)), self._target.topic_configs([there], keys=(key,))
         return any("compact" in settings.get(key, "") for side in sides for settings in side.values())
 
     def _not_replaced(self, mark: Watermark, there: TopicPartition, stretch: OffsetRange) -> OffsetRange:
-        """From the first to the last record of a stretch of the source that the link carries and whose key the target
-        holds no longer, and that the source doesn't hold a later one of, either, that the link carries."""
+        """From the first to the last record of a source range that the link carries, whose key the target no longer
+        holds, and of whose key the source holds no later record that the link carries."""
         newest: dict[bytes, int] = {}
         for message in self._reader.of_source(mark.tp, stretch.begin, mark.source_end):
             record = self._carried(message)
@@ -120,16 +121,16 @@ class SharedTargetStart:
         return self._carried(message) is not None
 
     def _carried(self, message: Message) -> Record | None:
-        """What a record of the source is on the target; None: the link doesn't carry it."""
+        """A source record as it is on the target; None: the link doesn't carry it."""
         record = as_record(message)
         try:
             return self._alteration.apply(record)
         except AlterationFailed:
-            return record  # unknown is not "left out"
+            return record  # if unknown, assume that it is carried
 
 
 def _digest(record: Record) -> bytes:
-    """128 bits of a record's key; one without a key replaces none, nor is it replaced."""
+    """128 bits of a record's key; a record without a key replaces none and is never replaced."""
     if record.key is None:
         return b"%d" % record.offset
     return blake2b(record.key, digest_size=16).digest()

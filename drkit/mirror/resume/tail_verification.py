@@ -1,10 +1,9 @@
-"""Verifies the tail: that what landed on the target after the last recorded acknowledgement is what was meant.
+"""Verifies the tail: that the target's records after the last stored acknowledgement are the expected ones.
 
-A worker that died may have had records in flight. They are on the target, or not; the log's end
-says how many. Before continuing from there, each of them is read and compared with the source record
-that the mapping assigns to its place. A difference means that somebody else wrote there, or that records of the
-mirror's own aren't where they were meant to be (`drkit.mirror.resume.offset_alignment.shifted_tail`,
-`drkit.mirror.resume.copied_run`).
+A dead worker may have had requests in flight. Their records may or may not be on the target; the log's end says how
+many are. Before continuing there, each is read and compared with the source record that the mapping assigns to its
+offset. A difference means that somebody else wrote there, or that the mirror's own records are at unexpected offsets
+(`drkit.mirror.resume.offset_alignment.shifted_tail`, `drkit.mirror.resume.copied_run`).
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ _SILENCE_SECONDS = 10.0
 _MOST_MISPLACED = 1_000_000
 """Records; more than a mirror has in flight."""
 _SEARCHED = 500_000
-"""So many of the source's records are searched besides: what was in flight came next, or soon after."""
+"""How many more source records are searched: the records in flight came next, or soon after."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A stretch of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
+    """A range of the target to be verified: its offsets [`begin`, `end`), and the rows in force over it.
 
-    `rows` ascend; the first is in force at `begin`. `source_start`: below it the source has no
-    records any more. `source_end`: where what can be read of the source ends; what is on the target beyond is
-    somebody else's, and nothing is waited for there. `compacted`: the cleaner may have removed records on either side.
+    `rows` ascend; the first is in force at `begin`. `source_start`: the source's first remaining record.
+    `source_end`: the end of what can be read of the source; target records beyond it are somebody else's. `compacted`:
+    the cleaner may have removed records on either side.
     """
 
     tp: TopicPartition
@@ -57,20 +56,20 @@ class Tail:
     source_end: int
 
     def source_of(self, target_offset: int) -> int:
-        """The source offset that a target offset stands for."""
+        """The source offset of a target offset."""
         above = bisect_right(self.rows, target_offset, key=lambda row: row.target_offset)
         return target_offset - self.rows[max(above - 1, 0)].delta
 
 
 class Difference(NamedTuple):
-    """The first target offset of a stretch that isn't what the mapping says, and in what."""
+    """The first target offset of a range that differs from the mapping, and how."""
 
     target_offset: int
     what: str
 
 
 class TailVerifier:
-    """Reads both sides. Not shared by threads.
+    """Reads both sides. Not thread-safe.
 
     Args:
         source, target: the clusters.
@@ -79,7 +78,7 @@ class TailVerifier:
     """
 
     compares_bytes = True
-    """Whether records are on the target as they are on the source, byte for byte."""
+    """Whether records are on the target byte for byte as on the source."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class TailVerifier:
         self._silence = silence_seconds
 
     def difference(self, tail: Tail) -> Difference | None:
-        """None where the stretch holds what the mirror wrote, else what is wrong and where.
+        """None where the range holds the mirror's records, else what differs and where.
 
         Raises:
             Unreachable: a side didn't answer.
@@ -106,13 +105,13 @@ class TailVerifier:
         ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
         first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
         if last < tail.source_start:
-            return None  # the source has none of it: nothing to compare with
+            return None  # the source has none of it left to compare
         first, end = max(first, tail.source_start), min(last + 1, tail.source_end)
         theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         return compare(tail, begin, ours, theirs)
 
     def copied_run(self, tail: Tail, source_offset: int, source_end: int) -> CopiedRun | None:
-        """Which of the source's records from `source_offset` on the whole stretch holds; None where it isn't that.
+        """The source records from `source_offset` on that fill the whole range, or None where others do.
 
         Raises:
             Unreachable: a side didn't answer.
@@ -126,7 +125,7 @@ class TailVerifier:
         return find_run(wanted, ((int(record.offset() or 0), _digest(record)) for record in searched))
 
     def realigned(self, tail: Tail, source_offset: int, source_end: int, delta: int | None) -> Realigned | None:
-        """Where the stretch really lies, if it is what the mirror wrote; `source_offset`: the first that is due there.
+        """Where the range's records really belong, if the mirror wrote them; `source_offset`: the first expected one.
 
         Raises:
             Unreachable: a side didn't answer.
@@ -144,17 +143,17 @@ class TailVerifier:
     def _read(
         self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
     ) -> Iterator[Message]:
-        """Records with offsets in [begin, end) that there are, in order.
+        """The existing records with offsets in [begin, end), in order.
 
-        `end` may be a log's end. A consumer sees the log up to its high watermark only, which for a moment (after a
-        new leader's election, above all) is lower; it is waited for.
+        `end` may be a log's end. A consumer sees the log only up to its high watermark, which may be lower for a moment
+        (above all after a new leader's election); the function waits for it.
         """
         if begin >= end:
             return
         consumer = Consumer(
             confluent_config(
                 cluster,
-                group_id="drkit-verify",  # a formality of the client: nothing is committed
+                group_id="drkit-verify",  # the client requires one: nothing is committed
                 enable_auto_commit=False,
                 isolation_level=isolation,
                 enable_partition_eof=True,
@@ -170,7 +169,7 @@ class TailVerifier:
                 if (message is None or message.error() is not None) and time.monotonic() - heard > self._silence:
                     raise Unreachable(
                         f"{topic}:{partition} could not be read back within {self._silence:g} s",
-                        remedy="Check that its brokers run; it is tried again",
+                        remedy="Check that its brokers run; drkit tries again",
                     )
                 if message is None:
                     continue
@@ -182,19 +181,19 @@ class TailVerifier:
                         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                             raise Refused(
                                 f"{topic}:{partition} can't be read back: TOPIC_AUTHORIZATION_FAILED",
-                                remedy=f"Grant drkit's principal READ on {topic}; it is tried again by itself",
+                                remedy=f"Grant drkit's principal READ on {topic}; drkit retries it automatically",
                             )
-                        continue  # at an end that lies lower: what the log holds isn't replicated yet, so wait for it
+                        continue  # the high watermark is lower: wait for replication
                     if (each.offset() or 0) >= end:
                         return
                     yield each
-                    heard = time.monotonic()  # behind the yield: the other side is read meanwhile
+                    heard = time.monotonic()  # after the yield: the other side is read meanwhile
         finally:
             consumer.close()
 
 
 def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Message]) -> Difference | None:
-    """Walk both sides in step: `ours` the target's records from `begin` on, `theirs` the source's.
+    """Compare both sides in step: `ours` the target's records from `begin` on, `theirs` the source's.
 
     Where the target has no record (a marker), the source must have none either.
     """
@@ -210,9 +209,9 @@ def compare(tail: Tail, begin: int, ours: Iterator[Message], theirs: Iterator[Me
             source = next(theirs, None)
         if source is None or source.offset() != wanted:
             if wanted < tail.source_start or tail.compacted:
-                continue  # the source no longer has it: nothing to compare with
+                continue  # the source no longer has it to compare
             return Difference(
-                offset, f"target offset {offset} stands for source offset {wanted}, where there is no record"
+                offset, f"target offset {offset} corresponds to source offset {wanted}, where there is no record"
             )
         difference = difference_of(record, source)
         if difference is not None:
@@ -237,13 +236,13 @@ def _missing(source: Message) -> str:
 
 
 def _digest(record: Message) -> bytes:
-    """128 bits of all that a record holds but its offset."""
+    """A 128-bit digest of everything in a record but its offset."""
     content = (record.key(), record.value(), record.headers() or [], record.timestamp()[1])
     return blake2b(repr(content).encode(), digest_size=16).digest()
 
 
 def difference_of(record: Message, source: Message) -> str | None:
-    """In what a record of the target differs from that of the source which it was mirrored from; None: in nothing."""
+    """How a record of the target differs from the source record that it was mirrored from, or None."""
     if record.key() != source.key():
         return "key"
     if record.value() != source.value():

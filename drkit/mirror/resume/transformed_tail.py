@@ -1,8 +1,8 @@
-"""Verifies the tail of a link that alters records: that what landed is what the link makes of its source.
+"""Verifies the tail of a link that alters records: that the target holds what the link makes of its source.
 
-With provenance each record on the target names the record that it was read as. That record may be another one by now
-(a source that lost its end and grew again), so in any case what the link makes of the source is compared: its callables
-are asked again, and must answer the same whenever they are asked.
+With provenance each record on the target names its source record. That record may have been replaced (a source that
+lost its end and grew again), so the comparison is always with what the link makes of the current source record: its
+callables are called again, and must always give the same result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from drkit.model.topology import Link
 
 
 class AlteredTailVerifier(TailVerifier):
-    """As `TailVerifier`.
+    """Like `TailVerifier`.
 
     Args:
         source, target: the clusters.
         link: the link.
-        alteration: what it does to records.
+        alteration: what the link changes in records.
     """
 
     compares_bytes = False
@@ -68,7 +68,7 @@ class AlteredTailVerifier(TailVerifier):
         source_offset: int,  # noqa: ARG002 - as above
         source_end: int,  # noqa: ARG002 - as above
     ) -> CopiedRun | None:
-        """None: what was altered isn't found by the source's content; the partition fails closed."""
+        """None: altered records can't be found by the source's content; the partition fails closed."""
         return None
 
     def realigned(
@@ -78,15 +78,15 @@ class AlteredTailVerifier(TailVerifier):
         source_end: int,  # noqa: ARG002 - as above
         delta: int | None,  # noqa: ARG002 - as above
     ) -> Realigned | None:
-        """None: what writes here writes no markers that could shift it."""
+        """None: such links write no markers that could shift it."""
         return None
 
 
 def altered(records: Iterator[Message], alteration: Alteration) -> Iterator[Message]:
-    """What a link makes of these records of its source; those that it leaves out aren't among them.
+    """These source records as the link makes them, without those that it leaves out.
 
     Raises:
-        AlterationFailed: a callable raised or answered something else.
+        AlterationFailed: a callable raised or returned something else.
     """
     for message in records:
         record = alteration.apply(as_record(message))

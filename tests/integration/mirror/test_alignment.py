@@ -325,9 +325,9 @@ def test_a_refusal_that_repeats_is_a_problem_until_the_partition_moves(
     with mirrored.running() as running:
         (problem,) = wait_until(lambda: mirrored.problems(NOT_MOVING), what="the problem")
         assert problem.halted
-        assert "tries or more failed" in problem.reason
+        assert "attempts or more failed" in problem.reason
         assert "POLICY_VIOLATION" in problem.reason
-        assert "it is tried again by itself" in problem.remedy
+        assert "retries it automatically" in problem.remedy
         wait_until(
             lambda: "degraded" in {event.state for event in running.events if isinstance(event, ProgressEvent)},
             what="the mirror to call itself degraded",

@@ -150,4 +150,4 @@ def test_records_of_somebody_else_are_not_removed_to_align(mirrored: Mirrored) -
     assert after[:3] == before
     assert len(after) == 23
     (problem,) = mirrored.problems()
-    assert "did not put there as filler" in problem.reason
+    assert "are not filler of this mirror" in problem.reason

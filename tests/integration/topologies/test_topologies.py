@@ -257,7 +257,7 @@ def test_a_target_with_other_writers_that_was_cut_and_grew_again_gets_the_lost_r
         cut(100, 150)
         wait_until(lambda: len(told()[0].split("; then ")) > 1, 60, "the second loss told")
         wait_until(all_there, 60, "the lost records")
-    assert "nothing above source offset 39 is left" in told()[0]
+    assert "no mirrored record above source offset 39 is left" in told()[0]
 
 
 def test_provenance_survives_a_lost_store(net: MakeNet, unique_name: str) -> None:

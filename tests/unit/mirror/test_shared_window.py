@@ -41,7 +41,7 @@ def test_an_answer_that_names_an_older_place_stands_for_another_worker_s_batch()
     mark = window.send(103, 503)
     assert window.acknowledge(mark, 499) == 0
     assert window.position == PartitionProgress(100, 500)
-    assert "500 or above is said to be at 499" in str(window.stopped)
+    assert "500 or above was reported at 499" in str(window.stopped)
     window = SharedInFlight(100, 500)
     first, second = window.send(101, 501), window.send(102, 502)
     assert window.acknowledge(first, 510) == 1

@@ -56,7 +56,7 @@ def test_failures_that_repeat_are_one_until_the_partition_moves(world: World) ->
     world.fail()
     (problem,) = world.check()
     assert (problem.kind, problem.topic, problem.partition, problem.halted) == (NOT_MOVING, "t", 0, True)
-    assert "5 tries or more failed, the last one: the target answered NO" in problem.reason
+    assert "5 attempts or more failed, the last one: the target answered NO" in problem.reason
     assert problem.remedy == "Ask it"
     assert not world.problems.halts(TP), "it is tried again"
     assert world.problems.stalls(TP, 0.0)

@@ -1,1 +1,1 @@
-"""Offset preservation: a target partition that begins where its source begins, and tails whose offsets shifted."""
+"""Offset preservation: makes a target partition begin where its source begins, and recognises shifted tails."""

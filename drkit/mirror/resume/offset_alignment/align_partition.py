@@ -1,10 +1,10 @@
-"""Advances a fresh target partition to the offset where its source begins, with batches of filler.
+"""Fills a fresh target partition with batches of filler up to the offset where its source begins.
 
-Each batch of filler is removed as soon as it is acknowledged, so at no time more than one is visible, and a mirror or a
-cluster that dies meanwhile leaves no more than that. Filler is appended like any record, with the link's producer id
-and sequence: a late worker's is refused, and a crash in between continues where the log ends.
+Each batch of filler is removed once it is acknowledged, so at most one is ever visible, even if the mirror or a cluster
+dies. Filler is appended like any record, with the link's producer id and sequence: so a late worker's is refused, and a
+crash in between continues at the log's end.
 
-The topic must be `cleanup.policy=delete` meanwhile: a compacted one refuses records without a key, and DeleteRecords
+The topic must have `cleanup.policy=delete` meanwhile: a compacted one refuses records without a key, and DeleteRecords
 (`drkit.mirror.resume.offset_alignment.aligned_topics`).
 """
 
@@ -24,7 +24,7 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 
 Trim = Callable[[TopicPartition, int, int, int], None]
-"""Removes filler of a target partition: as `drkit.kafka.client.filler.FillerTrimmer.trim`."""
+"""Removes filler of a target partition, like `drkit.kafka.client.filler.FillerTrimmer.trim`."""
 
 _KEEP = "To keep them: `drkit link resume` it with --accept-recreated; then offsets differ"
 _LANDED_SECONDS = 0.002
@@ -35,10 +35,10 @@ class PartitionAligner:
     """Aligns one partition. Used on the engine's event loop.
 
     Args:
-        partition: started with filler to be appended, so it isn't read yet.
-        begin, end: the target offsets that are filled: from where the alignment was begun, up to the source's start.
-        flow: what the engine shares.
-        trim: blocks, so it runs on a thread beside.
+        partition: started with filler to append, so it isn't read yet.
+        begin, end: the target offsets to fill: from the alignment's begin to the source's start.
+        flow: state shared within the engine.
+        trim: blocks, so it runs on another thread.
     """
 
     def __init__(self, partition: BatchPartition, begin: int, end: int, flow: EngineState, trim: Trim) -> None:
@@ -49,11 +49,11 @@ class PartitionAligner:
         self._trim = trim
 
     async def run(self) -> None:
-        """Fill and trim until the target ends and begins at the end; then the partition is read."""
+        """Fill and trim until the target's log is empty at the end; then the partition is read."""
         partition, flow = self._partition, self._flow
         target = TopicPartition(partition.target_topic, partition.tp.partition)
         try:
-            await self._trimmed(target)  # what an earlier start left: before more is put on top of it
+            await self._trimmed(target)  # an earlier start's filler, before more is added
             while partition.active and partition.next_target < self._end:
                 await self._filled()
                 if partition.active:
@@ -64,14 +64,14 @@ class PartitionAligner:
             remedy = f"{error.remedy}, then `drkit link resume` the topic. {_KEEP}"
             flow.halt_partition(partition, IncidentKind.NOT_ALIGNED, f"{error.what}. {error.meaning}", remedy)
         except DrkitError as error:
-            remedy = "Undo what prevents the deletion of records there; it is tried again by itself"
+            remedy = "Remove whatever prevents the deletion of records there; drkit retries it automatically"
             flow.halt_partition(partition, IncidentKind.UNCERTAIN, f"{target} can't be aligned: {error.what}", remedy)
         else:
             if partition.active:
                 partition.filled()
 
     async def _filled(self) -> None:
-        """Append one batch of filler, as large as the target topic takes, and wait until it has landed."""
+        """Append one batch of filler, as large as the target topic accepts, and wait until it is written."""
         partition = self._partition
         count = filler_count(partition.limit, self._end - partition.next_target)
         stamp, source = int(time.time() * 1000), partition.next_source
@@ -83,9 +83,9 @@ class PartitionAligner:
             await asyncio.sleep(_LANDED_SECONDS)
 
     async def _trimmed(self, target: TopicPartition) -> None:
-        """Remove what is filled so far."""
+        """Remove the filler written so far."""
         partition = self._partition
-        while not self._flow.may_produce():  # noqa: ASYNC110 - a question to a clock; who may not write may not delete
+        while not self._flow.may_produce():  # noqa: ASYNC110 - polls a clock; without the right to write it may not delete
             await asyncio.sleep(_RIGHT_SECONDS)
         below = partition.next_target
         work = partial(self._trim, target, partition.producer_id, self._begin, below)

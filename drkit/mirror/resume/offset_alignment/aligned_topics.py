@@ -1,10 +1,10 @@
 """Compacted topics whose partitions are being aligned: they get `cleanup.policy=compact` only afterwards.
 
-A compacted topic refuses the filler (records without a key) and DeleteRecords. So a target topic whose
-source is compacted and doesn't begin at offset 0 is created with `cleanup.policy=delete` and without any
-retention, which is noted first, and stays so until every partition of it has been brought to where its source
-begins (`drkit.mirror.resume.offset_alignment.align_partition`). A failback notes the topics that it recreates
-likewise; where nothing configures these afterwards, with the settings of their own that they get back then.
+A compacted topic refuses filler (records without a key) and DeleteRecords. So if a source topic is compacted and
+doesn't begin at offset 0, its target topic is created with `cleanup.policy=delete` and without any retention. That is
+noted first, and lasts until every partition begins where its source begins
+(`drkit.mirror.resume.offset_alignment.align_partition`). A failback notes the topics that it recreates likewise; where
+nothing configures these afterwards, with their own settings, which they get back then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class AlignedTopics:
-    """Which topics are being aligned. Used by one thread.
+    """The topics that are being aligned. Not thread-safe.
 
     Args:
         link: the link.
@@ -50,7 +50,7 @@ class AlignedTopics:
         return self._topics
 
     def begin(self, look: TopicSnapshot, topics: Iterable[str]) -> None:
-        """Note those of these topics (about to be created) that are to be aligned before they are compacted."""
+        """Note which of these topics (about to be created) are to be aligned before they are compacted."""
         compacted = [topic for topic in topics if is_compacted(look.source_settings.get(topic, {}))]
         tps = [TopicPartition(topic, number) for topic in compacted for number in range(look.source[topic].partitions)]
         begun = {tp.topic for tp, start in self._source.start_offsets(tps).items() if start > 0} - self.topics
@@ -59,8 +59,8 @@ class AlignedTopics:
             self.topics.update(begun)
 
     def settle(self, ready: dict[str, ReadyTopic]) -> None:
-        """Forget alignments of earlier topics, and topics whose partitions are all where their source begins: their own
-        policy is due.
+        """Forget alignments of earlier topics, and topics whose partitions all begin where their source begins: they
+        get their own policy now.
         """
         self._forget_earlier(ready)
         waiting = [topic for topic in self.topics if topic in ready]
@@ -84,7 +84,7 @@ class AlignedTopics:
             log.info("%s: aligned with their source: %s", self._link.id, ", ".join(sorted(done)))
 
     def _forget_earlier(self, ready: dict[str, ReadyTopic]) -> None:
-        """Alignments of topics that were recreated since. Others stay: a broker may forget that filler was removed."""
+        """Forget alignments of recreated topics. Others stay: a broker may forget that filler was removed."""
         now = {topic: (each.state.epoch, each.state.target_topic_id) for topic, each in ready.items()}
         if now.items() <= self._known.items():
             return
@@ -96,14 +96,14 @@ class AlignedTopics:
         forget_alignments(self._store, self._link.id, earlier)
 
     def give_up(self) -> None:
-        """Offsets aren't preserved here: what is noted needn't be waited for."""
+        """Stop waiting for noted topics: offsets aren't preserved here."""
         if self.topics:
             self._forget(sorted(self.topics))
 
     def give_back(self, look: TopicSnapshot) -> None:
-        """Topics that are aligned, and have the clean-up policy that is due, get their own settings back.
+        """Restore the own settings of topics that are aligned and have their final clean-up policy.
 
-        Not on a way back, where all settings follow: once the configuration names this direction.
+        Not on a way back, where all settings follow the source: once the configuration names this direction.
         """
         if self._link.inverse:
             return
@@ -134,6 +134,6 @@ class AlignedTopics:
 
 
 def _is_aligned(mark: Watermark, row: OffsetMapping) -> bool:
-    """Whether a partition is filled and the filler is gone: something was mirrored, or the log starts behind it."""
+    """Whether a partition is filled and the filler removed: records were mirrored, or the log starts after it."""
     begun = mark.source_through > row.source_offset
     return mark.target_end >= row.target_offset and (begun or mark.target_start >= row.target_offset)

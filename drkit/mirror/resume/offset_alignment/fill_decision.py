@@ -1,7 +1,7 @@
-"""Decides whether a partition is filled before it starts, so that offsets are the same on both sides.
+"""Decides whether a partition is filled before it starts, so that offsets are equal on both sides.
 
-An alignment is noted in the store before its first filler: what isn't noted is nobody's filler, and nothing of it is
-removed. Only a partition in which nothing is visible is begun with.
+An alignment is noted in the store before its first filler, and only noted filler is ever removed. Filling begins only
+in a partition in which no record is visible.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from drkit.store.api import LinkStore
 from drkit.store.link_notes import alignments, put_alignment
 
 LARGEST_ALIGNMENT = 200_000_000
-"""More offsets than this aren't filled (half a minute's work for the target): the delta is constant then."""
+"""A larger difference isn't filled (half a minute's work for the target): the delta is constant then."""
 
 MOST_BATCHES = 2_000
-"""Nor are those that take more batches of filler than this, where max.message.bytes is small."""
+"""Nor is one that takes more batches of filler than this, where max.message.bytes is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One partition as both sides and the store show it. Offsets as in `Watermark`.
 
-    `leader_epoch`: of the source's leader, seen before all the rest. `epoch_end`: what it answers for the watermark's.
+    `leader_epoch`: of the source's leader, read before everything else. `epoch_end`: its answer for the watermark's
+    epoch.
     """
 
     tp: TopicPartition
@@ -55,7 +56,7 @@ class FillDecision:
     Args:
         link: the link.
         store: where alignments are noted.
-        problems: where it is said why offsets differ.
+        problems: where different offsets are reported.
         producer: the link's.
     """
 
@@ -68,13 +69,13 @@ class FillDecision:
     def alignment(
         self, seen: Observed, source_offset: int, point: ResumePoint, row: OffsetMapping | None
     ) -> Alignment | None:
-        """The alignment to carry out or to finish, durable on return; None where the partition continues as it is.
+        """The alignment to start or to finish, durable on return; None where the partition continues unchanged.
 
         Args:
             seen: the partition.
             source_offset: where it continues.
-            point: what rows and ends say.
-            row: the row in force there; None: there is none yet.
+            point: the result of rows and ends.
+            row: the row in force there, or None.
 
         Raises:
             Unreachable: the target or the store doesn't answer.
@@ -90,13 +91,13 @@ class FillDecision:
         begun = self._begun(seen)
         if begun is not None and begun.begin <= point.target_offset:
             return self._noted(seen, begun.begin, source_offset)
-        goes_on = visible and point.last_row is not None  # behind what is mirrored: a gap of the source
+        goes_on = visible and point.last_row is not None  # a gap of the source after mirrored records
         if short == 0 or goes_on or not seen.topic.alignable or not self._may_begin(seen, short, visible=visible):
             return None
         return self._noted(seen, point.target_offset, source_offset)
 
     def filling(self, observed: Iterable[Observed]) -> set[TopicPartition]:
-        """Those that hold nothing above an alignment that is under way: what they hold, only trimming judges.
+        """Partitions that hold nothing above an unfinished alignment: only trimming judges what they hold.
 
         Raises:
             Unreachable: the target or the store doesn't answer.
@@ -105,7 +106,7 @@ class FillDecision:
         return {tp for tp, (seen, noted) in begun.items() if noted is not None and seen.target_end <= noted.end}
 
     def _begun(self, seen: Observed) -> Alignment | None:
-        """The alignment that is under way in the partition as it is now."""
+        """The unfinished alignment of the current partition, or None."""
         noted, state = alignments(self._store, self._link).get(seen.tp), seen.topic.state
         if noted is None or (noted.epoch, noted.target_topic_id) != (state.epoch, state.target_topic_id):
             return None
@@ -125,7 +126,7 @@ class FillDecision:
             self._differ(
                 seen,
                 f"{target} on {self._link.target} holds records at offsets {seen.target_start} to "
-                f"{seen.target_end - 1} that this mirror did not put there as filler; they stay, so offsets differ by "
+                f"{seen.target_end - 1} that are not filler of this mirror; they stay, so offsets differ by "
                 f"{short}",
                 "Nothing is lost: offsets are translated (`drkit translate`); `drkit audit` names records that the "
                 "source doesn't have (foreign)",

@@ -1,9 +1,9 @@
-"""Filler that was removed and is visible again: a broker keeps log starts in a checkpoint that it writes once a minute
-(`log.flush.start.offset.checkpoint.interval.ms`), so one that is killed soon after DeleteRecords has forgotten it.
+"""Removes filler that is visible again after it was removed.
 
-Alignments stay noted for as long as the link flows. Where a partition that is filled begins below its alignment's end,
-what lies there is removed once more, proven to be filler as ever. A look costs nothing while log starts stay where they
-are.
+A broker writes log starts to a checkpoint once a minute (`log.flush.start.offset.checkpoint.interval.ms`), so one that
+is killed soon after DeleteRecords has forgotten it. Alignments stay noted for as long as the link flows. If a filled
+partition begins below its alignment's end, the records below that end are removed again, after the usual proof that
+they are filler. A look costs nothing while log starts don't move.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NEVER = (-1, -1)
 
 
 class ReturnedFiller:
-    """See the module docstring. For one thread at a time.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: the link.
         target: the target.
         store: where alignments are noted.
-        problems: where it is told what can't be removed.
+        problems: where filler that can't be removed is reported.
         trim: removes filler.
     """
 
@@ -48,10 +48,10 @@ class ReturnedFiller:
         self._noted: dict[TopicPartition, Alignment] = {}
 
     def check(self, marks: Iterable[Watermark]) -> None:
-        """Remove what has come back below these partitions, whose log starts were just seen.
+        """Remove filler that has come back in these partitions, whose log starts were just seen.
 
         Raises:
-            Unreachable: the target or the store doesn't answer; it is tried at the next look.
+            Unreachable: the target or the store doesn't answer; the next look retries it.
         """
         moved = [mark for mark in marks if self._seen.get(mark.tp) != (mark.epoch, mark.target_start)]
         if any(self._seen.get(mark.tp, _NEVER)[0] != mark.epoch for mark in moved):
@@ -60,7 +60,7 @@ class ReturnedFiller:
             alignment = self._noted.get(mark.tp)
             if alignment is not None and alignment.epoch == mark.epoch and mark.target_start < alignment.end:
                 if mark.target_end <= alignment.end and self._seen.get(mark.tp, _NEVER)[1] < alignment.end:
-                    continue  # under way: who fills removes
+                    continue  # unfinished: its aligner removes filler
                 self._remove(mark, alignment)
             elif self._problems.has(FILLER_VISIBLE, mark.tp):
                 self._problems.settle(mark.topic, kinds=frozenset({FILLER_VISIBLE}), partition=mark.partition)
@@ -69,7 +69,7 @@ class ReturnedFiller:
     def _remove(self, mark: Watermark, alignment: Alignment) -> None:
         place, where = alignment.target_tp, f"{alignment.target_tp} on {self._link.target}"
         if self._target.start_offsets([place]).get(place, alignment.end) >= alignment.end:
-            return  # it was seen before the filler was removed
+            return  # seen before the filler was removed
         try:
             self._trim(alignment.target_tp, alignment.producer_id, alignment.begin, alignment.end)
         except Refused as error:
@@ -77,10 +77,10 @@ class ReturnedFiller:
                 FILLER_VISIBLE,
                 mark.topic,
                 mark.partition,
-                f"{where} begins at {mark.target_start} again: empty records that drkit had put and removed below "
-                f"{alignment.end} are visible, and can't be removed once more: {error.what}",
-                f"Remove what lies below {alignment.end} with kafka-delete-records.sh, if nobody needs it: consumers "
-                "that read from the beginning get the empty records",
+                f"{where} begins at {mark.target_start} again: empty records that drkit had written and removed below "
+                f"{alignment.end} are visible, and can't be removed again: {error.what}",
+                f"Consumers that read from the beginning get these empty records. Remove what lies below "
+                f"{alignment.end} with kafka-delete-records.sh, if nobody needs it",
                 halted=False,
             )
         else:

@@ -1,13 +1,13 @@
 """Recognises a tail as the mirror's own although its offsets are not the expected ones. Pure.
 
-A marker has no sequence number. One that a dead worker had sent may land late, in the place of a record;
-one that was counted on may be missing. Then the records behind it are one offset off:
+A marker has no sequence number. A dead worker's marker may arrive late, at the offset of a record; an expected one may
+be missing. Then the offsets of the records after it are shifted by one:
 
-    due       8820 8821 | marker 8822 | 8823 8824          landed   8820 8821 8822 8823
+    expected  8820 8821 | marker 8822 | 8823 8824          found    8820 8821 8822 8823
 
-What the mirror wrote is still there, byte for byte and in order: so the target's tail is compared with the
-source's records one by one, whatever their offsets, and rows say where each really is. A tail that
-differs in anything, that lacks a record or holds one twice, isn't the mirror's own.
+The mirror's records are still there, byte for byte and in order. So the target's tail is compared with the source's
+records one by one, regardless of offsets, and rows record where each really is. A tail that differs in anything, lacks
+a record or has one twice isn't the mirror's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class ShiftedTail(Protocol):
-    """A record as a consumer gives it."""
+    """A record as a consumer returns it."""
 
     def offset(self) -> int | None:
         """Where it is."""
@@ -27,7 +27,7 @@ class ShiftedTail(Protocol):
 @dataclass(frozen=True, slots=True)
 class Realigned:
     """Where a partition continues: `source_offset` gets the target's end. `rows`: (source, target) offsets, ascending,
-    that open the segments in which the tail really lies.
+    that open the segments of the tail.
     """
 
     source_offset: int
@@ -42,15 +42,15 @@ def realign(
     target_end: int,
     delta: int | None,
 ) -> Realigned | None:
-    """Walk both sides' records in step.
+    """Compare both sides' records in step.
 
     Args:
-        pairs: the target's next record, the source's next one, whether they are the same; where the target has no
+        pairs: the target's next record, the source's next one, whether they are equal; where the target has no
             more, (None, the source's next record or None, True), once.
-        source_offset: the first source offset that is due.
+        source_offset: the first expected source offset.
         source_end: the source's end: a record below it that wasn't read doesn't exist.
         target_end: the target's end.
-        delta: in force before the tail; None: no row is.
+        delta: in force before the tail, or None.
 
     Returns:
         None where the tail isn't the source's records in order.
@@ -65,7 +65,7 @@ def realign(
 
     for ours, theirs, same in pairs:
         if ours is None:
-            # markers at the end stand for what the source has none of, as far as that goes
+            # markers at the end correspond to source holes, as far as these go
             limit = source_end if theirs is None else int(theirs.offset() or 0)
             meant = source_offset if delta is None else target_end - delta
             if source_offset <= meant <= limit:
