@@ -1,7 +1,7 @@
-"""Which of many partitions that rest are looked at now: so many at a time, each once in a few seconds.
+"""Selects which of many idle partitions are observed now: each has its turn once in a few seconds.
 
-What rests says the same at each look, so looking at ten thousand partitions every second costs a large part of a core
-for nothing. Those that move are looked at by whoever needs it, however many they are.
+Observing ten thousand idle partitions every second would cost a large part of a core for nothing. The caller observes
+all moving ones, however many they are.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Collection
 from drkit.model.topology import TopicPartition
 
 RESTING_A_LOOK = 1_000
-"""A link with no more partitions is looked at as a whole each time."""
+"""A link with at most this many partitions is observed as a whole each time."""
 MOST_LOOKS = 10
-"""However many there are, each has its turn within so many looks."""
+"""However many there are, each has its turn within this many looks."""
 _TOGETHER = 6
-"""Partitions of a topic whose numbers differ in so many low bits only have their turn together: a broker is asked about
-whole topics first."""
+"""Partitions of a topic have their turn together if their numbers differ only in this many low bits: so a broker is
+asked about whole topics."""
 
 
 class Turns:
-    """Chooses among partitions, look after look. Used by one thread.
+    """Selects partitions, look after look. Not thread-safe.
 
     Args:
-        at_once: about so many in each look, or a part of all of them where there are more than ten times as many.
+        at_once: about how many per look; a fraction of all where there are more than ten times as many.
     """
 
     def __init__(self, at_once: int = RESTING_A_LOOK) -> None:
@@ -31,8 +31,8 @@ class Turns:
         self._look = 0
 
     def take(self, resting: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Those whose turn it is; all where there are few. As long as their number stays about the same, each has its
-        turn once in `len(resting) / at_once` looks, or in ten."""
+        """The partitions whose turn it is; all where there are few. While their number stays about the same, each has
+        its turn once in `len(resting) / at_once` looks, or in ten."""
         parts = min(-(-len(resting) // self._at_once), MOST_LOOKS)
         if parts <= 1:
             return list(resting)

@@ -1,10 +1,10 @@
-"""The canary: drkit sends one record a second through the link, and measures how long each takes to a reader.
+"""The canary: sends one record a second through the link, and measures how long each takes to a reader.
 
-The topic (`Link.canary_topic`) is small, of one partition, on the source; the mirror carries it as any
-other. One thread sends to the source and reads from the target, so both moments are of one clock, and the
-clocks of machines don't matter. Only records that this run sent are measured: their value names it.
+The topic (`Link.canary_topic`) is on the source and has one partition; the mirror carries it like any other. One thread
+sends to the source and reads from the target, so both times come from one clock. Only records that this run sent are
+measured: their value names the run.
 
-When anything of it fails, the mirror continues; the reason is said once, and it is tried again.
+If the canary fails, the mirror continues; the reason is logged once, and the canary retries.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Arrivals:
             self._waiting[number] = at
 
     def failed(self, number: int) -> None:
-        """It never reached the source."""
+        """Note that a record never reached the source."""
         with self._lock:
             self._waiting.pop(number, None)
 
     def arrived(self, number: int, at: float) -> None:
-        """The reader got it (again: no matter). Those sent before it can't come any more: they are gone."""
+        """Note that the reader got a record (repeats don't matter). Earlier ones can't come any more: they are lost."""
         with self._lock:
             sent = self._waiting.pop(number, None)
             if sent is None:
@@ -80,7 +80,7 @@ class Arrivals:
                 del self._waiting[earlier]
 
     def latency(self, at: float) -> Latency:
-        """As it stands."""
+        """The current latencies."""
         with self._lock:
             while self._latencies and self._latencies[0][0] < at - self._window:
                 self._latencies.popleft()
@@ -104,7 +104,7 @@ class Canary:
         link: a link that has a `canary_topic`.
         admin: the source's administration, to create the topic.
         source, target: the clusters.
-        runs: whether it is to send now (one worker of a link does).
+        runs: whether it should send now (one worker of a link does).
         stop: ends it.
     """
 
@@ -138,13 +138,13 @@ class Canary:
         self._thread.start()
 
     def join(self, seconds: float) -> bool:
-        """Wait for its end (after `stop`); false if it hasn't ended."""
+        """Wait for its end (after `stop`); False if it hasn't ended."""
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def latency(self) -> Latency | None:
-        """As it stands; None while another worker's canary runs."""
+        """The current latencies; None while another worker's canary runs."""
         return self._arrivals.latency(time.monotonic()) if self._runs() else None
 
     def _work(self) -> None:
@@ -159,7 +159,7 @@ class Canary:
             self._stop.wait(_AGAIN_SECONDS)
 
     def _send_and_measure(self) -> None:
-        """Send and read until told to stop, or something fails."""
+        """Send and read until told to stop, or until something fails."""
         if self._topic not in self._admin.topics([self._topic]):
             self._admin.create_topic(
                 self._topic, partitions=1, replication_factor=_REPLICATION_DEFAULT, config=TOPIC_CONFIG
@@ -180,7 +180,7 @@ class Canary:
             consumer.close()
 
     def _assign(self, consumer: Consumer) -> bool:
-        """Read from the target's end on, once the mirror has brought the topic there; false when told to stop."""
+        """Read from the target's end, once the mirror has created the topic there; False when told to stop."""
         while not self._stop.is_set() and self._runs():
             place = KafkaPartition(self._target_topic, 0)
             try:
@@ -213,7 +213,7 @@ class Canary:
         self._arrivals.sent(number, time.monotonic())
         try:
             producer.produce(self._topic, body.encode(), partition=0, on_delivery=partial(self._sent, number))
-        except BufferError:  # a source that is down for long
+        except BufferError:  # the source has been down for long
             self._arrivals.failed(number)
 
     def _sent(self, number: int, error: KafkaError | None, _: Message) -> None:
@@ -224,14 +224,14 @@ class Canary:
         error = message.error()
         if error is not None:
             if error.code() in _NOT_YET or error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's name
-                raise KafkaException(error)  # the topic was recreated: begin again at its end
+                raise KafkaException(error)  # the topic was recreated: start over at its end
             return
         try:
             body = json.loads(message.value() or b"")
             ours = body["run"] == self._run
             number = int(body["number"])
         except (ValueError, KeyError, TypeError):
-            return  # of somebody else
+            return  # another run's record
         if ours:
             self._arrivals.arrived(number, at)
             if self._trouble is not None:
@@ -253,7 +253,7 @@ _NOT_YET = frozenset(
 def _consumer_config(target: ClusterConfig) -> dict[str, object]:
     return confluent_config(
         target,
-        group_id="drkit-canary",  # a formality of the client: no subscription, no commit
+        group_id="drkit-canary",  # the client requires one: no subscription, no commit
         enable_auto_commit=False,
         enable_auto_offset_store=False,
         isolation_level="read_uncommitted",

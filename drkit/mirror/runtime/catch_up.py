@@ -1,4 +1,4 @@
-"""Decides whether a run has caught up: its goals, its own partitions' progress, and that of other workers."""
+"""Decides whether a run has caught up: by its goals, its own partitions' progress, and that of other workers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from drkit.store.api import Store
 
 
 class CatchUp:
-    """What is to be reached: all that each source partition of the link held at the first look. Shared by threads.
+    """The goal: everything that each source partition of the link held at the first look. Threads may share it.
 
-    Of other workers' partitions a watermark counts only where a living worker has kept it since then, of the topic
-    as it is now, and where the target's log still reaches that far: one of before may be of a topic that was accepted
-    as a new one, or of logs that have lost something since.
+    For other workers' partitions a watermark counts only if a living worker has stored it since then, for the current
+    topic, and if the target's log still reaches that far: an older one may belong to an earlier topic, or to logs that
+    have lost something since.
 
-    `halted`: problems because of which something stands still at other workers, as of the last `refresh`.
+    `halted`: problems that halt other workers' partitions, as of the last `refresh`.
 
     Args:
         link: the link.
         store: what other workers recorded.
-        source, target: asked for their ends.
+        source, target: give their log ends.
         engine, progress, problems: this worker's.
-        patience_seconds: how long nothing may move while a cluster or the store is down, or a partition that is tried
-            again and again.
+        patience_seconds: how long nothing may move while a cluster or the store is down, or while a partition is
+            retried.
         committed: whether the source ends at its last stable offset, else at its high watermark.
     """
 
@@ -70,10 +70,10 @@ class CatchUp:
         self._moved_at = time.monotonic()
 
     def begin(self, wanted: Mapping[TopicPartition, ReadyTopic]) -> None:
-        """The link's partitions are known: what their source holds now is the goal. The first call counts.
+        """Set the goals to what the sources of the link's partitions hold now. Only the first call counts.
 
         Raises:
-            Unreachable: the source doesn't answer; it is to be called again.
+            Unreachable: the source doesn't answer; call again.
         """
         if self._goals is None:
             ends = self._source.end_offsets(wanted, committed=self._committed)
@@ -81,10 +81,10 @@ class CatchUp:
             self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
 
     def refresh(self) -> None:
-        """Ask the store what other workers have reached, and the target whether it holds that.
+        """Read what other workers have reached, and whether the target holds it.
 
         Raises:
-            Unreachable: one of them doesn't answer; what was seen before stays.
+            Unreachable: one of them doesn't answer; the earlier result stays.
         """
         self.halted = tuple(problem for problem in self._store.problems(self._link) if problem.halted)
         if self._goals is None:
@@ -102,7 +102,7 @@ class CatchUp:
         self._elsewhere |= {mark.tp for there, mark in reached.items() if ends.get(there, -1) >= mark.target_end}
 
     def _reaches(self, mark: Watermark, goal: int) -> bool:
-        """Whether a worker has said since the goals were set that all up to a goal is mirrored."""
+        """Whether a worker has recorded, since the goals were set, that everything up to a goal is mirrored."""
         kept_before = self._kept_before or {}
         same_topic = mark.epoch == self._wanted[mark.tp].state.epoch
         return same_topic and mark.observed_at != kept_before.get(mark.tp) and mark.source_through >= goal
@@ -111,7 +111,7 @@ class CatchUp:
         """Whether every goal is reached and recorded, or can't be reached because of a problem.
 
         Args:
-            record: called where all is reached and some of it only isn't recorded yet.
+            record: called when all goals are reached but some aren't recorded yet.
         """
         if self._goals is None:
             return False
@@ -126,10 +126,10 @@ class CatchUp:
         return not left
 
     def lose_patience(self, threads: Iterable[Periodic]) -> None:
-        """Give up where nothing has moved for too long and one of these says why.
+        """Give up if nothing has moved for too long and one of these reports why.
 
         Raises:
-            Unreachable: as it says.
+            Unreachable: with the reported reason.
             AuthenticationError: at once, where a cluster refuses the connection: waiting doesn't help.
         """
         threads = tuple(threads)
@@ -143,7 +143,7 @@ class CatchUp:
         if troubled is not None and at - self._moved_at > self._patience:
             raise Unreachable(
                 f"link {self._link} can't catch up: {troubled.trouble}",
-                remedy="Bring the cluster or store back, then run it again: what was mirrored is kept",
+                remedy="Bring the cluster or store back, then run it again: mirrored records are kept",
             )
 
     def _halts(self, tp: TopicPartition) -> bool:

@@ -18,8 +18,8 @@ class ProgressEvent:
     """The progress of a link's mirror. `state`: mirroring, degraded, paused or waiting, `reason` why.
 
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
-    `halted`: partitions (or, with partition None, topics) that stand still. `statistics`: what the engine
-    counts. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
+    `halted`: halted partitions (or, with partition None, topics). `statistics`: the engine's
+    counters. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
     `started_at`: when the runtime began.
     """
 
@@ -49,7 +49,7 @@ class ProgressEvent:
         return max(0.0, (self.at - min(since)).total_seconds()) if since else 0.0
 
     def numbers(self) -> WorkerStatistics:
-        """What it says of the worker."""
+        """The worker's statistics."""
         return WorkerStatistics(
             self.worker,
             self.at,
@@ -86,7 +86,7 @@ class ProgressEvent:
 
 @dataclass(frozen=True, slots=True)
 class ProblemEvent:
-    """Something an operator must know of has just been found."""
+    """A new problem that an operator must know."""
 
     link: LinkId
     problem: Problem
@@ -98,7 +98,7 @@ class ProblemEvent:
 
 @dataclass(frozen=True, slots=True)
 class DoneEvent:
-    """The runtime ended in order. `caught_up` is None where it wasn't asked to catch up."""
+    """The runtime stopped normally. `caught_up` is None where it wasn't asked to catch up."""
 
     link: LinkId
     at: datetime

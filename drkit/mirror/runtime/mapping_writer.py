@@ -1,4 +1,4 @@
-"""Makes mapping rows durable, however long it takes: while the store is down, the mirror waits."""
+"""Makes mapping rows durable: while the store is down, the mirror waits."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LONGEST_PAUSE = 2.0
 
 
 class MappingWriter:
-    """Keeps the rows of one link before their records are produced.
+    """Stores the rows of one link before their records are produced.
 
     Args:
         link: the link.
         store: where rows are kept.
-        may_write: whether this worker may produce; rows of a worker that may not are not kept.
-        fenced: told of partitions that another worker has taken.
+        may_write: whether this worker may produce; otherwise its rows are not stored.
+        fenced: called with partitions that another worker has taken.
         stop: ends the waiting.
     """
 
@@ -48,9 +48,9 @@ class MappingWriter:
         """Return once the rows are durable. `stalled` says why that takes long.
 
         Raises:
-            Stopped: told to stop meanwhile; the rows may or may not be kept.
-            Fenced: another worker has taken partitions: their rows are not kept, nothing may be produced.
-            DrkitError: the store refuses them for good.
+            Stopped: told to stop meanwhile; the rows may or may not be stored.
+            Fenced: another worker has taken partitions: their rows are not stored, nothing may be produced.
+            DrkitError: the store refuses them permanently.
         """
         pause = _FIRST_PAUSE
         while not self._stop.is_set():

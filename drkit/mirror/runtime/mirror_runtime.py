@@ -1,11 +1,11 @@
-"""The mirror runtime of one link, one worker of maybe several: may it run; then a `Session` does the work.
+"""The mirror runtime of one link, in one of possibly several workers. A `Session` does the work.
 
-**When the store is down** the mirror stalls: a record whose mapping row can't be made durable isn't
-produced, and after the time that a worker's note holds nothing is. Records wait on the source; when the store is back
-the mirror continues where it was. While the delta doesn't change no row is due, so a short outage
-isn't noticed. The report says `waiting`, with the reason.
+**When the store is down** the mirror stalls: a record isn't produced before its mapping row is durable, and nothing is
+produced once the worker's note has expired. Records wait on the source; when the store is back the mirror continues.
+While the delta doesn't change no row is needed, so a short outage has no effect. The report says `waiting`, with the
+reason.
 
-**When a cluster is down** the mirror waits. What was last seen of a dead source stays in the store.
+**When a cluster is down** the mirror waits. The last observation of a dead source stays in the store.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class MirrorRuntime:
     Args:
         config: the clusters.
         link: the link to run (`drkit.mirror.control.link_to_run` finds the direction).
-        store: drkit's memory.
+        store: drkit's store.
         topic_seconds: time between looks at the topics.
         patience_seconds: with `until_caught_up`, how long nothing may move while a cluster is down.
-        watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: for ever.
-        engine: makes what moves the records, where that isn't this process (`drkit.seed`).
+        watchdog_seconds: how long a partition may be stuck before the run ends with an error; None: forever.
+        engine: makes the engine, where records are moved outside of this process (`drkit.seed`).
 
     Raises:
         ConfigError: the link's filter or transform can't be used.
@@ -57,7 +57,7 @@ class MirrorRuntime:
         watchdog_seconds: float | None = None,
         engine: Callable[..., Engine] | None = None,
     ) -> None:
-        Alteration.of(config, link)  # a callable that can't be used is an error now, not once others run
+        Alteration.of(config, link)  # report an unusable callable now, not once others run
         self._config = config
         self._link = link
         self._store = store
@@ -72,8 +72,8 @@ class MirrorRuntime:
         )
 
     def reconfigure(self, config: Config, link: Link) -> None:
-        """Continue with another configuration of the same link: what runs ends in order, then it begins again. What
-        may change so: `drkit.config.reload`. Any thread may call it.
+        """Continue with another configuration of the same link: the current session stops normally, then a new one
+        starts. `drkit.config.reload` says what may change. Any thread may call it.
         """
         with self._lock:
             self._config, self._link, self._reconfigured = config, link, True
@@ -82,7 +82,7 @@ class MirrorRuntime:
 
     @property
     def stuck(self) -> DrkitError | None:
-        """Why the watchdog ends the run, from the moment it does (the run may be too stuck to end); else None."""
+        """Why the watchdog ends the run, from the moment it does (the run may be too stuck to end), or None."""
         return None if self._session is None else self._session.stuck
 
     def run(
@@ -91,15 +91,15 @@ class MirrorRuntime:
         stop: threading.Event | None = None,
         on_progress: OnEvent | None = None,
     ) -> MirrorReport:
-        """Mirror until `stop` is set, or (`until_caught_up`) until what the source holds now is recorded.
+        """Mirror until `stop` is set, or (`until_caught_up`) until everything that the source holds now is recorded.
 
-        Where other workers mirror the link, too, this one mirrors the share that falls to it.
+        If other workers mirror the link, too, this one mirrors its share.
 
         Raises:
             Refused: the link is sealed, reversed or (catching up) paused; or the store has forgotten it, and the target
                 has a copy of its state.
-            Unreachable: catching up, and a cluster or the store stays away.
-            DrkitError: the store failed for good, or a partition is stuck.
+            Unreachable: catching up, and a cluster or the store stays down.
+            DrkitError: the store failed permanently, or a partition is stuck.
         """
         stop, tell = stop or threading.Event(), on_progress or _ignore
         records = 0
@@ -118,7 +118,7 @@ class MirrorRuntime:
     def _run_once(
         self, config: Config, link: Link, stop: threading.Event, tell: OnEvent, *, until_caught_up: bool
     ) -> MirrorReport:
-        """One session, until it is told to stop or to make way for one with another configuration."""
+        """One session, until it is told to stop or is replaced by one with another configuration."""
         orders = read_orders(self._store, link)
         if orders.refusal is not None:
             raise orders.refusal
@@ -131,7 +131,7 @@ class MirrorRuntime:
             session = Session(config, link, recording.store, lease, options, stop, tell)
             with self._lock:
                 self._session = session
-                if self._reconfigured:  # since its configuration was taken
+                if self._reconfigured:  # since its configuration was read
                     session.leave()
             return session.run()
         finally:

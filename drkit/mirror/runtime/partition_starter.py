@@ -1,6 +1,6 @@
-"""From an incident to the next start: settles halted partitions, and finds where those that may run continue.
+"""From an incident to the next start: settles halted partitions, and finds where the startable ones continue.
 
-Everything here happens on the thread `resume`; a partition is started on the data thread.
+All of it runs on the thread `resume`; the data thread starts partitions.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from drkit.model.topology import LinkId, TopicPartition
 log = logging.getLogger(__name__)
 
 _FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
-"""The first partitions don't wait for the last; the others share what each part costs again: a dozen requests to both
-clusters, and all of the link's watermarks."""
+"""The first partitions don't wait for the last. Each further portion costs a dozen requests to both clusters, and all
+of the link's watermarks."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
@@ -41,14 +41,14 @@ class PartitionStarter:
 
     Args:
         link: the link.
-        rebalance: knows which partitions are this worker's, and claims them.
+        rebalance: knows this worker's partitions, and claims them.
         resumer: finds where a partition continues.
-        problems, stalls: told of what stands still.
-        purges: told of partitions that begin.
+        problems, stalls: get the reasons why partitions are halted.
+        purges: gets partitions that start.
         positions: the engine's.
-        keep_progress: saves positions.
-        check_topics: has the topics looked at soon.
-        start: starts partitions on the data thread, unless they were taken up again since that take.
+        keep_progress: stores positions.
+        check_topics: requests a topic sync soon.
+        start: starts partitions on the data thread, unless they were taken again after that take.
         ending: set when the run ends.
     """
 
@@ -84,15 +84,15 @@ class PartitionStarter:
         self._doubted: set[TopicPartition] = set()
 
     def report(self, incident: Incident) -> None:
-        """A partition stands still. May be called from any thread."""
+        """Report a halted partition. May be called from any thread."""
         self._incidents.put(incident)
 
     def run(self) -> None:
-        """Settle what was reported, then resume and start what is to run."""
+        """Settle reported incidents, then resume and start partitions."""
         while not self._incidents.empty():
             self._unsettled.append(self._incidents.get())
         if self._unsettled:
-            self._keep_progress()  # once for all: a broker that was away is one of thousands of partitions
+            self._keep_progress()  # once for all: thousands of partitions may have lost the same broker
         while self._unsettled:
             self._settle(self._unsettled[0])
             self._unsettled.pop(0)
@@ -103,7 +103,7 @@ class PartitionStarter:
             most = _RESUMED_AT_ONCE
 
     def _start_some(self, most: int) -> bool:
-        """Start partitions that wait for it, so many; returns whether there may be more."""
+        """Start that many waiting partitions; returns whether there may be more."""
         left, take = self._assignment.take(most)
         more = len(left) == most
         try:
@@ -125,9 +125,10 @@ class PartitionStarter:
         return more
 
     def _note_failed(self, tps: Sequence[TopicPartition]) -> None:
-        """These could not be started now, and are tried again, except for those that an operator must decide about."""
+        """Note partitions that could not be started; they are retried, except those that an operator must decide
+        about."""
         if self._resumer.replaced:
-            self._check_topics()  # a look at the topics tells what happens to them
+            self._check_topics()  # the topic sync decides about them
         for tp in tps:
             if not self._problems.awaits_operator(tp):
                 denied = self._resumer.denied.get(tp)
@@ -145,7 +146,7 @@ class PartitionStarter:
             kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
             self._stalls.refused(tp, kind, incident.reason, remedy, self._positions().get(tp))
         elif incident.kind is IncidentKind.SOURCE_AWAY:
-            log.info("%s %s: looking at both sides again: %s", self._link, tp, incident.reason)
+            log.info("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
         else:
             log.warning("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
             self._stalls.failed(tp, incident.reason, incident.remedy)

@@ -17,20 +17,19 @@ log = logging.getLogger(__name__)
 class Periodic:
     """Runs `work` every `interval` seconds until `stop`; waits longer where the work itself takes long.
 
-    Long is what takes long twice (`UsualDuration`), and not what was in vain: what it would see is due at once.
+    Work is long only if it takes long twice (`UsualDuration`); after a failed turn the next one is due at once.
 
     An outage (`Unreachable`) is logged once when it begins and once when it ends; other `DrkitError`s
-    once per message. Any other exception is a defect: it ends the thread and `failure` holds it, for
-    the runtime to raise.
+    once per message. Any other exception is a defect: it ends the thread, and the runtime raises `failure`.
 
     Args:
         name: for logs and the thread.
         interval: seconds between starts; at most a quarter of the time is spent working.
         work: what to do.
         stop: ends the thread.
-        promptly: the work sees something, and is to have seen it within `interval` after it happened: so
-            what the work itself takes counts twice, and up to four fifths of the time may be spent working.
-        share: of a core, that the work may take at most (its own thread's part of it); None: it isn't limited.
+        promptly: the work observes something, and must have seen it within `interval` after it happened: so the
+            duration of the work counts twice, and up to four fifths of the time may be spent working.
+        share: the largest part of a core for the work (its own thread's part of it); None: unlimited.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class Periodic:
         self._thread.start()
 
     def wake(self) -> None:
-        """Do the work soon, without waiting for the interval's end."""
+        """Run the work soon, without waiting for the interval's end."""
         self._wake.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the thread to end (after `stop`); false if it hasn't."""
+        """Wait for the thread to end (after `stop`); False if it hasn't."""
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
@@ -84,7 +83,7 @@ class Periodic:
             self._wait(self._pause(spent, time.thread_time() - worked))
 
     def _pause(self, spent: float, worked: float = 0.0) -> float:
-        """How long to wait after work that took so long, and so much of a core."""
+        """How long to wait after work with this duration and CPU time."""
         if self._share is not None:
             return max(self._usual_pause(spent), worked / self._share - spent)
         return self._usual_pause(spent)
@@ -95,12 +94,12 @@ class Periodic:
         return max(self._interval - spent, 3 * spent if spent > self._interval / 4 else 0.0)
 
     def _once(self) -> bool:
-        """One turn; whether it came to its end."""
+        """Run one turn; returns whether it completed."""
         try:
             self._work()
         except DrkitError as error:
             if self._stop.is_set():
-                return False  # its clients are being closed under it
+                return False  # its clients are being closed meanwhile
             self.not_let_in = error if isinstance(error, AuthenticationError) else None
             if self.trouble != str(error):
                 outage = isinstance(error, Unreachable)
@@ -115,7 +114,7 @@ class Periodic:
         return True
 
     def _wait(self, seconds: float) -> None:
-        """Until it is due, woken, or stopped."""
+        """Wait until it is due, woken, or stopped."""
         due = time.monotonic() + seconds
         while not self._stop.is_set() and not self._wake.is_set():
             left = due - time.monotonic()

@@ -1,8 +1,7 @@
 """Builds the parts of a session that depend on what its link does to records and topics.
 
-A link that alters records (filter, transform, provenance) is verified by what it makes of them; one
-whose target has other writers too is resumed by provenance; any link is refused where its records would
-go round.
+A link that alters records (filter, transform, provenance) is verified by its callables' results; one whose target has
+other writers is resumed by provenance; any link is refused if its records would circulate.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class PipelineFactory:
         self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
 
     def close(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         self._producers.close()
         self._trimmer.close()
 
@@ -80,8 +79,8 @@ class PipelineFactory:
         )
 
     def resumer(self, mappings: MappingStore, problems: Problems, whole: Store) -> Resumer:
-        """What finds where partitions continue; `whole` keeps the link's producer id and alignments, the others are
-        `Resumer`'s.
+        """The object that finds where partitions continue; `whole` has the link's producer id and alignments, the other
+        arguments are `Resumer`'s.
         """
         link, alteration = self._link, self._alteration
         producer = LinkProducer(link.id, self._admins[1], self._producers, whole)
@@ -100,18 +99,18 @@ class PipelineFactory:
         return Resumer(link.id, *self._admins, mappings, problems, altered, producer, whole, committed=link.committed)
 
     def returned_filler(self, store: Store, problems: Problems) -> ReturnedFiller:
-        """What removes filler that is visible again."""
+        """The object that removes filler that is visible again."""
         return ReturnedFiller(self._link.id, self._admins[1], store, problems, self._trimmer.trim)
 
     def gone(self, store: Store) -> Callable[[Watermark], OffsetRange] | None:
-        """What a target with other writers has lost where its log begins; None: the mapping rows tell."""
+        """What a target with other writers has lost at the start of its log; None: the mapping rows say it."""
         if self._alteration is None or not self._link.shares_target:
             return None
         reader = ProvenanceReader(*self._configs, committed=self._link.committed)
         return SharedTargetStart(self._link, *self._admins, store, reader, self._alteration).missing
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
-        """Whether the links around this one let it run, as far as is known by now; `topics`: some of its source.
+        """Whether the links around this one let it run, as far as is known; `topics`: some of its source.
 
         Raises:
             Unreachable: the link's clusters don't answer.
@@ -120,7 +119,7 @@ class PipelineFactory:
         return self._guard.refusal is None
 
     def orders(self, orders: Orders) -> Orders:
-        """What holds for the link, with the refusal that its surroundings call for."""
+        """The link's control state, with the refusal that the links around it require."""
         refusal = self._guard.refusal
         return orders if refusal is None or orders.refusal is not None else replace(orders, refusal=refusal)
 

@@ -1,7 +1,6 @@
-"""What a run reports: progress events, statistics in the store, the canary's latency; and the watchdog.
+"""A run's reports: progress events, statistics in the store, the canary's latency; and the watchdog.
 
-Nothing here moves records or decides about them: what fails here is told and tried again, and the mirror
-continues.
+Nothing here moves records or decides about them: failures here are reported and retried, and the mirror continues.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ SAVE_SECONDS = 3.0
 _FRESH = timedelta(seconds=10)
 _JOIN_SECONDS = 10.0
 _REPORT_SHARE = 0.01
-"""Of a core: a report on ten thousand partitions is made every few seconds, one on a hundred each second."""
-_HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store doesn't answer, or all is held
+"""Part of a core: a report on ten thousand partitions is made every few seconds, one on a hundred each second."""
+_HEALTHY = frozenset({"mirroring", "degraded"})  # else a cluster or the store is down, or all is paused
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What reporting reads of a run. All of it may be called from any thread.
+    """The parts of a run that reporting reads. All may be called from any thread.
 
     Args:
-        state: how the run stands, in the words of a progress event, and why.
+        state: the state of the run as in a progress event, and why.
         holds: whether a topic is paused.
-        leads: whether this worker does what one worker of the link does for all.
-        stalls: told of partitions that don't move.
+        leads: whether this worker does the work that one worker of the link does for all.
+        stalls: gets partitions that don't move.
     """
 
     link: Link
@@ -65,14 +64,14 @@ class RunView:
 
 
 class Reporting:
-    """Reports, keeps numbers, watches.
+    """Reports, stores statistics, runs the watchdog.
 
     Args:
-        run: what is looked at.
-        store: where the numbers go.
+        run: the run to report on.
+        store: where statistics go.
         tell: the listener.
-        canary: whether the link's canary (if it has one) is to be sent.
-        watchdog_seconds: how long a partition may be stuck; None: it isn't watched.
+        canary: whether to send the link's canary (if it has one).
+        watchdog_seconds: how long a partition may be stuck; None: no watchdog.
         ending: set when the run is to end.
         clusters: the source's administration, and both clusters, for the canary.
     """
@@ -106,7 +105,7 @@ class Reporting:
 
     @property
     def ends(self) -> BaseException | None:
-        """Why the run is to end: a partition is stuck, or a defect ended one of the threads here."""
+        """Why the run should end: a partition is stuck, or a defect ended one of the threads here."""
         return self.stuck or self._reporting.failure or self._saving.failure
 
     def start(self) -> None:
@@ -117,16 +116,16 @@ class Reporting:
             self._canary.start()
 
     def close(self) -> None:
-        """Wait for the threads (after `ending` was set); take this worker's numbers out of the store."""
+        """Wait for the threads (after `ending` was set); remove this worker's statistics from the store."""
         joined = [self._reporting.join(_JOIN_SECONDS), self._saving.join(_JOIN_SECONDS)]
         if self._canary is not None:
             joined.append(self._canary.join(_JOIN_SECONDS))
         if not all(joined):
-            log.warning("%s: still busy at the end: what shows the run", self._run.link.id)
+            log.warning("%s: still busy at the end: reporting", self._run.link.id)
         try:
             forget_worker_statistics(self._store, self._run.link.id, self._run.worker, now())
         except DrkitError as error:
-            log.debug("%s: the numbers of this run stay in the store: %s", self._run.link.id, error)
+            log.debug("%s: the statistics of this run stay in the store: %s", self._run.link.id, error)
 
     def _report(self) -> None:
         run, at = self._run, now()
@@ -185,7 +184,7 @@ WINDOW_SECONDS = 5.0
 
 
 class Rates:
-    """Records and bytes per second over the last few seconds. Used by one thread.
+    """Records and bytes per second over the last few seconds. Not thread-safe.
 
     Args:
         clock: monotonic seconds.
@@ -198,7 +197,7 @@ class Rates:
         self._seen: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
 
     def note(self, statistics: EngineStatistics) -> tuple[float, float]:
-        """Take the newest counters; returns (records, bytes) per second."""
+        """Add the newest counters; returns (records, bytes) per second."""
         at = self._clock()
         self._seen.append((at, statistics.records, statistics.bytes))
         while len(self._seen) > 2 and self._seen[1][0] <= at - self._window:  # noqa: PLR2004 - two make a rate

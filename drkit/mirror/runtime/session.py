@@ -1,9 +1,9 @@
-"""One run of a link's mirror: the parts, the threads, the data thread's loop, the end in order.
+"""One run of a link's mirror: its parts, its threads, the data thread's loop, an orderly stop.
 
     data thread (the caller's)   engine rounds; everything that touches the engine
     orders, worker               the link's control; this worker among the others (`drkit.mirror.workers.rebalance`)
     topics                       topic sync: which partitions may run
-    resume                       where partitions continue, and why not (`drkit.mirror.runtime.partition_starter`)
+    resume                       where partitions continue, or why not (`drkit.mirror.runtime.partition_starter`)
     observe, save                log ends; watermarks
     users                        whether others use the target (`drkit.mirror.health.target_users`)
     target                       what the target has lost (`drkit.mirror.health.truncation_watches`, `purge_watch`)
@@ -11,8 +11,8 @@
     (`drkit.mirror.health.truncation_watches`) groups, transactions         positions of consumer groups; what they
     commit in transactions report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
-The data thread never waits for a cluster's admin calls or (except for mapping rows) for the store, so one
-slow partition or an observation that hangs holds nobody else up.
+The data thread never waits for a cluster's admin calls or (except for mapping rows) for the store, so a slow
+partition or a hanging observation delays no other partition.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 0.05
 _ORDERS_SECONDS = 0.25
-"""Who fails over waits for this and for the end in order: a second, whatever the source does."""
+"""A failover waits for this and for an orderly stop: a second, whatever the source does."""
 _DRAIN_SECONDS = 5.0
 _JOIN_SECONDS = 15.0
 _ADMIN_SECONDS = 5.0
@@ -75,17 +75,16 @@ _LOOK_SECONDS = 0.2
 _USERS_SHARE = 0.02
 _BETWEEN_LOOKS_SECONDS = 0.2
 _TOPICS_SHARE = 0.02
-"""Of a core: a thousand topics are looked at every few seconds; at once where some are to be created."""
+"""Part of a core: a thousand topics are compared every few seconds; at once where some are to be created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run behaves.
+    """Options of a run.
 
-    `topic_seconds`: time between looks at the
-    topics. `patience_seconds`: while catching up, how long nothing may move while a cluster or the
-    store is down. `watchdog_seconds`: how long a partition may be stuck; None: for ever. `engine`: what makes
-    the engine that moves the records, elsewhere than here (arguments as `PipelineFactory.engine`'s).
+    `topic_seconds`: time between topic syncs. `patience_seconds`: while catching up, how long nothing may move while a
+    cluster or the store is down. `watchdog_seconds`: how long a partition may be stuck; None: forever. `engine`: makes
+    an engine that moves the records outside of this process (arguments as `PipelineFactory.engine`'s).
     """
 
     until_caught_up: bool = False
@@ -97,9 +96,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
-    """How a run ended. `caught_up`: all that the source held at the start is on the target and recorded;
-    None where that wasn't asked for. `halted`: what stands still, and why. `purged`: what was removed from the target
-    while the source still holds it.
+    """How a run ended. `caught_up`: everything that the source held at the start is on the target and recorded;
+    None where that wasn't requested. `halted`: what is halted, and why. `purged`: what was removed from the target
+    although the source still holds it.
     """
 
     link: Link
@@ -132,7 +131,7 @@ class Session:
         self._followed = False
         self._remembered = False
         self._forgotten: Refused | None = None
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # what the data thread is to do
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # calls for the data thread
         self._ending = ending = threading.Event()
 
         # the clusters
@@ -149,7 +148,7 @@ class Session:
         self._save = Periodic("save", 1.0, self._save_watermarks, ending)
         self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, ending, promptly=True)
 
-        # whose partitions
+        # partition ownership
         self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
         book = partial(Assignment, self._problems.awaits_operator)
         self._rebalance = Rebalance(
@@ -166,7 +165,7 @@ class Session:
         self._assignment, self._worker = self._rebalance.assignment, self._rebalance.worker
         self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
 
-        # a record's way
+        # the path of a record
         mappings, may_write = self._rebalance.mappings, self._worker.valid
         self._rows = MappingWriter(link.id, mappings, may_write, self._rebalance.fenced, ending)
         self._engine = (options.engine or self._pipeline.engine)(keep_rows=self._rows.keep, may_produce=may_write)
@@ -180,7 +179,7 @@ class Session:
             range_digests=link.keeps_range_digests,
         )
 
-        # topics, and what keeps partitions from moving
+        # topics, and what halts partitions
         links = [each.link().id for each in config.links]
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links)
         self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
@@ -261,17 +260,17 @@ class Session:
 
     @property
     def stuck(self) -> DrkitError | None:
-        """Why the watchdog ends this run; None: it does not."""
+        """Why the watchdog ends this run, or None."""
         return self._reporting.stuck
 
     def leave(self) -> None:
-        """End in order, as when it is told to stop; any thread may ask for it, at any time."""
+        """Stop normally; any thread may call it, at any time."""
         self._left.set()
 
     # -- the data thread ---------------------------------------------------------------------------
 
     def run(self) -> MirrorReport:
-        """Start the threads, move records until the end, stop in order."""
+        """Start the threads, move records until the end, stop normally."""
         caught_up = False
         try:
             self._begin()
@@ -298,7 +297,7 @@ class Session:
         )
 
     def _begin(self) -> None:
-        """Announce this worker; a store that is down is waited for as long as a dead worker's lease may last."""
+        """Announce this worker; wait for a store that is down as long as a dead worker's lease may last."""
         deadline = time.monotonic() + TTL_SECONDS
         while not self._stop.is_set():
             try:
@@ -312,7 +311,7 @@ class Session:
                 return
 
     def _loop(self) -> bool:
-        """Move records; true once caught up (where that is asked for), false when the run is to end."""
+        """Move records; True once caught up (if requested), False when the run should end."""
         obeyed: Orders | None = None
         looked_at = 0.0
         while not self._ending.is_set():
@@ -337,7 +336,7 @@ class Session:
     def _round(self) -> list[Incident]:
         try:
             return self._engine.poll(_WAIT_SECONDS) if self._worker.valid() else self._engine.serve(_WAIT_SECONDS)
-        except Fenced:  # what else was in hand is not known: everything is taken up again
+        except Fenced:  # its other requests have unknown outcomes: everything is resumed again
             self._rebalance.restart()
             return []
 
@@ -351,14 +350,14 @@ class Session:
         self._engine.release(go)
 
     def _start(self, resumed: Sequence[Resumed], take: int) -> None:
-        """Begin with partitions that were resumed, unless they were taken up again since that take."""
+        """Start resumed partitions, unless they were taken again after that take."""
         going = [r for r in resumed if self._assignment.started(r.start.tp, r.start.epoch, take)]
         self._target_ends.begin([each.start for each in going])
         self._engine.start([each.start for each in going])
         self._progress.track((each.watermark, each.start.target_topic) for each in going)
 
     def _forget(self, tps: Collection[TopicPartition]) -> None:
-        """Mirror these no more."""
+        """Stop mirroring these."""
         self._engine.forget(tps)
         self._progress.forget(tps)
 
@@ -373,7 +372,7 @@ class Session:
     # -- the other threads -------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Ends the run: told to stop, refused, the lease lost, or a thread failed."""
+        """End the run if it is told to stop, refused, the lease is lost, or a thread failed."""
         while not self._ending.wait(_WAIT_SECONDS):
             failed = any(thread.failure is not None or self._too_old(thread) for thread in self._threads)
             told = self._stop.is_set() or self._left.is_set()
@@ -383,7 +382,7 @@ class Session:
     def _read_orders(self) -> None:
         try:
             orders = self._pipeline.orders(read_orders(self._store, self._link))
-        except (OtherSchema, StoreMissing) as error:  # another drkit's, or a new one: it must be opened again
+        except (OtherSchema, StoreMissing) as error:  # migrated, or replaced: it must be opened again
             orders = Orders(refusal=error)
         orders = replace(orders, refusal=orders.refusal or self._forgotten)
         if orders != self._orders:
@@ -416,7 +415,7 @@ class Session:
             self._catch_up.begin(self._assignment.partitions())
 
     def _run_topics(self, ready: dict[str, ReadyTopic]) -> bool:
-        """Have these topics mirrored, and no others; false where the link may not run."""
+        """Mirror these topics and no others; False where the link may not run."""
         if not self._pipeline.may_run(ready):
             return False
         gone = self._rebalance.topics(ready)
@@ -426,7 +425,7 @@ class Session:
         return True
 
     def _report(self, incident: Incident) -> None:
-        """A partition stands still: it is looked at soon."""
+        """Report a halted partition: it is handled soon."""
         self._starter.report(incident)
         self._resume.wake()
 
@@ -434,14 +433,14 @@ class Session:
         self._starter.run()
 
     def _keep_progress(self) -> None:
-        """Keep positions; those of partitions that were taken are soon forgotten, then the others are kept."""
+        """Store positions; first forget partitions that another worker has taken."""
         try:
             self._progress.save()
         except Fenced as error:
             self._rebalance.fenced(error)
 
     def _keep_last_progress(self) -> None:
-        """On the data thread, at the end: what was taken can be forgotten at once."""
+        """On the data thread, at the end: forget partitions that another worker has taken at once."""
         try:
             self._progress.save(everything=True)
         except Fenced as error:
@@ -477,7 +476,7 @@ class Session:
             self._source_cuts.check()
 
     def _watch_users(self) -> None:
-        """Whether others use the target: of interest while there is a backlog, and before any record is copied."""
+        """Check whether others use the target: needed while there is a backlog, and before any record is copied."""
         if self._link.catch_up.adaptive:
             if not self._users.known:
                 self._users.look()
@@ -487,7 +486,7 @@ class Session:
         self._engine.share_target(self._worker.workers, in_use=self._users.in_use)
 
     def _capture_groups(self) -> None:
-        if self._worker.leads() and self._remembered:  # a store that has forgotten the link is to be recovered first
+        if self._worker.leads() and self._remembered:  # if the store has forgotten the link, recover it first
             self._capture.capture()
 
     def _holds(self, topic: str) -> bool:
@@ -496,7 +495,7 @@ class Session:
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
-        beside = (self._groups, self._watching, self._watching_users)  # records move all the same
+        beside = (self._groups, self._watching, self._watching_users)  # records move without these
         others = (t.trouble for t in self._threads if t not in beside and t.trouble is not None)
         trouble = self._rows.stalled or next(others, None) or self._rebalance.trouble
         if trouble is not None:
@@ -510,7 +509,7 @@ class Session:
     # -- the end -----------------------------------------------------------------------------------
 
     def _raise_troubles(self) -> None:
-        """Why the run ended, where that wasn't asked for. In-flight records are settled first."""
+        """Raise why the run ended, unless that was requested. In-flight records are settled first."""
         failure = next((thread.failure for thread in self._threads if thread.failure is not None), None)
         failure = failure or next(filter(None, map(self._too_old, self._threads)), None) or self._reporting.ends
         if failure is None and self._orders.refusal is None:
@@ -523,16 +522,16 @@ class Session:
 
     @staticmethod
     def _too_old(thread: Periodic) -> BrokerTooOld | None:
-        """Waiting doesn't make a broker newer."""
+        """Whether a broker is too old: waiting doesn't help then."""
         return thread.not_let_in if isinstance(thread.not_let_in, BrokerTooOld) else None
 
     def _finish(self, *, caught_up: bool = False) -> None:
-        """Settle what is in flight and keep it, while this worker still holds it."""
+        """Settle requests in flight and store the result, while this worker still holds the partitions."""
         if not self._worker.valid():
             self._engine.abort_unsent()
         if not self._engine.drain(_DRAIN_SECONDS):
             log.warning(
-                "%s: some records in flight were not acknowledged; the next start looks for them", self._link.id
+                "%s: some records in flight were not acknowledged; the next start checks for them", self._link.id
             )
         self._ending.set()
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
@@ -552,7 +551,7 @@ class Session:
     def _close(self) -> None:
         self._ending.set()
         for client in (self._source, self._target, self._group_admin, self._pipeline):
-            client.close()  # ends the calls that threads are waiting for
+            client.close()  # ends the calls that threads wait for
         self._transactions.give_up()
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]
         if stuck:

@@ -1,18 +1,18 @@
-"""Which access rules the target of a link gets, and when. Pure.
+"""Decides which ACLs the target of a link gets, and when. Pure.
 
-Rules about topics and groups that the link covers are carried, under the target's names, and never more
-than the link covers. A rule about all names, or about all that begin with a prefix, stays a rule about a prefix
-wherever the link's patterns say what names begin with (`orders[.].*`): the narrower of both prefixes. So it holds for
-names that come later, too. Else it becomes a rule for each topic (or group) that there is.
+ACLs about topics and groups that the link covers are carried, under the target's names, and never more than the link
+covers. An ACL about all names, or a prefix, stays one about a prefix wherever the link's patterns define one
+(`orders[.].*`): the narrower of both prefixes. So it also applies to later names. Otherwise it becomes one ACL for each
+existing topic (or group).
 
-While the target is a standby nobody but the mirror may write there, so a rule is
+While the target is a standby only the mirror may write there, so an ACL is
 
-- put at once where it lets somebody read, or forbids something;
-- put at the switch where it lets somebody write, delete or alter. "All" is both: until the switch, rules
-  to read stand in for it.
+- put at once if it lets somebody read, or denies something;
+- put at the switch if it lets somebody write, delete or alter. "All" is both: until the switch, ACLs for reading
+  replace it.
 
-A rule that forbids everybody to write (or a group to be read) is how a cluster is fenced. It is about that
-cluster, and isn't carried.
+An ACL that denies everybody to write (or to read a group) is a cluster's fence. It concerns that cluster, and isn't
+carried.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def carried(
     groups: Collection[str],
     own: Collection[str] = (),
 ) -> set[Acl]:
-    """The source's rules that the link covers, as rules of the target.
+    """The source's ACLs that the link covers, as ACLs of the target.
 
     Args:
-        rules: the source's.
+        rules: the source's ACLs.
         link: names and coverage.
-        topics: the source's topics that the link covers, for rules that become one for each.
-        groups: groups that the link carries, likewise.
-        own: the principals that drkit itself has on both clusters: what they may do is the clusters' owners' to say.
+        topics: the source's topics that the link covers, for ACLs that become one for each.
+        groups: the groups that the link carries, likewise.
+        own: drkit's own principals on both clusters: their ACLs are the cluster owners' business.
     """
     found: set[Acl] = set()
     for rule in rules:
@@ -56,7 +56,7 @@ def carried(
 
 
 def patterned(rules: Iterable[Acl]) -> bool:
-    """Whether there is a rule about groups by prefix or about all, for which the groups must be known."""
+    """Whether there is an ACL about groups by prefix or about all groups, for which the groups must be known."""
     return any(rule.resource == "group" and _is_pattern(rule) for rule in rules)
 
 
@@ -70,7 +70,7 @@ def _is_pattern(rule: Acl) -> bool:
 
 
 def _begins(rule: Acl) -> str:
-    """What the names begin with that a pattern is about."""
+    """The prefix of the names that a resource pattern matches."""
     return rule.name if rule.pattern == "prefixed" else ""
 
 
@@ -104,16 +104,17 @@ def _of_groups(rule: Acl, link: Link, groups: Collection[str]) -> Iterator[Acl]:
 
 
 def _on_stretch(rule: Acl, pattern: str, name: str) -> Acl:
-    """The rule on a prefix (all names, where that is empty) or on one name."""
+    """The ACL on a prefix (all names, if it is empty) or on one name."""
     if not name:
         return replace(rule, pattern="literal", name=_ALL_NAMES)
     return replace(rule, pattern=pattern, name=name)
 
 
 def _stretches(patterns: Collection[str], excluded: Collection[str], begins: str) -> set[tuple[str, str]] | None:
-    """What patterns match of the names that begin with `begins`, as prefixes and single names (`Acl.pattern` and name).
+    """The names that patterns match among those with prefix `begins`, as prefixes and single names (`Acl.pattern` and
+    name).
 
-    None where it can't be said so: a pattern is another expression, or something is excluded there.
+    None where that isn't possible: a pattern is another expression, or something is excluded there.
     """
     found: set[tuple[str, str]] = set()
     for pattern in patterns:
@@ -141,7 +142,7 @@ def _meets(name: str, stretch: tuple[str, str]) -> bool:
 
 
 def roles(rules: Iterable[Acl], mode: AclMode) -> dict[Acl, AclRole]:
-    """What happens to each rule on the target, rules that stand in for others included."""
+    """The role of each ACL on the target, including ACLs that replace others."""
     found: dict[Acl, AclRole] = {}
     instead: dict[Acl, AclRole] = {}
     for rule in rules:
@@ -159,8 +160,8 @@ def roles(rules: Iterable[Acl], mode: AclMode) -> dict[Acl, AclRole]:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be done, in this order: `note` (a rule is ours before it is there), remove, put, then `note_after`
-    (a rule that is taken back stays ours until it is gone) and `forget`.
+    """The steps, in this order: `note` (an ACL is noted as ours before it is put), remove, put, then `note_after` (a
+    withdrawn ACL stays noted until it is gone) and `forget`.
     """
 
     note: dict[Acl, AclRole] = field(default_factory=dict)
@@ -171,12 +172,12 @@ class Changes:
 
 
 def changes(wanted: Mapping[Acl, AclRole], noted: Mapping[Acl, AclRole], there: Collection[Acl]) -> Changes:
-    """How the target gets from what it has to what is wanted.
+    """The steps from the target's current ACLs to the wanted ones.
 
     Args:
-        wanted: each rule's role now.
-        noted: the roles of rules that are drkit's.
-        there: the target's rules. One of them without a note is somebody else's: it stays, unnoted.
+        wanted: each ACL's role now.
+        noted: the roles of drkit's own ACLs.
+        there: the target's ACLs. One without a note is somebody else's: it stays, without a note.
     """
     todo = Changes()
     for rule, role in wanted.items():
@@ -200,10 +201,10 @@ def changes(wanted: Mapping[Acl, AclRole], noted: Mapping[Acl, AclRole], there: 
 
 
 def writers(there: Iterable[Acl], topics: Collection[str], own: str | None) -> list[Acl]:
-    """Rules on the target by which somebody other than the mirror may write to these topics (of the target).
+    """ACLs on the target that let anybody but the mirror write to these topics (of the target).
 
-    `own`: the mirror's principal; None where it isn't known: then one principal that may write is taken
-    to be the mirror's.
+    `own`: the mirror's principal; None if unknown: then a single principal that may write is assumed to be the
+    mirror's.
     """
     names = set(topics)
     found = [

@@ -1,9 +1,9 @@
-"""Access rules of the source, kept on the target as the link's `acls` says (`acl_rules` decides).
+"""Keeps the source's ACLs on the target, as the link's `acls` says (`acl_rules` decides).
 
-What is put, and what is to be put at the switch, is noted in the store first: the failover's switch
-(`drkit.failover.stages.promote_topics`) works from the notes alone, since the source may be gone then. A rule that the
-source no longer has is removed after it was missed several times in a row; a source that suddenly has no
-rules at all has lost them, or its authorizer, and changes nothing.
+ACLs put now, and those to put at the switch, are noted in the store first: the failover's switch
+(`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
+source no longer has is removed after several looks have missed it; a source that suddenly has no ACLs at all has lost
+them, or its authorizer, and changes nothing.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ log = logging.getLogger(__name__)
 SECONDS = 5.0
 """Time between looks."""
 MISSES = 3
-"""Looks that must miss a rule before it is removed."""
+"""How many looks must miss an ACL before it is removed."""
 _ALL = "*"
 _ANONYMOUS = "User:ANONYMOUS"
-"""Everybody on a listener without authentication: drkit is not the only one."""
+"""Everybody on a listener without authentication: drkit isn't the only one."""
 _UNAVAILABLE = frozenset({"acls_unavailable", "acls_vanished"})
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
 
 
 class AclSync:
-    """Keeps the target's rules. Used by one thread.
+    """Keeps the target's ACLs in step. Not thread-safe.
 
     Args:
-        link: coverage, names, and what `acls` says (not off).
-        source: whose rules are read.
-        target: where they are put.
+        link: coverage, names, and `acls` (not off).
+        source: the cluster whose ACLs are read.
+        target: the cluster where they are put.
         store: groups of the link, and the notes.
-        problems: where what an operator must know goes.
-        links: the configuration's, whose fences may have put rules on the source.
+        problems: where facts for an operator go.
+        links: the configuration's links, whose fences may have put ACLs on the source.
         clock: monotonic seconds.
     """
 
@@ -74,7 +74,7 @@ class AclSync:
         self._own = {name for name in own if name is not None and name != _ANONYMOUS}
 
     def sync(self, topics: Collection[str]) -> None:
-        """Bring the target's rules in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
+        """Bring the target's ACLs in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
 
         Args:
             topics: the source's topics that the link covers.
@@ -92,12 +92,12 @@ class AclSync:
                 _ALL,
                 None,
                 f"access rules don't follow: {error.what}",
-                error.remedy or "Remove the cause named; it is tried again by itself",
+                error.remedy or "Remove the cause named; drkit retries it automatically",
                 halted=False,
             )
 
     def _fences(self) -> set[Acl]:
-        """Rules that drkit has put on the source to keep clients out: they are about that cluster."""
+        """ACLs by which drkit fences the source: they concern only that cluster."""
         kind = fence_rules_kind(self._link.id.source)
         return {Acl.parse(key) for link in self._links for key in self._store.notes(link, kind)}
 
@@ -123,7 +123,7 @@ class AclSync:
             self._show_writers(there - todo.remove, topics)
 
     def _patiently(self, todo: Changes, wanted: Collection[Acl]) -> Changes:
-        """Without the removals of rules that weren't missed often enough."""
+        """Drop removals of ACLs that weren't missed often enough."""
         lost = {rule for rule in todo.forget if rule not in wanted}
         self._missed = {rule: self._missed.get(rule, 0) + 1 for rule in lost}
         early = {rule for rule, count in self._missed.items() if count < MISSES}
@@ -143,7 +143,7 @@ class AclSync:
                 rule.name,
                 None,
                 f"{link.target} refuses a change of the rule '{rule}': {reason}",
-                "Remove the cause named; it is tried again by itself",
+                "Remove the cause named; drkit retries it automatically",
                 halted=False,
             )
         for rule in {*todo.put, *todo.remove} - set(failures):

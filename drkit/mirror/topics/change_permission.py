@@ -1,13 +1,12 @@
-"""The permission that a worker needs to change the target besides producing: to create, configure or delete topics.
+"""The permission that a worker needs to create, configure or delete topics on the target.
 
 A worker can be stopped at any point (SIGSTOP, a hung virtual machine) and wake up after a failover: the link is sealed,
-and the target now belongs to the applications. So right before each request that changes something it must have read
-the link's state, not longer ago than three seconds; time in which it was stopped counts. A failover that has sealed the
-link waits for longer than that: until the workers' notes have run out.
+and the target belongs to the applications. So it must have read the link's state at most three seconds before each
+changing request; time in which it was stopped counts. A failover that has sealed the link waits for longer than that:
+until the workers' notes have expired.
 
-What remains: a worker that is stopped between that look at its clock and the operating system's taking the request,
-some microseconds (where the connection to the broker has to be made first, the time that takes), still sends this one
-request when it wakes up.
+One gap remains: a worker that is stopped in the microseconds between checking its clock and handing the request to the
+operating system (plus the time to connect to the broker, if needed) still sends this one request when it wakes up.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _SECONDS = 3.0
 
 
 class ChangePermission:
-    """See the module docstring and `drkit.kafka.admin.admin_connection.Permission`. May be shared by threads.
+    """See the module docstring and `drkit.kafka.admin.admin_connection.Permission`. Threads may share it.
 
     Args:
         link: the link.
-        store: its state.
+        store: holds the link's state.
         valid: whether this worker's note or lease still holds.
-        clock: monotonic seconds; it must continue while the process is stopped.
+        clock: monotonic seconds; it must run while the process is stopped.
     """
 
     def __init__(
@@ -46,18 +45,18 @@ class ChangePermission:
         """Read the link's state.
 
         Raises:
-            Unreachable: it is sealed or reversed, this worker no longer has the right, or the store doesn't answer.
+            Unreachable: the link is sealed or reversed, this worker lost the right, or the store doesn't answer.
         """
         asked = self._clock()
         refusal = read_orders(self._store, self._link).refusal
         if refusal is not None:
-            raise Unreachable(f"nothing is changed on {self._link.id.target}: {refusal.what}")
+            raise Unreachable(f"drkit changes nothing on {self._link.id.target}: {refusal.what}")
         if not self._valid():
             raise Unreachable(
-                f"nothing is changed on {self._link.id.target}: this worker's note in the store could not be renewed"
+                f"drkit changes nothing on {self._link.id.target}: this worker's note in the store could not be renewed"
             )
         self._until = asked + _SECONDS
 
     def holds(self) -> bool:
-        """Whether the link's state was read a moment ago, and this worker still has the right."""
+        """Whether the link's state was read recently, and this worker still has the right."""
         return self._clock() < self._until and self._valid()

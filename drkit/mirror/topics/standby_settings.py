@@ -1,12 +1,12 @@
-"""Which settings a standby's topic has: the source's effective ones, except for those that would harm a mirror. Pure.
+"""Decides a standby topic's settings: the source's effective ones, except those that would harm a mirror. Pure.
 
-Effective values are compared, broker defaults included: a source whose brokers keep records for a
-month must not meet a target whose brokers keep them for a week.
+It compares effective values, broker defaults included: a source whose brokers keep records for a month must not get a
+target whose brokers keep them for a week.
 
-- What a topic has only while it is a standby is in `drkit.model.topics.standby`; it gets the source's values at
-  the switch.
+- Settings that a topic has only while it is a standby are in `drkit.model.topics.standby`; it gets the source's values
+  at the switch.
 - The link's policy says which settings follow and which are overridden.
-- Settings about where a cluster keeps replicas and tiers, or how it throttles them, stay its own.
+- Settings about where a cluster keeps replicas and tiers, or how it throttles them, don't follow.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from drkit.model.topics.standby import AS_PRODUCED, COMPRESSION, MIN_INSYNC, STA
 __all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "SettingChanges", "standby_settings"]
 
 READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
-"""What is to be read of both sides' topics, besides overrides."""
+"""The settings to read of both sides' topics, besides overrides."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChanges:
-    """What is to be set on a target topic.
+    """The settings to put on a target topic.
 
-    `followed` and `overridden` differ from what it has; together they are `all`. `unknown` names
+    `followed` and `overridden` differ from its current ones; together they are `all`. `unknown` names
     overrides that the target's brokers don't know (only where the topic exists).
     """
 
@@ -63,7 +63,7 @@ def standby_settings(
 
     Returns:
         Those that differ; for a topic to be created, all. A setting that the source's brokers don't
-        know is left as it is; one that the target's don't know can't be set.
+        know stays; one that the target's don't know can't be set.
     """
     policy = policy or TopicSettings()
     overrides = policy.overrides_of(topic)
@@ -90,5 +90,5 @@ def standby_settings(
 
 
 def _at_most(value: str, replicas: int) -> str:
-    """`min.insync.replicas` within what there is; what isn't a number is the brokers' to refuse."""
+    """Limit `min.insync.replicas` to the number of replicas; leave other text for the brokers to refuse."""
     return str(min(int(value), replicas)) if value.isdecimal() else value

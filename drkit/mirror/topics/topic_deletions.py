@@ -1,15 +1,15 @@
-"""Deletes on the target what was deleted on the source: late, exactly, and never many at once.
+"""Deletes topics on the target that were deleted on the source: late, exactly, and never many at once.
 
-A topic is deleted on the target only when all of this holds:
+A topic is deleted on the target only if:
 
-- drkit created it there, and its topic id is still the one that drkit knows;
-- the source has been missing it for `LOOKS` looks and `SECONDS` seconds, on every one of its brokers,
+- drkit created it there, and it still has the topic id that drkit knows;
+- the source has lacked it for `LOOKS` looks and `SECONDS` seconds, on every one of its brokers,
   and it lists as many brokers as before;
-- the source is the same cluster as ever (by its id), and still has other topics;
-- it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake, not
-  like tidying up: they are held, each with a problem, until an operator names them.
+- the source is still the same cluster (by its id), and still has other topics;
+- it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake: they
+  are held, each with a problem, until an operator names them.
 
-What the store knows of the topic is forgotten after its end on the target, not before.
+The store forgets the topic only after its deletion on the target.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FEWER_BROKERS_SECONDS = 600.0
 
 @dataclass(slots=True)
 class _Missed:
-    """Since when, and for how many looks, the source has been missing a topic."""
+    """Since when, and for how many looks, the source has lacked a topic."""
 
     since: float
     looks: int = 0
@@ -49,13 +49,13 @@ class _Missed:
 
 @dataclass(slots=True)
 class _Brokers:
-    """The most brokers that the source was seen with, and since when there have been fewer."""
+    """The most brokers seen on the source, and since when there have been fewer."""
 
     most: int = 0
     fewer_since: float | None = None
 
     def all_there(self, count: int, at: float) -> bool:
-        """Whether it lists as many as before; fewer for long are all there are."""
+        """Whether it lists as many brokers as before; if fewer for long, those are all."""
         if count >= self.most:
             self.most, self.fewer_since = count, None
         elif self.fewer_since is None:
@@ -67,7 +67,7 @@ class _Brokers:
 
 @dataclass(slots=True)
 class _Book:
-    """What is remembered between looks."""
+    """State between looks."""
 
     missed: dict[str, _Missed] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
@@ -76,14 +76,14 @@ class _Book:
 
 
 class TopicDeletions:
-    """See the module docstring. Used by one thread.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: the link; it mirrors deletions.
-        source: asked whether it really has no such topic.
+        source: is asked whether it really lacks the topic.
         target: where topics are deleted.
         store: forgets them.
-        problems: where what is held goes; a problem that an operator clears is a word to delete.
+        problems: where held deletions go; if an operator clears such a problem, the topic is deleted.
         clock: monotonic seconds.
     """
 
@@ -107,9 +107,9 @@ class TopicDeletions:
         problems.on_cleared(self._named)
 
     def sync(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
-        """Delete what is to be deleted of the topics that the source no longer lists.
+        """Delete the topics that the source no longer lists, if they are due.
 
-        Returns those that stay for good because they aren't drkit's to delete.
+        Returns those that stay permanently because drkit did not create them.
         """
         book = self._book
         brokers = len(self._source.brokers())
@@ -127,7 +127,7 @@ class TopicDeletions:
         return [topic for topic in gone if topic not in mine]
 
     def _is_ours(self, look: TopicSnapshot, topic: str) -> bool:
-        """Whether the target's topic is the very one that drkit created (or is gone already)."""
+        """Whether the target's topic is the one that drkit created (or is already gone)."""
         state = look.states[topic]
         target = look.target.get(state.target_topic)
         return state.created_by_drkit and (target is None or target.topic_id == state.target_topic_id)
@@ -160,7 +160,7 @@ class TopicDeletions:
         self._delete(look, [topic for topic in go if topic in absent])
 
     def _may_go(self, topic: str, hold: _Hold | None) -> bool:
-        """Whether a topic may be deleted now. What was held once stays held until it is named."""
+        """Whether a topic may be deleted now. A held one stays held until an operator names it."""
         named = topic in self._book.named
         if hold is None:
             return named or not self._problems.knows(HELD, topic)
@@ -170,14 +170,14 @@ class TopicDeletions:
         return f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays for now"
 
     def _why_held(self, look: TopicSnapshot) -> _Hold | None:
-        """Why deletions aren't mirrored by themselves now."""
+        """Why deletions aren't mirrored automatically now."""
         book, link = self._book, self._link
         cluster, known = self._source.cluster_id(), known_source_cluster(self._store, link.id)
         if known is not None and known != cluster:
             return _Hold(other_source_cluster(link.id, cluster, known), other_source_remedy(link.id), always=True)
-        name_it = f"If it is to go there too: `drkit link resume '{link.id}' --topic NAME` deletes it"
+        name_it = f"To delete it there too: `drkit link resume '{link.id}' --topic NAME`"
         if look.source_topics == 0:
-            return _Hold(f"{link.id.source} has no topics at all, which is no reason to delete any", name_it)
+            return _Hold(f"{link.id.source} has no topics at all, so drkit deletes none", name_it)
         if len(book.missed) + len(book.deleted_at) > link.deletion_limit:
             return _Hold(
                 f"{len(book.missed) + len(book.deleted_at)} topics were deleted within the hour, more than the "

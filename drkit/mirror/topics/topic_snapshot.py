@@ -13,8 +13,8 @@ from drkit.model.topology import TopicPartition
 class ReadyTopic:
     """A topic that may be mirrored, with what the engine must know of it.
 
-    `preserve`: holes of the source are to be matched so that offsets stay equal. `alignable`: a partition
-    of it in which nothing is mirrored yet may be filled up to the offset where the source begins.
+    `preserve`: match holes of the source so that offsets stay equal. `alignable`: fill an empty partition up to the
+    offset where the source begins.
     """
 
     state: TopicState
@@ -31,12 +31,11 @@ class ReadyTopic:
 
 @dataclass(slots=True)
 class TopicSnapshot:
-    """The topics as they were seen, and what is decided about them. Dictionaries by source topic, except for the
-    target's, by its own.
+    """The topics as observed, and the decisions about them. Dictionaries are by source topic, except for the target's.
 
     `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
     `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);
-    they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to be kept.
+    they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to store.
     """
 
     source: dict[str, TopicInfo]
@@ -52,6 +51,6 @@ class TopicSnapshot:
     changed: dict[str, TopicState] = field(default_factory=dict)
 
     def keep(self, state: TopicState) -> None:
-        """A state to be kept at the end of the look."""
+        """Note a state to be stored at the end of the look."""
         self.states[state.topic] = state
         self.changed[state.topic] = state

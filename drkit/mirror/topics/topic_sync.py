@@ -1,14 +1,12 @@
-"""Topic sync: the target's topics follow the source's, in partitions and configuration, before any record.
+"""Topic sync: the target's topics follow the source's partitions and configuration, before any record.
 
-One look compares all topics of the link on both sides (a handful of batched requests, however many
-topics there are), changes the target where it must, and says which topics may be mirrored and which
-stand still and why. Nothing is deleted on the target unless the link says so (`topic_deletions`), and
-nothing is mirrored into or out of a topic that isn't the one that was mirrored before (Kafka's topic ids
-tell).
+One look compares all topics of the link on both sides (with a handful of batched requests), changes the target where
+needed, and decides which topics may be mirrored, or why not. It deletes nothing on the target unless the link says so
+(`topic_deletions`), and mirrors nothing into or out of a topic with another topic id than before.
 
-A topic that isn't listed counts as gone only when looks have missed it for two seconds: a broker that has
-just started may know less than the cluster. One that a side doesn't show to drkit's principal is not gone: nothing is
-known of it, and it stands still until it is shown.
+An unlisted topic counts as gone only when looks have missed it for two seconds: a broker that has just started may know
+less than the cluster. A topic that a side doesn't show to drkit's principal is not gone but unknown, and halted until
+it is shown.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _GONE_SECONDS = 2.0
 _FRESH_SECONDS = 10.0
-"""For so long topics are created by one look: partitions are started only where both topics are still those seen."""
+"""How long one look creates topics: partitions are started only while both topics are still the observed ones."""
 
 TOPIC_KINDS = frozenset(
     {
@@ -68,14 +66,14 @@ _FAST_SECONDS, _SLOW_SECONDS = 1.0, 2.0
 class TopicSync:
     """Keeps the target's topics in step with the source's.
 
-    `in_step`: whether the last look found no topic that the leader has yet to bring in step.
+    `in_step`: whether the last look left the leader no topic to bring in step.
 
     Args:
         link: which topics, and their names on the target.
         source: the source cluster.
         target: the target cluster.
         store: where topic states are kept.
-        problems: where what an operator must know goes.
+        problems: where facts for an operator go.
         links: the configuration's.
         clock: monotonic seconds.
     """
@@ -120,12 +118,11 @@ class TopicSync:
     def sync(self, offer: Callable[[dict[str, ReadyTopic]], object] = lambda _ready: None) -> dict[str, ReadyTopic]:
         """Bring the target's topics in step; returns the topics that may be mirrored now.
 
-        Many that are to be created are made a portion at a time; `offer` gets the topics that may be mirrored before
-        each further portion. What isn't made in time, or while what was seen is fresh, is left to the next look
-        (`in_step`), which should come at once.
+        Many new topics are created in portions; `offer` gets the topics that may be mirrored before each further
+        portion. Topics not created in time are left to the next look (`in_step`), which should follow at once.
 
         Raises:
-            Unreachable: a cluster or the store doesn't answer; what was done stays done.
+            Unreachable: a cluster or the store doesn't answer; completed changes stay.
         """
         began = self._clock()
         look = self._observe()
@@ -156,12 +153,13 @@ class TopicSync:
             self._note_source(look)
             self._keep(look)
         self.in_step = in_time and tried == len(left)
-        # one that is refused keeps no other one waiting
+        # a refused topic delays no other one
         self._tried = set() if self.in_step else {*self._tried, *left[:tried]}
         return dict(look.ready)
 
     def _create_some(self, look: TopicSnapshot, left: Sequence[str]) -> tuple[list[str], bool]:
-        """Create the first of these topics, as many as the pace allows: which, and whether they were there in time."""
+        """Create the first of these topics, as many as the pace allows: which ones, and whether they existed in
+        time."""
         absent = [info.name for info in first_within((look.source[t] for t in left), self._pace.partitions)]
         if self._preserves:
             self._aligning.begin(look, absent)
@@ -171,7 +169,7 @@ class TopicSync:
         return absent, self._create(look, absent)
 
     def _keep(self, look: TopicSnapshot) -> None:
-        """Keep what was decided, before anything is mirrored by it."""
+        """Store the decisions before anything is mirrored by them."""
         if look.changed:
             self._store.put_topic_states(self._link.id, list(look.changed.values()))
             look.changed.clear()
@@ -179,8 +177,8 @@ class TopicSync:
         self._writer.created.difference_update(look.target)
 
     def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> bool:
-        """Create topics that the target lacks; false where they were not all there in time. Those that the target said
-        to have created are this mirror's own whenever they are seen: the others of the link don't wait for them.
+        """Create topics that the target lacks; False if not all existed in time. Those that the target confirms are
+        this mirror's own whenever they appear: the link's other topics don't wait for them.
 
         Raises:
             Unreachable: the target doesn't answer.
@@ -201,7 +199,7 @@ class TopicSync:
         return True
 
     def follow(self) -> dict[str, ReadyTopic]:
-        """The topics that may be mirrored now, as the worker that leads has brought them in step.
+        """The topics that may be mirrored now, as the leading worker has brought them in step.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer.
@@ -246,11 +244,12 @@ class TopicSync:
     # -- incarnations ------------------------------------------------------------------------------
 
     def _must_exist(self, look: TopicSnapshot, topic: str) -> bool:
-        """An accepted new incarnation whose target is gone is created again (its state names no target)."""
+        """Whether an accepted new incarnation lacks its target and must be created again (its state names no
+        target)."""
         return look.states[topic].target_topic_id == ""
 
     def _adopt(self, look: TopicSnapshot, topic: str, *, created: bool) -> None:
-        """Note a topic's two incarnations; from here on they must stay the same."""
+        """Note a topic's two incarnations; from now on they must not change."""
         info, target = look.source[topic], look.target[self._link.target_topic(topic)]
         known = look.states.get(topic)
         reason = f"{self._forwarding}; "
@@ -277,7 +276,7 @@ class TopicSync:
     # -- judging -----------------------------------------------------------------------------------
 
     def _judge(self, look: TopicSnapshot, topic: str) -> None:
-        """Whether a topic may be mirrored; if so it is ready."""
+        """Decide whether a topic may be mirrored; if so it is ready."""
         info = look.source[topic]
         name = self._link.target_topic(topic)
         target = look.target.get(name)
@@ -329,14 +328,14 @@ class TopicSync:
             kind,
             topic,
             None,
-            f"{where} may not be seen by drkit's principal (TOPIC_AUTHORIZATION_FAILED): whether it is the topic that "
-            "was mirrored, or exists at all, is not known, and nothing of it is mirrored",
-            f"Grant drkit's principal {rights} on it (docs/topics.md names all rights); it is tried again by itself",
+            f"drkit's principal may not see {where} (TOPIC_AUTHORIZATION_FAILED): whether it is the topic that "
+            "was mirrored, or exists at all, is unknown, and nothing of it is mirrored",
+            f"Grant drkit's principal {rights} on it (docs/topics.md lists all rights); drkit retries it automatically",
             halted=True,
         )
 
     def _note_source(self, look: TopicSnapshot) -> None:
-        """Keep what the source has of the settings that the target gets only at the switch."""
+        """Store the source's values of the settings that the target gets only at the switch."""
         if self._noted is None:
             self._noted = self._store.notes(self._link.id, SOURCE_SETTINGS)
         policy = self._link.settings_policy
@@ -368,12 +367,12 @@ class TopicSync:
                 topic,
                 None,
                 f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays",
-                "Delete it there by hand if it is to go",
+                "Delete it there by hand if nobody needs it",
                 halted=False,
             )
 
     def _may_be_there(self, look: TopicSnapshot, side: str, topic: str) -> bool:
-        """Whether a topic that isn't listed has been missed for a short time only; then it stays as it was before."""
+        """Whether an unlisted topic has been missed for a short time only; then its state stays."""
         at = self._clock()
         briefly = at - self._missed.setdefault((side, topic), at) < _GONE_SECONDS
         if briefly and topic in self._last:

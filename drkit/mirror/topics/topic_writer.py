@@ -1,8 +1,8 @@
-"""What topic sync does to the target: create topics, add partitions, set settings.
+"""Topic sync's changes to the target: create topics, add partitions, set settings.
 
-Everything is done for all topics at once, and what the target refuses is a problem of its topic: the
-others continue. Settings that the link overrides must not keep a topic from being made or from following:
-where the target refuses one, the topic is made and set without, and the refusal is shown.
+Each change is made for all topics at once. If the target refuses one, that is a problem of its topic; the others
+continue. A refused override doesn't keep a topic from being created or from following: it is left out, and the refusal
+is reported.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 
 _PARTITION_KINDS = frozenset({"partitions_differ", "target_partition_missing"})
 _CONFIG_KINDS = frozenset({"target_config_refused"})
-_AGAIN = "Remove the cause named; it is tried again by itself"
+_AGAIN = "Remove the cause named; drkit retries it automatically"
 
 
 class TopicWriter:
-    """See the module docstring. Used by one thread.
+    """See the module docstring. Not thread-safe.
 
     Args:
         link: names and policies.
         target: the cluster that is changed.
-        problems: where what it refuses goes.
+        problems: where refusals go.
     """
 
     def __init__(self, link: Link, target: ClusterAdmin, problems: Problems) -> None:
@@ -42,10 +42,10 @@ class TopicWriter:
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
         self.created: set[str] = set()
-        """Topics of the target that it said to have created for this writer; who has seen them there removes them."""
+        """Topics that the target confirmed to have created for this writer; the reader that sees them removes them."""
 
     def keys(self, topics: Iterable[str]) -> tuple[str, ...]:
-        """The settings to read of the target's topics: what may follow, and what is overridden."""
+        """The settings to read of the target's topics: those that may follow, and overrides."""
         policy = self._link.settings_policy
         overridden = {name for topic in topics for name in policy.overrides_of(topic)}
         return (*READ, *sorted(overridden - set(READ)))
@@ -58,7 +58,7 @@ class TopicWriter:
     # -- creating ----------------------------------------------------------------------------------
 
     def create(self, look: TopicSnapshot, topics: Iterable[str]) -> list[str]:
-        """Create these topics on the target, in one request; returns those that are there now."""
+        """Create these topics on the target, in one request; returns those that exist now."""
         wanted = {topic: self._new(look, topic) for topic in topics}
         if not wanted:
             return []
@@ -103,7 +103,7 @@ class TopicWriter:
     ) -> SettingChanges:
         source = look.source_settings.get(topic, {})
         if self._link.shares_target and target is not None:
-            source = {}  # a link comes from there too: two that each follow the other would never agree
+            source = {}  # a link comes from there too: two topics that each follow the other would never agree
         return standby_settings(
             source,
             target,
@@ -116,11 +116,11 @@ class TopicWriter:
     # -- following ---------------------------------------------------------------------------------
 
     def grow(self, look: TopicSnapshot) -> None:
-        """Partitions added on the source are added on the target."""
+        """Add partitions on the target that were added on the source."""
         for topic, ready in list(look.ready.items()):
             info, target = look.source.get(topic), look.target.get(ready.state.target_topic)
             if info is None or target is None:
-                continue  # not listed this time: it stays as it was
+                continue  # not listed this time: leave it
             if target.partitions > info.partitions:
                 self._problems.put(
                     "partitions_differ",
@@ -149,7 +149,7 @@ class TopicWriter:
                 look.keep(state)
 
     def configure(self, look: TopicSnapshot) -> None:
-        """Settings changed on the source are set on the target, all topics in one request."""
+        """Set settings on the target that changed on the source, for all topics in one request."""
         wanted: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
@@ -166,7 +166,7 @@ class TopicWriter:
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
         held_up = {name: s.followed for name, s in wanted.items() if name in failures and s.overridden and s.followed}
         refused = {name: settings.all for name, settings in wanted.items()}
-        if held_up:  # what follows continues without the overrides
+        if held_up:  # retry without the overrides
             again = self._target.set_many_topic_configs(held_up)
             refused.update({name: wanted[name].overridden for name in held_up if name not in again})
         for topic, ready in look.ready.items():

@@ -1,7 +1,7 @@
 """Checks the links around a running one by real topics and cluster ids: no cycle, no second writer.
 
 The configuration is checked when it is read (`drkit.config.schema.config`), by aliases and addresses, with
-example names. Here Kafka's cluster ids and the topics that there are tell what it couldn't know.
+example names. Kafka's cluster ids and the existing topics show what that check couldn't know.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _ASK_SECONDS = 3.0
 _AGAIN_SECONDS = 30.0
 
 Identify = Callable[[str, str], None]
-"""Told Kafka's ids of the source and the target, once both are known."""
+"""Called with Kafka's ids of the source and the target, once both are known."""
 
 _NO_ID = "A" * 22
 """Sixteen zero bytes in Kafka's text form: the broker is older than topic ids."""
 
 
 class TopologyGuard:
-    """Looks at the links of the configuration as one link's runtime meets them. Used by one thread.
+    """Checks the configuration's links around the running one. Not thread-safe.
 
     Args:
         config: all clusters and links.
         link: the link that runs.
         source, target: its clusters.
-        identify: told both ids.
+        identify: called with both ids.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class TopologyGuard:
         self.refusal: Refused | None = None
 
     def check(self, topics: Iterable[str] = ()) -> None:
-        """See whether the links around this one let it run; what was seen is not looked at again.
+        """Check whether the links around this one let it run; results are cached.
 
         Sets `refusal` where they don't.
 
         Args:
-            topics: topics of the source that there are.
+            topics: existing topics of the source.
 
         Raises:
             Unreachable: the link's own clusters don't answer.
@@ -79,7 +79,8 @@ class TopologyGuard:
             self._checked = (clusters, tried | names)
 
     def _clusters(self) -> dict[str, str]:
-        """Each alias with the cluster behind it: its id, or the first alias of those that share an id and are one."""
+        """Map each alias to its cluster: the id, or the first alias among those with the same id that are one
+        cluster."""
         clusters: dict[str, str] = {}
         for alias in sorted(self._aliases):
             known = self._ids.get(alias)
@@ -89,7 +90,7 @@ class TopologyGuard:
         return clusters
 
     def _are_one(self, one: str, other: str) -> bool:
-        """Whether two aliases with the same cluster id reach one cluster; looked at until something tells."""
+        """Whether two aliases with the same cluster id reach one cluster; checked until there is evidence."""
         pair = frozenset({one, other})
         if pair not in self._twins:
             first, second = self._sight(one), self._sight(other)
@@ -106,7 +107,7 @@ class TopologyGuard:
             with self._admin(alias) as admin:
                 return ClusterIdentity.of(admin)
         except DrkitError as error:
-            log.info("%s: which cluster %s is isn't known yet: %s", self._link.id, alias, error)
+            log.info("%s: the cluster id of %s isn't known yet: %s", self._link.id, alias, error)
             return None
 
     def _judge(self, clusters: dict[str, str], names: list[str]) -> Refused | None:
@@ -157,7 +158,7 @@ class TopologyGuard:
             with self._admin(alias) as admin:
                 return admin.cluster_id()
         except DrkitError as error:
-            log.info("%s: which cluster %s is isn't known yet: %s", self._link.id, alias, error)
+            log.info("%s: the cluster id of %s isn't known yet: %s", self._link.id, alias, error)
             return None
 
     def _admin(self, alias: str) -> ClusterAdmin:
@@ -166,12 +167,11 @@ class TopologyGuard:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What identifies the cluster behind an alias.
+    """The identity of the cluster behind an alias.
 
-    A cluster id tells clusters apart only where each was formatted with one of its own. Container images come with a
-    fixed one (apache/kafka's and testcontainers' are the same on every machine), and a cluster restored from a copy of
-    another's disks has that one's. So the brokers' advertised addresses and the topics' ids (KIP-516) count, too.
-
+    A cluster id tells clusters apart only if each was formatted with its own. Container images have a fixed one
+    (apache/kafka's and testcontainers' are the same on every machine), and a cluster restored from a copy of another's
+    disks has that one's. So the brokers' advertised addresses and the topics' ids (KIP-516) count, too.
     `topics`: ids by name; None from a broker that knows no topic ids.
     """
 
@@ -181,7 +181,7 @@ class ClusterIdentity:
 
     @classmethod
     def of(cls, admin: ClusterAdmin) -> ClusterIdentity:
-        """What a cluster shows of itself now.
+        """Read a cluster's current identity.
 
         Raises:
             Unreachable: the cluster doesn't answer.
@@ -192,9 +192,9 @@ class ClusterIdentity:
 
 
 def same_cluster(one: ClusterIdentity, other: ClusterIdentity) -> bool | None:
-    """Whether both are one cluster; None: nothing tells them apart yet, nor shows that they are one.
+    """Whether both are one cluster; None: there is no evidence yet.
 
-    Where brokers know no topic ids, equal names count as one cluster: refusing is the safe mistake.
+    Where brokers know no topic ids, equal names count as one cluster: a refusal is the safe mistake.
     """
     if one.cluster_id != other.cluster_id:
         return False

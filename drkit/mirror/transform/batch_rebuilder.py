@@ -1,8 +1,7 @@
-"""From fetched batches to what is to be appended, on a link that alters records: every batch is rebuilt. Pure.
+"""Turns fetched batches into appends on a link that alters records: every batch is rebuilt. Pure.
 
-Each record that is due is given to the link's alteration (`drkit.kafka.transform.record_transform`); one that is left
-out is a hole, like one that compaction removed. Records keep their source's codec; those of small batches in a row go
-together.
+Each record goes through the link's alteration (`drkit.kafka.transform.record_transform`); one that is left out is a
+hole, like a compacted one. Records keep their source's codec; those of consecutive small batches are combined.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from drkit.kafka.transform.record_transform import AlterationFailed
 from drkit.mirror.engine.batch_splitter import MERGED_BYTES, Piece, RecordRun, Rules, old_codec, stretches
 
 Alter = Callable[[Iterable[RawRecord]], Iterator[RawRecord]]
-"""Gives out what happens to records, in order, without those that are left out; raises AlterationFailed."""
+"""Yields altered records, in order, without those that are left out; raises AlterationFailed."""
 
 REASON = "altered"
 
@@ -25,10 +24,10 @@ REASON = "altered"
 def altered_pieces(
     batches: Sequence[Found], aborted: Sequence[tuple[int, int]], position: int, rules: Rules, alter: Alter
 ) -> Iterator[Piece]:
-    """As `drkit.mirror.engine.batch_splitter.pieces`; what comes before an error is given out first.
+    """Like `drkit.mirror.engine.batch_splitter.pieces`; pieces before an error are yielded first.
 
     Raises:
-        AlterationFailed: a callable can't answer for a record.
+        AlterationFailed: a callable fails on a record.
         Damaged: a batch can't be read.
         TooLarge: a record can't be appended.
     """
@@ -58,7 +57,7 @@ def altered_pieces(
 
 
 def _records(found: Found, committed: CommittedFilter) -> tuple[int | None, Iterable[RawRecord]]:
-    """Codec and records of what was fetched; None where it holds no committed ones."""
+    """Codec and records of a fetched batch; None if it holds no committed ones."""
     if isinstance(found, CoalescedRun):
         return 0, found.records()
     if found.magic < MAGIC:
@@ -67,8 +66,8 @@ def _records(found: Found, committed: CommittedFilter) -> tuple[int | None, Iter
 
 
 class _Gathered:
-    """Records of one codec that go together. `through`: everything below is in here, or left out; `size`: bytes of
-    them, about; `most`: with so many they go.
+    """Records of one codec to be combined. `through`: everything below it is included, or left out; `size`: their
+    approximate bytes; `most`: flush at this number.
     """
 
     def __init__(self, position: int, rules: Rules) -> None:
@@ -82,7 +81,7 @@ class _Gathered:
         self._records: list[RawRecord] = []
 
     def take(self, records: Iterator[RawRecord], batches: int) -> None:
-        """Add those of so many batches of the source; where an error ends them, what came before it stays."""
+        """Add the records of the next source batches; those before an error stay."""
         self._batches += batches
         gathered = self._records
         before = len(gathered)
@@ -95,7 +94,7 @@ class _Gathered:
                 self.size += sum(len(record.body) for record in gathered[before:])
 
     def flush(self) -> Iterator[Piece]:
-        """What was gathered, with the holes in it and behind it."""
+        """The gathered records, with the holes between and after them."""
         records, self._records, self.size = self._records, [], 0
         begin, self._begin = self._begin, self.through
         begun, self._batches = self._batches, 0

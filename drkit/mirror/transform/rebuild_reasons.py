@@ -1,4 +1,4 @@
-"""Whether a link's batches are forwarded as they are, and why not. Pure."""
+"""Whether a link's batches are forwarded unchanged, and why not. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PHRASES = (FORWARDED, _REBUILT)
 
 
 def alterations(link: Link) -> str | None:
-    """What alters a link's records ("filter and transform"); None: nothing.
+    """What alters a link's records ("filter and transform"), or None.
 
-    The way back of a link carries records unaltered, whatever the link itself does to them.
+    The way back of a link carries records unaltered.
     """
     if not link.alters:
         return None

@@ -1,8 +1,8 @@
-"""The batch engine's thread for links that alter records: it puts what was read through the link's callables.
+"""The batch engine's thread for links that alter records: it calls the link's callables on read records.
 
 A callable may be slow, or never return: meanwhile the event loop continues, with acknowledgements, connections and
-the other partitions' requests. Of a partition one answer of the source is altered after the other, some of it at a
-time; each part is admitted, with its rows made durable, before the next.
+the other partitions' requests. A partition's responses are altered one after the other, in parts; each part is
+admitted, with its rows made durable, before the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PART_SECONDS = 0.1
 
 
 class AlteredPart(NamedTuple):
-    """What happened to a part of what was read. `error`: why there is nothing of it beyond; `last`: it was the last."""
+    """The result for a part of the read records. `error`: why there is nothing after it; `last`: it was the last."""
 
     pieces: list[Piece]
     error: AlterationFailed | Damaged | TooLarge | None
@@ -40,7 +40,7 @@ class AlteredPart(NamedTuple):
 
 
 AdmitPart = Callable[[Read, AlteredPart], Coroutine[Any, Any, bool]]
-"""Queues a part, its rows made durable first; false where the partition doesn't continue."""
+"""Queues a part, after its rows are durable; False if the partition doesn't continue."""
 
 Job = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -49,10 +49,10 @@ class AlterationThread:
     """See the module docstring. Used on the engine's event loop.
 
     Args:
-        flow: what the engine shares.
-        alteration: what the link does to records.
-        admit: takes what happened to them.
-        job: starts work beside.
+        flow: state shared within the engine.
+        alteration: what the link changes in records.
+        admit: takes the results.
+        job: starts work beside the loop.
     """
 
     def __init__(self, flow: EngineState, alteration: Alteration, admit: AdmitPart, job: Job) -> None:
@@ -66,8 +66,8 @@ class AlterationThread:
         self._closed = False
 
     def take(self, read: Read) -> None:
-        """Alter what was read of a partition, after what was read of it before."""
-        read = read._replace(batches=apart(read.batches))  # it may wait for long: its answer's memory is given back
+        """Alter a partition's read records, after those read before."""
+        read = read._replace(batches=apart(read.batches))  # it may wait for long: free its response's memory
         self._flow.hold_bytes(_size(read))
         waiting = self._waiting.get(read.partition)
         if waiting is not None:
@@ -81,11 +81,11 @@ class AlterationThread:
         return partition in self._waiting
 
     def stir(self) -> None:
-        """Partitions were released, or forgotten."""
+        """Partitions were released or forgotten: continue."""
         self._stirred.set()
 
     def close(self) -> None:
-        """Ask about nothing more."""
+        """Start no more calls."""
         self._closed = True
         self.stir()
         self._thread.close()
@@ -102,7 +102,7 @@ class AlterationThread:
             self._flow.free_bytes(sum(map(_size, waiting)))
 
     async def _alter_read(self, read: Read) -> bool:
-        """Alter and admit all of it; false where the partition doesn't continue."""
+        """Alter and admit all of it; False if the partition doesn't continue."""
         partition = read.partition
         rules = partition.rules(committed=self._flow.committed)
         alter = partial(self._alteration.records, partition.tp)
@@ -124,7 +124,7 @@ class AlterationThread:
 
 
 def _some(pieces: Iterator[Piece]) -> AlteredPart:
-    """What comes next, for a moment."""
+    """The next records, for a moment's work."""
     found: list[Piece] = []
     until = time.monotonic() + _PART_SECONDS
     try:
@@ -142,20 +142,20 @@ def _size(read: Read) -> int:
 
 
 class _Thread:
-    """Runs one thing after the other. Nobody waits for it in the end: a callable may never answer."""
+    """Runs calls one after the other. Nobody waits for it at the end: a callable may never return."""
 
     def __init__(self) -> None:
         self._due: queue.SimpleQueue[tuple[Future[AlteredPart], Callable[[], AlteredPart]] | None] = queue.SimpleQueue()
         threading.Thread(target=keeping_context(self._run), name="drkit-callables", daemon=True).start()
 
     def run(self, work: Callable[[], AlteredPart]) -> Future[AlteredPart]:
-        """Have something done."""
+        """Queue a call."""
         future: Future[AlteredPart] = Future()
         self._due.put((future, work))
         return future
 
     def close(self) -> None:
-        """End after what is being done."""
+        """End after the current call."""
         self._due.put(None)
 
     def _run(self) -> None:

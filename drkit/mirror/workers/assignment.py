@@ -1,10 +1,10 @@
-"""Which partitions run, wait to be started, or are halted: state that a session's threads share.
+"""Which partitions run, wait for their start, or are halted: state shared by a session's threads.
 
 topics thread ── ready ──▶ wanted ── resume thread ──▶ started (data thread: engine.start)
                              ▲                             │
                              └──── incident: observe again ┘        halted: until its problem is cleared
 
-Of the partitions that are ready only those are wanted that this worker holds (`drkit.mirror.workers.rebalance`).
+Of the ready partitions only those that this worker holds are wanted (`drkit.mirror.workers.rebalance`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DROPPED_PAUSE = 2.0
 
 
 class Assignment:
-    """See the module docstring. Shared by threads.
+    """See the module docstring. Threads may share it.
 
     Args:
-        halts: whether a partition stands still because of a problem.
+        halts: whether a problem halts a partition.
         holds: whether a partition is this worker's.
     """
 
@@ -43,7 +43,7 @@ class Assignment:
         self._takes = 0
 
     def update(self, topics: dict[str, ReadyTopic]) -> list[TopicPartition]:
-        """These topics may be mirrored now. Returns running partitions that no longer may, or not as they do."""
+        """Set the topics that may be mirrored now. Returns running partitions that no longer may, or not as they do."""
         ready = {tp: topic for topic in topics.values() for tp in topic.tps()}
         with self._lock:
             self._ready = ready
@@ -55,7 +55,7 @@ class Assignment:
         return gone
 
     def again(self) -> None:
-        """What this worker holds may have changed: want what is held now."""
+        """This worker's partitions may have changed: update the wanted ones."""
         with self._lock:
             self._want(self._ready or {})
 
@@ -66,9 +66,9 @@ class Assignment:
                 self._wanted[tp] = 0.0
 
     def take(self, most: int) -> tuple[dict[TopicPartition, ReadyTopic], int]:
-        """Partitions that are to be resumed now, and the number of this take, for `started`.
+        """Partitions to be resumed now, and the number of this take, for `started`.
 
-        Each is to be given back, halted or started.
+        The caller gives each back, or calls `halted` or `started`.
         """
         at = time.monotonic()
         with self._lock:
@@ -81,7 +81,7 @@ class Assignment:
             return {tp: ready[tp] for tp in due}, self._takes
 
     def give_back(self, tps: Iterable[TopicPartition]) -> None:
-        """These couldn't be observed; they are due again soon."""
+        """Return partitions that couldn't be observed; they are due again soon."""
         due = time.monotonic() + _FIRST_PAUSE
         with self._lock:
             for tp in tps:
@@ -89,8 +89,8 @@ class Assignment:
                     self._wanted[tp] = due
 
     def started(self, tp: TopicPartition, epoch: int, take: int) -> bool:
-        """A partition is about to be started; false where it no longer may, not in this epoch, or was
-        taken up again since `take`.
+        """A partition is about to be started; False if it no longer may, not in this epoch, or was taken again
+        after `take`.
         """
         with self._lock:
             if self._resuming.get(tp) != take:
@@ -98,12 +98,12 @@ class Assignment:
             del self._resuming[tp]
             ready = (self._ready or {}).get(tp)
             if ready is None or ready.state.epoch != epoch:
-                return False  # the next look at the topics wants it again, if at all
+                return False  # the next topic sync wants it again, if at all
             self._running[tp] = epoch
             return True
 
     def observe_again(self, incident: Incident) -> None:
-        """A partition stands still for a cause that may pass: resume it, later each time it repeats."""
+        """A partition halted for a cause that may pass: resume it, after a longer wait at each repetition."""
         at = time.monotonic()
         with self._lock:
             self._running.pop(incident.tp, None)
@@ -115,7 +115,7 @@ class Assignment:
             self._wanted[incident.tp] = at + pause
 
     def hurry(self, topic: str) -> None:
-        """Somebody has fixed what kept partitions of the topic: those that wait for their next try needn't."""
+        """Retry partitions of the topic at once: somebody has fixed their cause."""
         with self._lock:
             for tp in self._wanted:
                 if tp.topic == topic:
@@ -123,7 +123,7 @@ class Assignment:
                     self._pauses.pop(tp, None)
 
     def halted(self, tps: Iterable[TopicPartition]) -> None:
-        """These stand still until their problem is cleared."""
+        """These are halted until their problem is cleared."""
         with self._lock:
             for tp in tps:
                 self._running.pop(tp, None)
@@ -140,7 +140,7 @@ class Assignment:
             return released
 
     def dropped(self, tps: Iterable[TopicPartition]) -> None:
-        """These were lost; those that are this worker's still are wanted again, a little later."""
+        """These were lost; those that this worker still holds are wanted again, a little later."""
         due = time.monotonic() + _DROPPED_PAUSE
         with self._lock:
             for tp in tps:
@@ -151,16 +151,16 @@ class Assignment:
                     self._wanted[tp] = due
 
     def engaged(self) -> list[TopicPartition]:
-        """Those that run, are being resumed or wait to be."""
+        """Partitions that run, are being resumed or wait for it."""
         with self._lock:
             return list({**self._running, **self._resuming, **self._wanted})
 
     def partitions(self) -> dict[TopicPartition, ReadyTopic]:
-        """All partitions that the link has now, whether they run or not."""
+        """All partitions that the link has now, running or not."""
         with self._lock:
             return dict(self._ready or {})
 
     def running(self) -> list[TopicPartition]:
-        """Those that were started."""
+        """Partitions that were started."""
         with self._lock:
             return list(self._running)

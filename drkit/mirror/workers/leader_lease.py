@@ -1,12 +1,12 @@
 """The lease of a link's leader, and how owners are told apart.
 
-The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. Whether another's has expired is judged
-by the store's clock. Whether this one still holds is judged by this process's monotonic clock: it runs on while the
-process is stopped (SIGSTOP). A renewal counts from before it was asked for, and `MARGIN_SECONDS` less, so that this
+The lease `mirror:<link>` is renewed every few seconds and lasts `TTL_SECONDS`. The store's clock decides whether
+another's has expired. This process's monotonic clock, which runs while the process is stopped (SIGSTOP), decides
+whether its own is still valid. A renewal counts from before it was requested, and `MARGIN_SECONDS` less, so that this
 worker stops before another can start.
 
-An owner is `host:pid:start:token`. On the same host a dead owner is found out by its pid and start
-time, and its lease is broken at once: a mirror that was SIGKILLed starts again without waiting.
+An owner is `host:pid:start:token`. A dead owner on the same host is detected by its pid and start time, and its lease
+is broken at once: a mirror that was SIGKILLed starts again without waiting.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def this_process() -> str:
 
 
 def known_dead(owner: str) -> bool:
-    """Whether an owner is surely dead: of this host, and no process of that pid and start time lives."""
+    """Whether an owner is surely dead: on this host, and no process with that pid and start time lives."""
     parts = owner.rsplit(":", _PARTS - 1)
     if len(parts) != _PARTS or parts[0] != socket.gethostname() or not (parts[1] + parts[2]).isdecimal():
         return False
@@ -59,7 +59,7 @@ def known_dead(owner: str) -> bool:
 class LeaderLease:
     """This runtime's claim to lead the workers of a link.
 
-    `holder`: who else was seen to hold it last; `lost_to`: who took it while this one held it.
+    `holder`: the last other holder seen; `lost_to`: who took it while this one held it.
 
     Args:
         store: where leases are kept.
@@ -80,11 +80,11 @@ class LeaderLease:
 
     @property
     def held(self) -> bool:
-        """Whether it was this runtime's at the last look; whether it still holds is `valid`'s matter."""
+        """Whether it was this runtime's at the last look; `valid` says whether it still is."""
         return self._epoch is not None
 
     def take(self) -> bool:
-        """Take the lease where nobody living holds it; whether it is this runtime's now.
+        """Take the lease unless a living worker holds it; returns whether it is this runtime's now.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -101,7 +101,7 @@ class LeaderLease:
             self._store.break_lease(self._name, lease.owner)
 
     def renew(self) -> bool:
-        """Extend the lease; false, and `lost_to` is set, where another worker has taken it meanwhile.
+        """Extend the lease; False if another worker has taken it meanwhile, and sets `lost_to`.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -112,23 +112,23 @@ class LeaderLease:
         self.lost_to = self.holder = lease.owner
         self._valid_until = 0.0
         self._epoch = None
-        if lease.owner == self.owner:  # it went to another and was given back: what was begun under it is over
+        if lease.owner == self.owner:  # it changed hands and came back: work begun under it is void
             self._store.release_lease(self._name, self.owner)
             self.holder = None
         return False
 
     def valid(self) -> bool:
-        """Whether this worker leads now. Asks no one."""
+        """Whether this worker leads now. Sends no request."""
         return time.monotonic() < self._valid_until
 
     def release(self) -> None:
-        """Give the lease up, so that the next worker needn't wait."""
+        """Release the lease, so that the next worker needn't wait."""
         self._valid_until = 0.0
         self._epoch = None
         try:
             self._store.release_lease(self._name, self.owner)
         except DrkitError as error:
-            log.warning("the lease of %s could not be given up and will expire: %s", self._link, error)
+            log.warning("the lease of %s could not be released and will expire: %s", self._link, error)
 
     def _ask(self) -> Lease:
         asked = time.monotonic()

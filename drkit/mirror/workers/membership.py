@@ -1,13 +1,12 @@
-"""How the workers of a link share its partitions: Kafka's own group membership, on the target cluster.
+"""Shares a link's partitions between its workers by Kafka's own group membership, on the target cluster.
 
 Each worker is a member of the group `drkit.mirror.<source>-<target>`, subscribed to the link's topics on
-the target, with the cooperative protocol: what doesn't move continues. Membership is all that the group is
-used for: every partition is paused as it is assigned, nothing is fetched, nothing committed. The target
-is asked because it outlives the source.
+the target, with the cooperative protocol: partitions that don't move continue. The group is used only for
+membership: every assigned partition is paused, nothing is fetched, nothing committed. It is on the target
+because that outlives the source.
 
-A revocation is completed only when `released` has returned, so the next owner starts from a settled
-state. Heartbeats are the client's own, on its thread; a member that is silent for `SESSION_SECONDS`
-loses its partitions to the others.
+A revocation completes only when `released` has returned, so the next owner starts from a settled state. The client's
+own thread sends heartbeats; a member that is silent for `SESSION_SECONDS` loses its partitions to the others.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class Membership:
     Args:
         cluster: the target.
         link: the link.
-        client_id: what tells this worker from others in the group (`drkit.state_topic.other_store`).
-        changed: partitions were assigned (look with `assigned`).
-        released: these partitions go to another worker: returns when this one has let them go.
-        lost: these were taken while this worker was silent: somebody else may have them already.
+        client_id: identifies this worker in the group (`drkit.state_topic.other_store`).
+        changed: partitions were assigned (see `assigned`).
+        released: these partitions go to another worker: returns when this one has released them.
+        lost: these were taken while this worker was silent: somebody else may already have them.
     """
 
     def __init__(
@@ -88,30 +87,30 @@ class Membership:
         self._thread.start()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """The link's topics on the target, as they are now."""
+        """Subscribe to the link's current topics on the target."""
         self._wanted = frozenset(topics)
 
     @property
     def joined(self) -> bool:
-        """Whether the group has ever told this worker what it has."""
+        """Whether the group has ever assigned partitions to this worker."""
         return self._assigned is not None
 
     def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions of the target that are this worker's; none while that is in doubt."""
+        """This worker's partitions of the target; none while that is in doubt."""
         with self._lock:
             if time.monotonic() < self._doubted_until:
                 return frozenset()
             return self._assigned or frozenset()
 
     def doubt(self) -> None:
-        """This process was stopped for a while: what it has is known again when the group has spoken, or when
-        a session has gone by without a word of loss (then the heartbeats after the stop were accepted).
+        """This process was stopped for a while. Its assignment is known again after the next assignment, or after a
+        session without a loss (then the heartbeats after the stop were accepted).
         """
         with self._lock:
             self._doubted_until = time.monotonic() + SESSION_SECONDS
 
     def close(self) -> None:
-        """Leave the group. Doesn't wait long for brokers that are down."""
+        """Leave the group, without a long wait for brokers that are down."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(_CLOSE_SECONDS)
@@ -139,8 +138,8 @@ class Membership:
                 if doubted and not doubts:
                     self._changed()
                 doubted = doubts
-        except Exception as error:  # the group is not the data path: who mirrors alone continues
-            log.exception("%s: the membership of group %s ended", self._link, worker_group(self._link))
+        except Exception as error:  # the group is not the data path: a lone worker continues
+            log.exception("%s: the membership in group %s ended", self._link, worker_group(self._link))
             self.trouble = str(error)
         finally:
             try:
@@ -156,7 +155,7 @@ class Membership:
         self.trouble = f"group {worker_group(self._link)}: {error.str()}"
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        # an offset is given so that none is looked up; paused, it is never read from
+        # an explicit offset avoids a look-up; a paused partition is never read
         given = [KafkaPartition(each.topic, each.partition, 0) for each in partitions]
         consumer.incremental_assign(given)
         if given:

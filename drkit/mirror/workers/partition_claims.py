@@ -13,10 +13,10 @@ from drkit.store.api import Claims, MappingStore
 
 
 class PartitionClaims:
-    """The partitions of one link that this worker has claimed. Shared by threads.
+    """The partitions of one link that this worker has claimed. Threads may share it.
 
-    A partition is claimed again each time the worker takes it up, with a generation of its own: what an
-    earlier holder (this worker included) still has under way is refused from then on.
+    A partition is claimed again, with a new generation, each time the worker takes it: requests of an earlier holder
+    (this worker included) that are still in flight are refused from then on.
     """
 
     def __init__(self, link: LinkId, store: MappingStore) -> None:
@@ -27,7 +27,7 @@ class PartitionClaims:
         self._claims: Claims = {}
 
     def take(self, places: Iterable[tuple[TopicPartition, int]]) -> set[TopicPartition]:
-        """Claim those that aren't held yet, each in its epoch; returns which of all are held now.
+        """Claim partitions that aren't held yet, each in its epoch; returns which of all are held now.
 
         Raises:
             Unreachable: the store doesn't answer; some may be claimed, which is harmless.
@@ -49,7 +49,7 @@ class PartitionClaims:
             return {tp for tp, _ in wanted if tp in self._held}
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
-        """Let go of these: nothing is written of them any more."""
+        """Release these: this worker writes nothing of them any more."""
         with self._lock:
             for tp in tps:
                 self._held.pop(tp, None)
@@ -60,12 +60,12 @@ class PartitionClaims:
         return self._claims
 
     def _changed(self) -> None:
-        """Made again, never changed: `claims` is asked for with every row, and given out as it is."""
+        """Replace the mapping, never change it: `claims` returns it with every row."""
         self._claims = {tp: generation for tp, (generation, _) in self._held.items()}
 
 
 class ClaimedMappings:
-    """A `MappingStore` whose writes carry what this worker holds; see `drkit.store.api.MappingStore`."""
+    """A `MappingStore` whose writes carry this worker's claims; see `drkit.store.api.MappingStore`."""
 
     # ruff: noqa: D102  # the protocol documents every method
 

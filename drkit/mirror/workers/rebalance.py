@@ -1,12 +1,13 @@
-"""Which partitions this worker mirrors, and how one goes from worker to worker without a record lost or doubled.
+"""Which partitions this worker mirrors, and how one changes workers without a lost or duplicated record.
 
-    takes up    hold it by the group's word (or everything, alone) ─▶ claim a new generation ─▶ resume as
+    takes       hold it by the group's assignment (or everything, alone) ─▶ claim a new generation ─▶ resume as
                 after a crash ─▶ read
-    releases    read no more ─▶ let what is in flight be acknowledged ─▶ forget ─▶ keep the watermark ─▶
-                drop the claim ─▶ only now the group gives it to the next
-    loses       forget at once and drop the claim: another worker may have it already; its claim makes
-                whatever this one still writes of it ineffective
+    releases    stop reading ─▶ wait for acknowledgements ─▶ forget ─▶ store the watermark ─▶
+                drop the claim ─▶ only now the group assigns it to the next worker
+    loses       forget at once and drop the claim: another worker may already have it; its claim makes
+                this one's remaining writes ineffective
 
+    The other partitions continue meanwhile.
 The rest of the partitions continues meanwhile.
 """
 
@@ -41,7 +42,7 @@ _RELEASE_SECONDS = 6.0
 
 @dataclass(slots=True)
 class _Departure:
-    """Partitions that are about to go: drained on the data thread, recorded by who asked."""
+    """Partitions that are about to be released: the data thread drains them, the caller records them."""
 
     tps: set[TopicPartition]
     due: float
@@ -53,16 +54,16 @@ class _Departure:
 
 
 class Rebalance:
-    """See the module docstring. Shared by threads; `serve` belongs to the data thread.
+    """See the module docstring. Threads may share it; `serve` belongs to the data thread.
 
     Args:
-        target: the cluster on which workers meet.
+        target: the cluster with the workers' group.
         link: the link.
-        store: drkit's memory.
+        store: drkit's store.
         lease: this worker's claim to lead.
-        assignment: makes the book of which partitions run, given which are this worker's.
-        forget: has the data thread mirror partitions no more, after what it was told before.
-        wake: has wanted partitions resumed soon.
+        assignment: makes the `Assignment`, given a function that says which partitions are this worker's.
+        forget: makes the data thread stop partitions, after its earlier orders.
+        wake: requests the resume of wanted partitions.
         client_id: this worker's in the group.
         ending: set when the run ends.
     """
@@ -112,7 +113,7 @@ class Rebalance:
         self._membership.start()
 
     def close(self) -> None:
-        """Leave the group: nothing is mirrored any more."""
+        """Leave the group: this worker mirrors nothing any more."""
         self._membership.close()
 
     # -- whose is it -------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ class Rebalance:
 
     @property
     def trouble(self) -> str | None:
-        """Why this worker gets nothing to do, where it should."""
+        """Why this worker gets no partition although it should."""
         if self.worker.everything:
             return None
         if self.worker.waits_for is not None:
@@ -135,7 +136,7 @@ class Rebalance:
         return self._membership.trouble
 
     def topics(self, ready: dict[str, ReadyTopic]) -> list[TopicPartition]:
-        """The link's topics as they are now. Returns partitions that must stop at once."""
+        """Set the link's current topics. Returns partitions that must stop at once."""
         self._membership.subscribe({topic.state.target_topic for topic in ready.values()})
         gone = self.assignment.update(ready)
         self._holdings.drop(gone)
@@ -153,7 +154,7 @@ class Rebalance:
     # -- changes -----------------------------------------------------------------------------------
 
     def heartbeat(self) -> None:
-        """Renew this worker's note, look at the others, follow what changed.
+        """Renew this worker's note, read the others', follow changes.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -162,7 +163,7 @@ class Rebalance:
             self.rebalance()
 
     def rebalance(self) -> None:
-        """Let go of what isn't this worker's any more, then want what is."""
+        """Release partitions that are no longer this worker's, then want the current ones."""
         with self._rebalancing:
             leaving = [tp for tp in self.assignment.engaged() if not self.holds(tp)]
             if leaving:
@@ -175,18 +176,18 @@ class Rebalance:
         self._wake()
 
     def fenced(self, error: Fenced) -> None:
-        """Another worker has claimed partitions that this one was about to write of."""
+        """Another worker has claimed partitions that this one was about to write."""
         taken = [tp for tp in error.partitions if tp in self._holdings.claims()]
-        if taken:  # else this worker let them go itself a moment ago
+        if taken:  # otherwise this worker has just released them itself
             log.warning("%s: %s", self._link.id, error)
             self._drop(taken)
 
     def restart(self) -> None:
-        """Take up everything again, after an interruption in which this worker may have lost anything."""
+        """Take everything again, after an interruption in which this worker may have lost partitions."""
         self._drop(self.assignment.engaged())
 
     def serve(self, engine: Engine, progress: MirrorProgress) -> None:
-        """On the data thread: drain what is to go, and forget it."""
+        """On the data thread: drain and forget partitions to be released."""
         if not self._departures:
             return
         with self._lock:
@@ -204,7 +205,7 @@ class Rebalance:
     # -- inside ------------------------------------------------------------------------------------
 
     def _drained(self, engine: Engine, departure: _Departure) -> bool:
-        """Whether nothing is in flight of what is to go, as far as its positions show; or it took too long."""
+        """Whether their positions show nothing in flight; or whether that took too long."""
         at = time.monotonic()
         if not departure.held:
             engine.hold(departure.tps)
@@ -218,7 +219,7 @@ class Rebalance:
         return at - departure.seen_at > _STILL_SECONDS
 
     def _let_go(self, tps: Sequence[TopicPartition]) -> None:
-        """Returns when these are drained, recorded and released; waits for the data thread."""
+        """Wait until the data thread has drained these and they are recorded and released."""
         departure = _Departure(set(self.assignment.release(tps)), time.monotonic() + _DRAIN_SECONDS)
         if departure.tps:
             log.info("%s: %d partitions go to another worker", self._link.id, len(departure.tps))
@@ -235,7 +236,7 @@ class Rebalance:
         self._holdings.drop(tps)
 
     def _released(self) -> None:
-        """The group takes partitions away: another worker is there."""
+        """The group revokes partitions, because another worker joined."""
         if self.worker.everything:
             try:
                 self.worker.heartbeat()
@@ -244,7 +245,7 @@ class Rebalance:
         self.rebalance()
 
     def _lost(self, tps: Collection[TopicPartition]) -> None:
-        """The group has given partitions away while this worker was silent (by target topic)."""
+        """The group has reassigned partitions while this worker was silent (by target topic)."""
         if not self.worker.everything:
             log.warning("%s: the group gave %d partitions to others", self._link.id, len(tps))
             self._drop([tp for tp in self.assignment.engaged() if not self.holds(tp)])
@@ -254,7 +255,7 @@ class Rebalance:
         self.restart()
 
     def _drop(self, tps: Iterable[TopicPartition]) -> None:
-        """Stop these now; what is still this worker's is claimed and resumed again, a little later."""
+        """Stop these now; those that are still this worker's are claimed and resumed again, a little later."""
         dropped = list(tps)
         self._holdings.drop(dropped)
         self.assignment.dropped(dropped)

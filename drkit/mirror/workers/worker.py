@@ -1,17 +1,17 @@
-"""One worker among those of its link: whether it may produce, leads, mirrors everything.
+"""One worker of a link: whether it may produce, leads, mirrors everything.
 
 A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `HEARTBEAT_SECONDS`.
-**It may produce** while its note is valid and it hasn't been asleep. What counts is this process's
-monotonic clock, which runs on while the process is stopped: a thread ticks all the time, and a tick that
-is missed for `SLEEP_SECONDS` (less than the group's session) is noticed by whoever looks first.
+**It may produce** while its note is valid and it hasn't been stopped. This process's monotonic clock decides, which
+runs while the process is stopped: a thread ticks all the time, and a tick that is missed for `SLEEP_SECONDS` (less than
+the group's session) is noticed by the next check.
 
 **The leader** holds the link's lease. It alone keeps the target's topics and the captured groups in step.
-When it dies another takes the lease: at once where it is known to be dead, else when it has expired.
+When it dies another takes the lease: at once if it is known to be dead, else when the lease has expired.
 
-**Everything or the group's share.** The leader, as long as it is the only worker, mirrors every
-partition, whatever the group says: a lone worker waits for nobody. When another worker appears it holds
-to what the group assigns, and says so in its note only once it has released the rest; until then
-the others wait. Each side writes its own note before it reads the others', so at most one continues:
+**Everything or the group's share.** While the leader is the only worker, it mirrors every partition, whatever the group
+says. When another worker appears it follows the group's assignment, and says so in its note only once it has released
+the rest; until then the others wait. Each side writes its own note before it reads the others', so at most one
+continues:
 
     leader   note(everything) ── read notes: nobody else? ── begin
     other    note ── read notes: does somebody mirror everything? ── wait, or begin
@@ -44,13 +44,13 @@ _STALE = timedelta(seconds=60)
 
 
 class Worker:
-    """See the module docstring. Shared by threads; `heartbeat` by those that hold no lock of the caller's.
+    """See the module docstring. Threads may share it; call `heartbeat` without holding a lock.
 
     Args:
         store: where workers announce themselves.
         link: the link.
         lease: this worker's claim to lead.
-        joined: whether the group has told this worker what it has.
+        joined: whether the group has assigned this worker anything.
         mirrored: how many partitions it mirrors now.
         slept: called when this process turns out to have been stopped, before it may produce again.
     """
@@ -89,7 +89,7 @@ class Worker:
     # -- what holds now ----------------------------------------------------------------------------
 
     def valid(self) -> bool:
-        """Whether this worker may produce now. Asks no one."""
+        """Whether this worker may produce now. Sends no request."""
         at = time.monotonic()
         return at < self._valid_until and not self._asleep and at - self._ticked < SLEEP_SECONDS
 
@@ -99,12 +99,12 @@ class Worker:
 
     @property
     def everything(self) -> bool:
-        """Whether it mirrors all partitions; else those that the group assigns."""
+        """Whether it mirrors all partitions, rather than those that the group assigns."""
         return self._everything and not self._letting_go
 
     @property
     def waits_for(self) -> str | None:
-        """The worker that still mirrors everything, so that this one may mirror nothing yet."""
+        """The worker that still mirrors everything, so that this one must wait, or None."""
         return self._waits_for
 
     @property
@@ -114,13 +114,13 @@ class Worker:
 
     @property
     def alone(self) -> bool:
-        """Whether no other worker was there at the last look."""
+        """Whether the last look found no other worker."""
         return self._others == 0
 
     # -- life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Announce itself; where it leads and is alone, it mirrors everything from now on.
+        """Announce this worker; if it leads and is alone, it mirrors everything from now on.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -131,10 +131,10 @@ class Worker:
         self.heartbeat()
 
     def heartbeat(self) -> bool:
-        """Renew, look at the others, decide; whether something changed for this worker's partitions.
+        """Renew, read the others' notes, decide; returns whether this worker's partitions changed.
 
         Raises:
-            Unreachable: the store doesn't answer; what holds runs out by itself.
+            Unreachable: the store doesn't answer; this worker's rights expire.
         """
         with self._lock:
             before = (self.everything, self._waits_for)
@@ -149,10 +149,10 @@ class Worker:
             return before != (self.everything, self._waits_for)
 
     def settled(self) -> None:
-        """What isn't this worker's share any more is released: the others may begin.
+        """Announce that this worker has released all but its share: the others may begin.
 
         Raises:
-            Unreachable: the store doesn't answer; it is said with the next beat.
+            Unreachable: the store doesn't answer; the next heartbeat announces it.
         """
         with self._lock:
             if self._letting_go:
@@ -160,7 +160,7 @@ class Worker:
                 self._announce()
 
     def end(self) -> None:
-        """Stop, and give up what was announced. Nothing may be produced any more."""
+        """Stop, and withdraw this worker's announcements. It may produce nothing any more."""
         self._ended.set()
         self._valid_until = 0.0
         try:
@@ -171,7 +171,7 @@ class Worker:
     # -- inside ------------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        """Renew the lease, or take it where nobody living holds it."""
+        """Renew the lease, or take it unless a living worker holds it."""
         led = self._lease.held
         leads = self._lease.renew() if led else self._lease.take()
         if leads and not led:
@@ -190,7 +190,7 @@ class Worker:
         self._written, self._written_at = state, at
 
     def _look(self) -> list[WorkerNote]:
-        """The other workers that live. Notes of dead ones are removed by the leader."""
+        """The other living workers. The leader removes the notes of dead ones."""
         at = now()
         notes = [note for note in read_workers(self._store, self._link) if note.owner != self.owner]
         dead = [note.owner for note in notes if known_dead(note.owner) or note.expires_at < at - _STALE]
@@ -217,7 +217,7 @@ class Worker:
                 self._waits_for = note.owner
 
     def _unannounced(self, announced: set[str]) -> str | None:
-        """Who holds the lease without a note (it is just beginning, or of an older drkit): it may mirror everything."""
+        """A lease holder without a note (it is just starting, or an older drkit): it may mirror everything."""
         holder = self._lease.holder
         return None if holder is None or holder in announced else holder
 

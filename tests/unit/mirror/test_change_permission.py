@@ -52,7 +52,7 @@ def test_a_sealed_link_is_changed_no_more(world: World) -> None:
     world.seal()
     world.at += 3.1
     assert not world.permission.holds()
-    with pytest.raises(Unreachable, match="nothing is changed on dr: link primary->dr is sealed"):
+    with pytest.raises(Unreachable, match="drkit changes nothing on dr: link primary->dr is sealed"):
         world.permission.renew()
     assert not world.permission.holds()
 

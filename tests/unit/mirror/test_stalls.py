@@ -71,7 +71,7 @@ def test_it_is_told_again_when_the_tries_have_doubled_and_the_first_time_stays(w
     (first,) = world.check()
     world.fail(11)
     (second,) = world.check()
-    assert "16 tries" in second.reason
+    assert "16 attempts" in second.reason
     assert second.since == first.since
 
 
