@@ -1,8 +1,7 @@
-"""The machine of a run with an adversary: what is where, who may write, and what each stage, fault and command changes.
+"""A model of a run with an adversary: where data is, who may write, and the effect of each stage, fault and command.
 
-Pure; a model to be explored exhaustively (tests/unit/failover/test_recovery.py). Records and positions are named by
-when they came to be; each stage moves on by the real machine (`drkit.failover.run.state_machine`), which checks its
-invariants.
+Pure; tests/unit/failover/test_recovery.py explores it exhaustively. Records and positions are named by when they were
+created; each stage uses the real state machine (`drkit.failover.run.state_machine`), which checks its invariants.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ _GONE_BACK = frozenset({State.SWITCHED, State.VERIFIED})
 
 
 class CommandRefused(Exception):
-    """The command doesn't do this here."""
+    """The command refuses in this state."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelWorld:
-    """All that matters. `begun`: the run's next stage was begun, and killed after it had done all of it.
+    """The model's state. `begun`: the run's next stage was begun, and the run was killed after its last action.
 
-    `closed`: clusters that deny their clients. `on`, `positions`: by cluster, what it holds; `kept`: salvaged records
+    `closed`: clusters that deny their clients. `on`, `positions`: by cluster, its content; `kept`: salvaged records
     and positions; `taken`: what the adversary has destroyed.
     """
 
@@ -79,25 +78,25 @@ class ModelWorld:
     parts: tuple[tuple[Component, ComponentCondition], ...] = ()
 
     def condition(self, part: Component) -> ComponentCondition:
-        """How a part is."""
+        """The condition of a component."""
         return dict(self.parts).get(part, ComponentCondition.UP)
 
     def answers(self, part: Component) -> bool:
-        """Whether it answers."""
+        """Whether a component answers."""
         return self.condition(part) in ANSWERS
 
     def everything(self) -> Names:
-        """What is somewhere, on a cluster that is down too."""
+        """All records that exist anywhere, including on a cluster that is down."""
         return self.on_source | self.on_target | self.kept
 
     @property
     def serves(self) -> Component:
-        """The cluster that clients are led to."""
+        """The cluster that clients are directed to."""
         return _T if self.direction in {Direction.SEALED, Direction.REVERSED} else _S
 
     @property
     def writable(self) -> bool:
-        """Whether clients can write somewhere: where they are led, or, the store's word being lost, anywhere."""
+        """Whether clients can write where they are directed, or, if the store's decision is lost, anywhere."""
         where = (self.serves,) if self.condition(Component.STORE) in WHOLE else (_S, _T)
         return any(self.answers(part) and part not in self.closed for part in where)
 
@@ -121,7 +120,7 @@ def beginnings() -> Iterator[ModelWorld]:
 
 
 def situation(world: ModelWorld) -> Situation:
-    """The world as `way_out` is told of it."""
+    """The state as input of `way_out`."""
     run = world.run
     kind: Kind | None = run.kind
     state = furthest(run, begun=world.begun)
@@ -135,7 +134,7 @@ def situation(world: ModelWorld) -> Situation:
 
 
 def carried_out(world: ModelWorld) -> ModelWorld | None:
-    """The world once the run's next stage is done; None: it can't be done now, or the run is over."""
+    """The state after the run's next stage; None: it can't run now, or the run is over."""
     step, _ = next_step(world.run)
     if step is None or world.condition(Component.STORE) not in WHOLE or not world.answers(Component.MACHINE):
         return None
@@ -147,14 +146,14 @@ def carried_out(world: ModelWorld) -> ModelWorld | None:
 
 
 def killed_after(world: ModelWorld) -> ModelWorld | None:
-    """The world where the next stage did all of it and nobody wrote that down."""
+    """The state in which the next stage did everything but its outcome wasn't journaled."""
     step, _ = next_step(world.run)
     after = carried_out(world)
     return None if after is None or step is None else replace(after, run=world.run, begun=True)
 
 
 def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # noqa: C901, PLR0911, PLR0912 - one case a stage
-    """What a stage changes, and the facts that it establishes."""
+    """A stage's changes, and the facts that it establishes."""
     run, facts = world.run, world.run.facts
     back = run.kind is not Kind.FAILOVER
     source, target = world.condition(_S), world.condition(_T)
@@ -163,7 +162,7 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
     both = facts.mode is Mode.PLANNED and (behind or (back and copying))
     onto = source if back else target
     if not back and onto is ComponentCondition.CUT and stage in {"commit", "switch"}:
-        onto = ComponentCondition.BACK  # only verify finds groups beyond the log's end
+        onto = ComponentCondition.BACK  # only verify detects groups beyond the log's end
     if onto not in WHOLE or (both and not {source, target} <= WHOLE):
         return None
     mirrored = world.condition(Component.MIRROR) is ComponentCondition.UP
@@ -176,7 +175,7 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
                 return None
             return replace(world, kept=world.kept | (world.on_source - world.on_target)), replace(facts, salvaged=1)
         case "scrub":
-            if not world.on_source - world.on_target <= world.kept:  # read back first; else salvaged again
+            if not world.on_source - world.on_target <= world.kept:  # verified first; else salvaged again
                 if world.condition(Component.SALVAGE) in UNWRITABLE:
                     return None
                 world = replace(world, kept=world.kept | (world.on_source - world.on_target))
@@ -222,7 +221,7 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
 
 
 def struck(world: ModelWorld) -> Iterator[ModelWorld]:
-    """The world after each fault that can come now."""
+    """The states after each possible fault."""
     for part, conditions in faults_of(world.run.kind).items():
         for condition in conditions:
             nothing_there = part is Component.SALVAGE and not world.kept and condition not in UNWRITABLE
@@ -245,7 +244,7 @@ def _with(world: ModelWorld, part: Component, condition: ComponentCondition) -> 
         left = held - {"tail", "new"}
     world = replace(world, taken=world.taken | (held - left))
     if condition is ComponentCondition.REPLACED and part in {_S, _T}:
-        world = replace(world, closed=world.closed - {part})  # its rules are gone, too
+        world = replace(world, closed=world.closed - {part})  # its ACLs are gone, too
     if part is _S:
         return replace(world, on_source=left)
     if part is _T:
@@ -257,7 +256,7 @@ def _with(world: ModelWorld, part: Component, condition: ComponentCondition) -> 
 
 
 def after(world: ModelWorld, command: str) -> ModelWorld:
-    """The world after a command of `way_out`.
+    """The state after a command of `way_out`.
 
     Raises:
         CommandRefused: it is refused here.
@@ -289,7 +288,7 @@ def after(world: ModelWorld, command: str) -> ModelWorld:
 
 
 def _recovered(world: ModelWorld, command: str) -> ModelWorld:
-    """A new store; nobody knows of the run. Without the copy nothing is decided."""
+    """A new store, which doesn't know the run. Without the copy nothing is decided."""
     if command == RECOVER and world.condition(_T) not in WHOLE:
         raise CommandRefused("the target has no copy")
     if command != RECOVER:
@@ -301,7 +300,7 @@ def _recovered(world: ModelWorld, command: str) -> ModelWorld:
 
 
 def _resumed(world: ModelWorld) -> ModelWorld:
-    """To its end, or to where a stage fails; then what the runner does about it."""
+    """Run to the end, or to a failing stage; then do what the runner does about it."""
     if world.run.finished:
         return world
     live = _T if world.run.kind is Kind.FAILBACK else _S
@@ -317,7 +316,7 @@ def _resumed(world: ModelWorld) -> ModelWorld:
 
 
 def _stopped(world: ModelWorld) -> ModelWorld:
-    """A stage failed: the live cluster is opened again by a failback, a planned move rolls itself back."""
+    """A stage failed: a failback opens the live cluster again, a planned move rolls itself back."""
     run = world.run
     if run.kind is Kind.FAILBACK and run.state in BEHIND_THE_FENCE | {State.AUDITED} and not world.begun:
         opened = world.closed - {_T} if world.answers(_T) else world.closed

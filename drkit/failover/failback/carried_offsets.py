@@ -1,8 +1,8 @@
-"""Committed offsets of the old primary carried over a failback: to the live cluster's log by the link's mapping, and
-from there, once the old primary is seeded again, back by the way back's.
+"""Carries committed offsets of the old primary over a failback: by the link's mapping to the live cluster's log, and
+back by the way back's mapping once the old primary is seeded again.
 
-Deleting a topic deletes every group's offsets on it: also those of groups that were left out of the failover, or aren't
-the link's. A group that stands on the live cluster goes by that; what was carried is for all others.
+Deleting a topic deletes every group's offsets on it, including groups that were left out of the failover or aren't the
+link's. A group with a position on the live cluster uses that; carried positions are for all others.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def carried(
 ) -> tuple[PlannedPosition, ...]:
     """Where each committed offset is on the live cluster.
 
-    `source_offset` is the place there (None: not known, `reason` says why); `target_offset` is set only where the
-    live cluster has no such topic, so that the new one's first offset is the place. `existing` is what was committed.
+    `source_offset`: the offset there (None: unknown, `reason` says why); `target_offset`: set only if the live cluster
+    has no such topic, to the new one's first offset. `existing`: the offset that was committed.
     """
     return tuple(_carried(mappings, each, topics[each.topic]) for each in committed if each.topic in topics)
 
@@ -60,13 +60,13 @@ def _carried(
 
 
 def not_on(live: Iterable[CommittedOffset], positions: Sequence[PlannedPosition]) -> tuple[PlannedPosition, ...]:
-    """Those of carried positions whose group has committed nothing on that partition of the live cluster."""
+    """Carried positions of groups that have committed nothing on that partition of the live cluster."""
     there = {(each.group, each.topic, each.partition) for each in live}
     return tuple(each for each in positions if (each.group, each.topic, each.partition) not in there)
 
 
 def as_stands(positions: Iterable[PlannedPosition]) -> list[GroupPosition]:
-    """Carried positions as those of groups that stand on the live cluster, where the place there is known."""
+    """Carried positions in the form of positions on the live cluster, where they are known there."""
     return [
         GroupPosition(
             each.group, each.topic, each.partition, each.source_offset, each.metadata, each.captured_at or now()
@@ -79,13 +79,13 @@ def as_stands(positions: Iterable[PlannedPosition]) -> list[GroupPosition]:
 def with_carried(
     chosen: Sequence[PlannedPosition], positions: Iterable[PlannedPosition], starts: Mapping[TopicPartition, int]
 ) -> tuple[PlannedPosition, ...]:
-    """The positions chosen for the move back, and the carried ones of topics that the live cluster doesn't have.
+    """The positions chosen for the move back, plus the carried ones of topics that the live cluster lacks.
 
     Args:
-        chosen: those chosen.
+        chosen: the chosen positions.
         positions: the carried ones.
-        starts: partitions that have gone from the live cluster since, by their names there, and where their logs on
-            the old primary begin.
+        starts: partitions that have vanished from the live cluster since, by their names there, with the begin of their
+            logs on the old primary.
     """
     found = {(each.group, each.target_topic, each.partition): each for each in chosen}
     for each in positions:
@@ -103,7 +103,7 @@ def with_carried(
 
 
 def offsets_digest(committed: Iterable[CommittedOffset]) -> str:
-    """A digest of committed offsets, to see whether any has changed."""
+    """A digest of committed offsets, to detect changes."""
     rows = sorted((each.group, each.topic, each.partition, each.offset, each.metadata) for each in committed)
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 

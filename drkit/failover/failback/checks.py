@@ -20,7 +20,7 @@ from drkit.model.wording import and_more, counted
 
 
 def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
-    """What an operator should know before; none of it prevents the failback."""
+    """Facts that an operator should know before; none prevents the failback."""
     link = snapshot.link
     names = {topic.topic for topic in plan.topics}
     others = [
@@ -43,7 +43,7 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         yield f"{and_more(missing)} {what.format(link.id.source)}"
     active = sorted(group for group, count in snapshot.live_members.items() if count)
     if active:
-        yield f"{and_more(active)} read on {link.id.target}: unless they stop first, they read some of it again"
+        yield f"{and_more(active)} read on {link.id.target}: unless they stop first, they read some records again"
     if snapshot.fence is not None and not snapshot.fence.proven and snapshot.fence.state is not FenceState.OPEN:
         yield (
             f"the fence of {link.id.source} isn't proven ({snapshot.fence.detail or 'it did not answer'}): "
@@ -62,7 +62,7 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
 
 
 def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:
-    """What a failback would be refused for. `alone`: committed offsets that stand on the old primary only."""
+    """Why a failback would be refused. `alone`: committed offsets that exist on the old primary only."""
     link, old = snapshot.link, snapshot.link.id.source
     if snapshot.kept:
         yield Obstacle(
@@ -80,14 +80,16 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
         and snapshot.control is not None
         and snapshot.control.direction is Direction.REVERSED
     ):
-        yield Obstacle(f"a failback of {link.id} is under way (run {run})", "Two at a time would undo each other", ways)
+        yield Obstacle(
+            f"a failback of {link.id} is in progress (run {run})", "Two at a time would undo each other", ways
+        )
     elif snapshot.run_problem is not None:
-        yield Obstacle(snapshot.run_problem, "The failover has to be complete before the way back", ways)
+        yield Obstacle(snapshot.run_problem, "The failover must be complete before the way back", ways)
     if snapshot.replaced and (held := _held(snapshot)):
         yield Obstacle(
-            f"{old} is cluster {snapshot.old.cluster_id}; what was failed away from is {snapshot.old_cluster_id}, and "
+            f"{old} is cluster {snapshot.old.cluster_id}, but the failover left cluster {snapshot.old_cluster_id}, and "
             f"{and_more(held)} there hold{'s' if len(held) == 1 else ''} records",
-            "drkit goes back onto another cluster only where that has nothing of the link: nothing there is deleted",
+            "drkit goes back to another cluster only if that has nothing of the link: it deletes nothing there",
             f"Correct bootstrap_servers of {old}; or, if it is its replacement, delete these topics there by hand",
         )
     if snapshot.mirror is not None:
@@ -100,7 +102,7 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
     if active:
         yield Obstacle(
             f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {old}",
-            "Their committed offsets there are deleted and set again, which Kafka takes only while nobody reads",
+            "Their committed offsets there are deleted and set again, which Kafka allows only while nobody reads",
             f"Stop these consumers on {old}; one that died counts until its session.timeout.ms is over",
         )
     yield from _left_the_link(snapshot, plan)
@@ -125,23 +127,23 @@ def _held(snapshot: FailbackSnapshot) -> list[str]:
 
 
 def _gaps(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
-    """Topics of which the live cluster lacks mirrored records: they were deleted, truncated, recreated or expired."""
+    """Topics whose mirrored records the live cluster lacks: they were deleted, truncated, recreated or expired."""
     old, live = snapshot.link.id.source, snapshot.link.id.target
     gaps = [topic for topic in plan.topics if topic.gap]
     if not gaps:
         return
     named = [f"{topic.live_topic} {topic.gap} ({counted(topic.only_here, 'offset')})" for topic in gaps]
     yield Obstacle(
-        f"{live} lacks what only {old} still holds: {and_more(named)}",
+        f"{live} lacks records that only {old} still holds: {and_more(named)}",
         f"A failback makes {old} a copy of {live}: these records would be in the salvage only",
         f"If {live} should have them, keep them (drkit salvage --link '{snapshot.link.id}' --out DIR), then replay "
-        f"them there; if not (retention took them, the topic was deleted on purpose), give {ACCEPT_SALVAGE_ONLY}",
+        f"them there; if not (retention removed them, the topic was deleted on purpose), give {ACCEPT_SALVAGE_ONLY}",
         waived_by=ACCEPT_SALVAGE_ONLY,
     )
 
 
 def _stranded(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:
-    """Committed offsets that are deleted with the topics and have no place to be carried to."""
+    """Committed offsets that are deleted with the topics and can't be carried."""
     old, live = snapshot.link.id.source, snapshot.link.id.target
     if plan.kind is Kind.REPROTECT:
         names = sorted({each.group for each in alone})
@@ -157,16 +159,16 @@ def _stranded(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
     if lost:
         first = lost[0]
         yield Obstacle(
-            f"{len(lost)} committed offsets on {old} have no known place on {live}, e.g. {first.group} on "
+            f"{len(lost)} committed offsets on {old} have no known offset on {live}, e.g. {first.group} on "
             f"{first.target_topic}:{first.partition}: {first.reason}",
             "They are deleted with the topics, and these groups would begin at their auto.offset.reset",
-            f"Commit places for them on {live} (kafka-consumer-groups.sh --reset-offsets), or delete their offsets on "
+            f"Commit offsets for them on {live} (kafka-consumer-groups.sh --reset-offsets), or delete their offsets on "
             f"{old}",
         )
 
 
 def _unfenced(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
-    """Where there is a method, the fence stage proves that it holds, or stops the run before groups move."""
+    """Whether the live cluster has no fence method. If it has one, the fence stage proves it or stops the run."""
     method, why = snapshot.live_fence
     if method is not FenceMethod.NONE or plan.kind is Kind.REPROTECT:
         return
@@ -180,7 +182,7 @@ def _unfenced(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstac
 
 
 def _left_the_link(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
-    """Topics that would be scrubbed and then not seeded again."""
+    """Topics that would be scrubbed but not seeded again."""
     link, old = snapshot.link, snapshot.link.id.source
     left = [topic.topic for topic in plan.topics if not link.covers_topic(topic.topic)]
     if left:
@@ -194,7 +196,7 @@ def _left_the_link(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[O
 
 
 def _foreign_topics(snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
-    """Topics of the link on the old primary that hold what the mirror never saw."""
+    """Topics of the link on the old primary with records that the mirror never saw."""
     link, old = snapshot.link, snapshot.link.id.source
     for name, info in sorted(snapshot.topics.items()):
         if not link.covers_topic(name):
@@ -223,11 +225,11 @@ def is_caught_up(
     live_topics: Mapping[str, TopicInfo],
     live_logs: Mapping[str, LiveLog],
 ) -> bool:
-    """Whether each of these topics holds on the old primary what was mirrored, no more and no less, and the live
-    cluster still has all that came after. What isn't known makes it no.
+    """Whether the old primary holds exactly what was mirrored of each topic, and the live cluster still has all later
+    records. Unknown counts as no.
 
     Args:
-        topics: what would be scrubbed: topics that are the very ones that were mirrored.
+        topics: the topics that would be scrubbed: still the incarnations that were mirrored.
         ends: the old primary's log ends (high watermarks).
         watermarks: of the configured link.
         states: its topic states, by the old primary's names.

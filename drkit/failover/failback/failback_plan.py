@@ -1,7 +1,7 @@
 """The plan of a failback: what is kept, what is deleted, who moves back. Frozen, with a digest.
 
-`link` is the configured link. `target` is its source, the old primary: the cluster that is gone back
-to. `live` is the cluster that serves now, the configured link's target.
+`link` is the configured link. `target` is its source, the old primary, to which the failback goes back. `live` is the
+cluster that serves now, the configured link's target.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ScrubTopic:
     `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
     effective configuration. `epoch` is the configured link's epoch of it. `starts`, `ends`: of its log, and
     `live_starts` of the live cluster's, when the plan was made. `only`: by partition, how many of its offsets the live
-    log can't hold. `gap`: what is wrong with the live topic, so that it lacks even what was mirrored ("": nothing).
-    `live_topic` is its name on the live cluster, `live_topic_id` the id of the topic that was mirrored to. `way_back`:
-    a failback that was given up created this one, from that one.
+    log can't hold. `gap`: why the live topic lacks even mirrored records ("": it doesn't). `live_topic` is its name on
+    the live cluster, `live_topic_id` the id of the mirrored topic. `way_back`: a failback that was given up created
+    this topic, from that one.
     """
 
     topic: str
@@ -62,12 +62,11 @@ class ScrubTopic:
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
-    """What a failback will do. `positions` are the groups as they are on the live cluster; where they go
-    is known only once the old primary is seeded again; `carried`: how many of them stand on the old primary only.
-    `offsets` counts, by group, the committed offsets that are deleted there. `failover_run` is the run that failed the
-    link away.
-    `level`: the old primary holds nothing that isn't on the live cluster, so nothing is deleted there.
-    `by_spark`: the old primary is seeded by Spark's tasks.
+    """What a failback will do. `positions` are the groups' on the live cluster; their new positions are known only once
+    the old primary is seeded again. `carried`: how many of them exist on the old primary only. `offsets` counts, by
+    group, the committed offsets that are deleted there. `failover_run` is the run that failed the link away.
+    `level`: the old primary holds nothing that the live cluster lacks, so nothing is deleted there.
+    `by_spark`: Spark's tasks seed the old primary.
     """
 
     link: LinkId
@@ -104,7 +103,7 @@ class FailbackPlan:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Topics of which the live cluster lacks even what was mirrored: only the salvage will have it."""
+        """Topics whose mirrored records the live cluster lacks: only the salvage will have them."""
         return tuple(topic.topic for topic in self.topics if topic.gap)
 
 

@@ -1,4 +1,4 @@
-"""What planning a failback looks at: the old primary, the live cluster, what the store knows of the link."""
+"""The inputs of a failback's plan: the old primary, the live cluster, and the store's data about the link."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from drkit.state_topic.other_store import mirrors_of_other_stores
 
 @dataclass(frozen=True, slots=True)
 class FailbackSnapshot:
-    """What the planner saw. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
+    """The planner's input. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
     groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
-    the old primary's names; `live_fence`: by what the live cluster can be fenced, and where by nothing, why not.
+    the old primary's names; `live_fence`: the live cluster's fence method, and why there is none.
 
-    `back_states`: by the old primary's names, what a failback that was given up has recreated there.
-    `configs_before`: how those topics were configured before.
+    `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
+    `configs_before`: their configuration before that.
     """
 
     link: Link
@@ -67,34 +67,34 @@ class FailbackSnapshot:
         return self.old_cluster_id is not None and self.old_cluster_id != self.old.cluster_id
 
     def live_names(self) -> dict[str, str]:
-        """The live cluster's names of the topics that were mirrored or recreated, by the old primary's."""
+        """The live cluster's names of mirrored or recreated topics, by the old primary's names."""
         made = {name: self.link.target_topic(name) for name in self.back_states}
         return made | {name: state.target_topic for name, state in self.states.items()}
 
     def way_back(self, info: TopicInfo) -> bool:
-        """Whether a topic of the old primary is what a failback that was given up recreated."""
+        """Whether a failback that was given up recreated this topic of the old primary."""
         state, made = self.states.get(info.name), self.back_states.get(info.name)
         mirrored = state is not None and info.topic_id == state.source_topic_id
         return not mirrored and made is not None and info.topic_id == made.target_topic_id
 
     def is_ours(self, info: TopicInfo) -> bool:
-        """Whether a topic of the old primary is the very one that was mirrored, or that a failback recreated."""
+        """Whether a topic of the old primary is the incarnation that was mirrored, or that a failback recreated."""
         state, made = self.states.get(info.name), self.back_states.get(info.name)
         mirrored = state is not None and info.topic_id == state.source_topic_id
         return mirrored or (made is not None and info.topic_id == made.target_topic_id)
 
 
 def _mirror(estate: ClusterContext, link: Link) -> str | None:
-    """A running mirror on the link, whatever store it keeps; None: there is none."""
+    """A running mirror of the link, whichever store it uses, or None."""
     if (worker := mirror_at_work(estate, link)) is not None:
         return worker
     groups = estate.groups(link.id.target)
     found = mirrors_of_other_stores(groups, link, estate.store, estate.config.store.plain_url)
-    return f"{found[0]}, which keeps another store than store.url names" if found else None
+    return f"{found[0]}, which uses another store than store.url" if found else None
 
 
 def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapshot:
-    """Look at everything.
+    """Read both clusters and the store.
 
     Raises:
         Refused: a cluster doesn't answer.
@@ -106,7 +106,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     snapshot = FailbackSnapshot(
         link=link,
         control=control,
-        old=_reach(estate, link.id.source, "Bring it up: it is what a failback goes back to"),
+        old=_reach(estate, link.id.source, "Bring it up: a failback goes back to it"),
         live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
         states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
         watermarks=store.watermarks(link.id),
@@ -173,7 +173,7 @@ def _fence(estate: ClusterContext, alias: str) -> tuple[FenceMethod, str]:
 def _offsets(
     estate: ClusterContext, alias: str, link: Link | None, topics: Sequence[str]
 ) -> tuple[CommittedOffset, ...]:
-    """What the link's groups (None: all groups) have committed on these topics."""
+    """The offsets that the link's groups (None: all groups) have committed on these topics."""
     coordinator = estate.groups(alias)
     groups = [
         name
@@ -204,7 +204,7 @@ def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided
     run = control.run
     summary = next((found for found in estate.store.runs() if found.run == run), None)
     if summary is not None and summary.kind not in KINDS:
-        return _Decided()  # by `drkit abandon` or `drkit fence --lift`: they have no plan
+        return _Decided()  # `drkit abandon` and `drkit fence --lift` have no plan
     try:
         record = load_anchored_run(estate, run)
     except DrkitError as error:
@@ -219,14 +219,14 @@ def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided
 
 
 def _made_by_the_way_back(estate: ClusterContext, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:
-    """What a failback that was given up has made on the old primary, by its names there."""
+    """Topics that a failback that was given up made on the old primary, by their names there."""
     if control is None or control.direction is not Direction.REVERSED:
         return {}
     return {state.target_topic: state for state in estate.store.topic_states(back).values()}
 
 
 def logs_of(admin: ClusterAdmin, found: Mapping[str, TopicInfo], names: Mapping[str, str]) -> dict[str, LiveLog]:
-    """The logs of topics, by other names; `found`: those that are there."""
+    """The logs of topics, by other names; `found`: the existing ones."""
     tps = [
         TopicPartition(name, number)
         for name in sorted(set(names.values()) & found.keys())

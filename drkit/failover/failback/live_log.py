@@ -1,6 +1,6 @@
-"""What the live cluster's log of a topic still holds of what the old primary's holds, by offsets. Pure.
+"""Which offsets of the old primary's log the live cluster's log still holds. Pure.
 
-It only says what a plan can count without reading records. What is deleted rests on the salvage, which reads both logs.
+A plan counts with it without reading records. Deletion relies on the salvage, which reads both logs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ENDS_EARLIER = "ends earlier than what was mirrored"
 
 @dataclass(frozen=True, slots=True)
 class LiveLog:
-    """A topic of the live cluster as it was seen: its id (None: it wasn't there), starts and ends by partition."""
+    """A topic of the live cluster as observed: its id (None: missing), starts and ends by partition."""
 
     topic_id: str | None = None
     starts: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
 
     def holds_all_of(self, earlier: LiveLog) -> bool:
-        """Whether nothing that the log held then was taken from its start or end, or with the topic, since."""
+        """Whether, since then, the log lost nothing at its start or end, and its topic was not replaced."""
         return self.topic_id == earlier.topic_id and all(
             self.starts.get(number, start + 1) <= start and self.ends.get(number, -1) >= earlier.ends.get(number, 0)
             for number, start in earlier.starts.items()
@@ -36,7 +36,7 @@ class LiveLog:
 
 @dataclass(frozen=True, slots=True)
 class TopicKept:
-    """What a salvage kept of a topic of the old primary, and what it saw when it began to read.
+    """What a salvage kept of a topic of the old primary, and the state when it began to read.
 
     `path`: its folder. `ends`: the old primary's high watermarks; `live`: the live cluster's log; `offsets`: a digest
     of the committed offsets on the topic there.
@@ -59,13 +59,13 @@ class OnlyHere(NamedTuple):
 def only_here(
     log: tuple[int, int], mark: Watermark | None, rows: Sequence[OffsetMapping], live: tuple[int, int] | None
 ) -> OnlyHere:
-    """What of the offsets `log` ([start, end)) the live cluster's log `live` can't hold.
+    """How many of the offsets `log` ([start, end)) the live cluster's log `live` can't hold.
 
     Args:
         log: the old primary's.
-        mark: of the configured link; None: nothing was mirrored.
+        mark: of the configured link, or None.
         rows: its mapping rows, ascending.
-        live: the live cluster's; None: it isn't there, or is another topic's.
+        live: the live cluster's; None: it is missing, or belongs to another topic.
     """
     start, end = log
     if live is None or mark is None or not rows:
@@ -79,11 +79,11 @@ def only_here(
 
 
 def lost_since(kept: LiveLog, mark: Watermark | None, rows: Sequence[OffsetMapping], number: int) -> int:
-    """How many offsets of a live partition were there when its topic was scrubbed, and were not brought back.
+    """How many offsets of a live partition existed when its topic was scrubbed, and were not brought back.
 
     Args:
         kept: the live log then.
-        mark: of the way back; None: nothing was brought.
+        mark: of the way back, or None.
         rows: its mapping rows, ascending.
         number: the partition.
     """
@@ -94,5 +94,5 @@ def lost_since(kept: LiveLog, mark: Watermark | None, rows: Sequence[OffsetMappi
 
 
 def gap_of(found: Mapping[int, OnlyHere]) -> str | None:
-    """Why a topic's live log lacks what was mirrored; None where no partition does."""
+    """Why a topic's live log lacks mirrored records, or None."""
     return next((each.gap for _, each in sorted(found.items()) if each.gap is not None), None)

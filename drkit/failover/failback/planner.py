@@ -1,4 +1,4 @@
-"""Planning a failback: look at the old primary and the live cluster, say what would be kept, deleted, moved."""
+"""Plans a failback: reads the old primary and the live cluster, and says what would be kept, deleted, moved."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def make_failback_plan(
     """Observe and plan.
 
     Args:
-        estate: where to look.
+        estate: clusters and store.
         to: the cluster to go back to; None: the source of the one link that was failed away from.
-        link: the configured link, where several are meant by `to`.
-        for_good: don't go back: the live cluster becomes the source for good, the old primary its standby (reprotect).
-        by_spark: have Spark's tasks seed the old primary.
+        link: the configured link, if `to` has several.
+        for_good: don't go back: the live cluster stays the source permanently, the old primary its standby (reprotect).
+        by_spark: let Spark's tasks seed the old primary.
 
     Raises:
         ConfigError: no such cluster; several links qualify.
@@ -91,7 +91,7 @@ def make_failback_plan(
 
 
 def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
-    """Links by which the live cluster was failed away from itself: what clients write since isn't there."""
+    """Links by which the live cluster was itself failed away from: it lacks clients' later writes."""
     link = snapshot.link
     for configured in estate.config.links:
         other = configured.link()
@@ -101,15 +101,16 @@ def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Itera
         if topics:
             yield Obstacle(
                 f"{link.id.target} was failed away from, too, by {other.id}: {and_more(topics)}",
-                f"{link.id.source} would get what {link.id.target} held before, and nothing of what clients wrote to "
-                f"{other.id.target} since",
-                f"First drkit failback --link '{other.id}', then this link; or, where {link.id.target} serves again, "
-                f"take {other.id} out of the configuration",
+                f"{link.id.source} would get the records that {link.id.target} held before, and none written "
+                f"to {other.id.target} since",
+                f"First drkit failback --link '{other.id}', then this link; or, if {link.id.target} serves again, "
+                f"remove {other.id} from the configuration",
             )
 
 
 def _rights(estate: ClusterContext, snapshot: FailbackSnapshot, plan: FailbackPlan) -> RightsFound:
-    """What drkit lacks on the old primary, which is scrubbed and seeded, and on the live cluster, which is read."""
+    """Rights that drkit lacks on the old primary, which is scrubbed and seeded, and on the live cluster, which is
+    read."""
     link, topics = snapshot.link, {topic.topic for topic in plan.topics}
     fence = snapshot.fence
     closed = fence is not None and fence.stands and fence.method is FenceMethod.ACL
@@ -128,7 +129,7 @@ def _rights(estate: ClusterContext, snapshot: FailbackSnapshot, plan: FailbackPl
 
 
 def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
-    """The stages of a failback: those that the plan explains are those that the runner carries out."""
+    """The stages of a failback, for the plan's explanation and for the runner."""
     old, live, cluster_id = plan.target.alias, plan.live.alias, plan.target.cluster_id or ""
     groups = len({position.group for position in plan.positions})
     kept = plan.kind is Kind.REPROTECT
@@ -145,7 +146,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         *brought_back,
         QuietFence(live),
         DrainBack(live, old, cluster_id),
-        # where nothing was deleted, what groups had committed there is old: the live cluster's positions rule
+        # where nothing was deleted, the groups' offsets there are old: the live cluster's positions win
         Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions)),
         Commit(old, groups, len(plan.positions)),
         ReverseLink(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
@@ -227,8 +228,8 @@ def _plan_for(
 
 
 def _positions(snapshot: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:
-    """The groups as they are on the live cluster, and those that are on the old primary only, by their places on
-    the live one; where they go is known once the re-seed is done."""
+    """The groups' positions on the live cluster, and the carried ones of groups that are on the old primary only. Their
+    new positions are known once the re-seed is done."""
     link = snapshot.link
     found = []
     for offset in snapshot.live_offsets:

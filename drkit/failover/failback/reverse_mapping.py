@@ -1,4 +1,4 @@
-"""A link's record reversed: its rows, watermarks and topic states become those of the opposite direction."""
+"""Reverses a link's record: its rows, watermarks and topic states become those of the opposite direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drkit.store.api import Store
 
 
 class FormerDirection(NamedTuple):
-    """What the opposite direction knew of a topic: its last epoch, and whether drkit created it."""
+    """The opposite direction's state of a topic: its last epoch, and whether drkit created it."""
 
     epoch: int
     created_by_drkit: bool
@@ -31,14 +31,14 @@ class ReversedLink(NamedTuple):
 def reverse_record(
     store: Store, link: Link, before: Mapping[str, FormerDirection], reason: str, *, only_known: bool
 ) -> ReversedLink:
-    """The record of the other direction, in new epochs, from what this one recorded. Reads the store; changes nothing.
+    """Make the record of the other direction, in new epochs, from this one's. Reads the store; changes nothing.
 
     Args:
         store: where the record is.
         link: the direction that recorded.
-        before: by topic name on its target: what the other direction knew of it.
-        reason: kept with the topics' states.
-        only_known: leave out topics that `before` doesn't name; else they begin after the epoch that they have.
+        before: the other direction's state, by topic name on its target.
+        reason: stored with the topics' states.
+        only_known: leave out topics that `before` lacks; otherwise they get the epoch after their current one.
 
     Raises:
         DrkitError: nothing is recorded, or the record can't be reversed.
@@ -73,14 +73,14 @@ def reverse_record(
     if not states:
         raise DrkitError(
             f"nothing is recorded of {link.id}",
-            meaning="The other direction can't be made of it",
+            meaning="drkit can't make the other direction's record from it",
             remedy="Check the store, then resume",
         )
     return ReversedLink(states, rows, watermarks)
 
 
 def save_reversed(store: Store, link: LinkId, turned: ReversedLink) -> None:
-    """Save the record for a link that has none."""
+    """Store the record for a link that has none."""
     store.append_mappings(link, turned.rows)
     store.put_watermarks(link, turned.watermarks)
     store.put_topic_states(link, turned.states)

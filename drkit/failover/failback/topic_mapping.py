@@ -1,4 +1,4 @@
-"""The mapping from the old primary's offsets of a topic to the live cluster's, whichever direction recorded it."""
+"""The mapping from the old primary's offsets of a topic to the live cluster's, recorded by either direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drkit.store.api import Store
 
 
 class MappedTopic(NamedTuple):
-    """A topic of the old primary. `way_back`: a failback that was given up recreated it and filled it."""
+    """A topic of the old primary. `way_back`: a failback that was given up recreated and filled it."""
 
     name: str
     live_topic: str
@@ -23,13 +23,13 @@ class MappedTopic(NamedTuple):
 
 
 class PartitionMapping(NamedTuple):
-    """What is recorded of a partition: how far it goes (None: nothing), and the rows, ascending."""
+    """A partition's record: its watermark (None: nothing), and the rows, ascending."""
 
     mark: Watermark | None = None
     rows: tuple[OffsetMapping, ...] = ()
 
     def translate(self, tp: TopicPartition, offset: int) -> Translation:
-        """Where an offset of the old primary is on the live cluster."""
+        """Translate an offset of the old primary to the live cluster."""
         if self.mark is None or not self.rows:
             return unavailable(offset, f"no mapping of {tp} is recorded")
         wrong = conflict(self.rows)
@@ -39,7 +39,7 @@ class PartitionMapping(NamedTuple):
 
 
 def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:
-    """By partition of the old primary, the source of `link`."""
+    """The mappings by partition of the old primary, the source of `link`."""
     back = link.reversed()
     states, marks, back_marks = store.topic_states(link), store.watermarks(link), store.watermarks(back)
     found = {}

@@ -1,1 +1,1 @@
-"""Keeping clients out of a cluster, showing that they are out, letting them in again."""
+"""Closing a cluster to clients, proving that it is closed, opening it again."""

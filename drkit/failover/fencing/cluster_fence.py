@@ -1,8 +1,8 @@
-"""The fence of one cluster for the clients of a link: closing it, proving that it holds, opening it.
+"""The fence of one cluster against the clients of a link: closing it, proving it, opening it.
 
-Rules are noted in the store before they are created, so exactly these are removed again, and none of somebody else's.
-Every decision takes a new epoch. Before a change the newest record must be this run's own, and after the change it is
-read again: a run that was delayed and acted late finds a newer record and takes its change back.
+ACLs are noted in the store before they are created, so that exactly these are removed later, and nobody else's. Every
+decision takes a new epoch. Before a change the newest record must be this run's own, and after the change it is
+read again: a run that acted late finds a newer record and reverts its change.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster
 
 PROPAGATION_SECONDS = 10.0
-"""How long brokers may take to apply a rule that was created or removed, and a command to take effect."""
+"""How long brokers may take to apply a created or removed ACL, and a command to take effect."""
 _AT_ONCE = 2.0
 _MIRROR_GROUPS = "drkit.mirror."
 _SHOWN = 3
 
 
 def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]:
-    """The method by which a cluster can be fenced, and, where there is none, the reason.
+    """How a cluster can be fenced, and, if it can't, why.
 
     Raises:
         Unreachable: it doesn't answer.
@@ -77,14 +77,14 @@ def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str
 def _no_method(cluster: str, why: str) -> Refused:
     return Refused(
         f"{cluster} can't be fenced: {why}",
-        meaning=f"Nothing was changed; what clients write to {cluster} reaches no other cluster",
-        remedy=f"Give it an authorizer, and drkit the rights that `drkit acls --command fence` prints; or a command in "
-        f"[clusters.{cluster}.fence] (docs/fencing.md). Until then stop its producers yourself",
+        meaning=f"Nothing was changed; records that clients write to {cluster} reach no other cluster",
+        remedy=f"Give it an authorizer, and drkit the rights that `drkit acls --command fence` prints; or configure a "
+        f"command in [clusters.{cluster}.fence] (docs/fencing.md). Until then stop its producers yourself",
     )
 
 
 def fence_record(store: Store, link: LinkId, cluster: str) -> FenceRecord | None:
-    """The newest decision about a cluster's fence for the clients of a configured link."""
+    """The newest decision about a cluster's fence for a configured link."""
     return newest(store.notes(link, FENCES), cluster)
 
 
@@ -108,7 +108,7 @@ class ClusterFence:
     # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> FenceProof:
-        """Keep the link's clients out of the cluster, which is the source of the link, and show it.
+        """Close the cluster, which is the source of the link, to the link's clients, and prove it.
 
         Raises:
             Refused: a newer run has decided otherwise.
@@ -116,7 +116,7 @@ class ClusterFence:
         """
         try:
             method, why = fence_method(self._estate, self._cluster)
-            if method is not FenceMethod.COMMAND:  # rules on another cluster would keep nobody from this one
+            if method is not FenceMethod.COMMAND:  # ACLs on another cluster would keep nobody out of this one
                 check_source_cluster(self._store, self._acting.link.id, self._admin().cluster_id())
             if method is FenceMethod.NONE:
                 reason = (
@@ -154,7 +154,7 @@ class ClusterFence:
         link = self._acting.link
         ours = self._ours()
         seen = self._topics()
-        # what a rule of ours hides from drkit stays closed
+        # topics that our own ACL hides from drkit stay closed
         topics = sorted({*seen, *(name for name in denied_names(ours, "topic") if link.covers_topic(name))})
         listed = set(self._estate.groups(self._cluster).list_reachable_groups().groups)
         listed |= {position.group for position in self._store.group_positions(link.id)} | denied_names(ours, "group")
@@ -162,7 +162,7 @@ class ClusterFence:
         unreadable = self._unreadable(groups)
         wanted = closing_rules(topics, groups)
         there, elsewhere = admin.acls(), self._wanted_elsewhere()
-        others = there - ours - elsewhere  # rules that no fence of drkit's has put
+        others = there - ours - elsewhere  # ACLs that no fence of drkit has put
         also = default_allow_rules(topics, groups, others)
         if also and (also <= ours or self._open_by_default(record, others)):
             wanted |= also
@@ -185,14 +185,14 @@ class ClusterFence:
         )
 
     def _note_others(self, record: FenceRecord, rules: frozenset[Acl]) -> None:
-        """Remember what somebody else has closed: it needs no rule of ours, and the fence names it all the same."""
+        """Note what somebody else's ACLs have closed: the fence needs no ACL of its own there, but names it."""
         kind = others_rules_kind(self._cluster)
         keys = {rule.key: str(record.epoch) for rule in rules}
         self._store.forget_notes(self._link, kind, sorted(self._store.notes(self._link, kind).keys() - keys))
         self._store.put_notes(self._link, kind, keys)
 
     def _open_by_default(self, record: FenceRecord, there: frozenset[Acl]) -> bool:
-        """Whether the brokers allow what no rule is about (`allow.everyone.if.no.acl.found`), as far as can be seen."""
+        """Whether the brokers allow access without ACLs (`allow.everyone.if.no.acl.found`), as far as is known."""
         for rule in probe_rules(record.run):
             if has_rule(rule.resource, rule.name, there) or not self._lets_see(rule):
                 continue
@@ -207,7 +207,7 @@ class ClusterFence:
         return False
 
     def _lets_see(self, rule: Acl) -> bool:
-        """Whether an ordinary client (for groups: drkit) may see what the rule is about, or that it isn't there."""
+        """Whether an ordinary client (for groups: drkit) may see the ACL's resource, or that it doesn't exist."""
         if rule.resource == "group":
             return not self._unreadable([rule.name])
         with ClusterAdmin(
@@ -220,11 +220,11 @@ class ClusterFence:
         return True
 
     def _unreadable(self, groups: Collection[str]) -> set[str]:
-        """Groups whose committed offsets the cluster doesn't show drkit."""
+        """Groups whose committed offsets the cluster doesn't show to drkit."""
         return set(self._estate.groups(self._cluster).fetch(groups).failures)
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
-        """Every broker goes by all the rules."""
+        """Wait until every broker applies all ACLs."""
         behind: set[int] = set()
 
         def done() -> bool:
@@ -233,10 +233,10 @@ class ClusterFence:
             return not behind
 
         if not self._acting.wait(done, PROPAGATION_SECONDS):
-            raise DrkitError(f"brokers {sorted(behind)} don't apply all rules yet")
+            raise DrkitError(f"brokers {sorted(behind)} don't apply all ACLs yet")
 
     def _denied(self, topics: Collection[str], seconds: float) -> str:
-        """Show that no broker takes a record of an ordinary client, from so many seconds on at the latest; in words."""
+        """Show that no broker accepts a record of an ordinary client, within that many seconds; in words."""
         if not topics:
             return ""
         with self._probe() as probe:
@@ -250,8 +250,8 @@ class ClusterFence:
             if not self._acting.wait(done, seconds):
                 node, writable = next((node, names) for node, names in found.items() if names)
                 raise DrkitError(
-                    f"{probe.principal} still may write {min(writable)} through broker {node}: a super user, whom no "
-                    f"rule stops? Give an ordinary writer in [clusters.{self._cluster}.fence.client]"
+                    f"{probe.principal} still may write {min(writable)} through broker {node}: is it a super user, "
+                    f"whom no ACL stops? Give an ordinary writer in [clusters.{self._cluster}.fence.client]"
                 )
             return f", shown to {probe.principal} by {counted(len(found), 'broker')}"
 
@@ -272,26 +272,26 @@ class ClusterFence:
                 denied = f"{probe.principal} is no longer allowed ({error.what})"
         self._refuse_if_late(record, frozenset(), frozenset())
         if not was_let_in:
-            raise DrkitError(f"{probe.principal} was denied before already, so it shows nothing that it is denied now")
-        return f"the command has kept clients out: {denied.lstrip(', ')}"
+            raise DrkitError(f"{probe.principal} was already denied before, so its denial proves nothing")
+        return f"the command keeps clients out: {denied.lstrip(', ')}"
 
     # -- opening -----------------------------------------------------------------------------------
 
     def open(self) -> str:
-        """Take away what keeps clients out, and nothing else; what was done, "" for nothing.
+        """Remove what keeps clients out, and nothing else; returns what was done, "" for nothing.
 
         Raises:
             Refused: a newer run has decided otherwise.
-            DrkitError: it can't be taken away.
+            DrkitError: it can't be removed.
         """
         return "; ".join(filter(None, (self._open_noted(), self._open_marked())))
 
     def _open_marked(self) -> str:
-        """Take away a fence that only its mark on the cluster tells of: the store has lost its notes."""
+        """Remove a fence of which only its mark on the cluster is left: the store has lost its notes."""
         try:
             there = self._admin().acls()
         except (Refused, Unreachable):
-            return ""  # no access rules are kept there, or they can't be seen: `drkit status` shows a mark later
+            return ""  # the cluster has no ACLs, or doesn't show them: `drkit status` shows a mark later
         link, mark = self._acting.link, mark_of(self._acting.link)
         if mark not in there:
             return ""
@@ -321,14 +321,14 @@ class ClusterFence:
             remove = ours - self._wanted_elsewhere()
             there = {rule for rule in remove & self._admin().acls() if not is_mark(rule)}
             self._remove(record, remove, forget=ours)
-            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules was there any more"
+            gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules was left"
             done = f"the fence of {self._cluster} is lifted: {gone}"
         self._note_others(record, frozenset())
         self._keep(replace(record, state=FenceState.OPEN, detail=done))
         return done
 
     def admit_mirror(self) -> str:
-        """Let drkit itself write to a closed cluster, and still nobody else; what was done, "" for nothing.
+        """Let drkit itself, and nobody else, write to a closed cluster; returns what was done, "" for nothing.
 
         Raises:
             Refused: a newer run has decided otherwise.
@@ -368,13 +368,13 @@ class ClusterFence:
     def _apply(
         self, record: FenceRecord, *, put: frozenset[Acl], ours: frozenset[Acl], remove: frozenset[Acl]
     ) -> dict[Acl, str]:
-        """Note, put, remove, forget; why, by rule, for those that were refused."""
+        """Note, put, remove, forget; returns the reason for each refused ACL."""
         self._still_mine(record)
         kind = fence_rules_kind(self._cluster)
         self._store.put_notes(self._link, kind, {rule.key: str(record.epoch) for rule in put | ours})
         try:
             failures = self._admin().create_acls(put)
-        except Refused:  # denied as a whole: what isn't there isn't ours
+        except Refused:  # denied as a whole: missing ACLs aren't ours
             if not any(put & found for found in self._admin().acls_by_broker().values()):
                 self._store.forget_notes(self._link, kind, [rule.key for rule in put - ours])
             raise
@@ -385,7 +385,7 @@ class ClusterFence:
         return failures
 
     def _remove(self, record: FenceRecord, rules: frozenset[Acl], *, forget: frozenset[Acl]) -> None:
-        """Remove rules, wait until no broker goes by them, forget them.
+        """Remove ACLs, wait until no broker applies them, forget them.
 
         Raises:
             DrkitError: some are still there.
@@ -396,14 +396,14 @@ class ClusterFence:
             rule, why = next(iter(kept.items()))
             raise DrkitError(
                 f"{self._cluster} keeps {len(kept)} rules of the fence, e.g. '{rule}': {why}",
-                meaning="Who is to write or read there still can't",
+                meaning="Clients still can't write or read there",
                 remedy="Remove the cause named",
             )
         self._refuse_if_late(record, frozenset(), rules)
         if not self._acting.wait(
             lambda: not any(rules & found for found in self._admin().acls_by_broker().values()), PROPAGATION_SECONDS
         ):
-            raise DrkitError(f"brokers of {self._cluster} still apply rules that were removed", remedy="Look at them")
+            raise DrkitError(f"brokers of {self._cluster} still apply removed rules", remedy="Check these brokers")
         self._store.forget_notes(self._link, fence_rules_kind(self._cluster), [rule.key for rule in forget])
 
     def _claim(self, state: FenceState, method: FenceMethod) -> FenceRecord:
@@ -419,14 +419,14 @@ class ClusterFence:
         self._store.forget_notes(self._link, FENCES, older(self._store.notes(self._link, FENCES), record))
 
     def _still_mine(self, record: FenceRecord) -> None:
-        """Nobody has decided again since."""
+        """Whether nobody has decided again since."""
         self._acting.lease.check()
         found = fence_record(self._store, self._link, self._cluster)
         if found is None or found.epoch > record.epoch:
             raise superseded(found, record)
 
     def _refuse_if_late(self, record: FenceRecord, put: frozenset[Acl], removed: frozenset[Acl]) -> None:
-        """Look again after acting; where somebody has decided again meanwhile, take back what came after that."""
+        """Check after acting; if somebody has decided again meanwhile, revert this change."""
         found = fence_record(self._store, self._link, self._cluster)
         if found is not None and found.epoch <= record.epoch:
             return
@@ -456,7 +456,7 @@ class ClusterFence:
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
 
     def _wanted_elsewhere(self) -> frozenset[Acl]:
-        """Rules that a fence of another link needs on this cluster."""
+        """ACLs that a fence of another link needs on this cluster."""
         found: set[Acl] = set()
         for configured in self._estate.config.links:
             link = configured.link().id
@@ -467,10 +467,10 @@ class ClusterFence:
 
 
 def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: LinkId, say: Callable[[str], None]) -> None:
-    """Start the program for `fence` or `unfence` and wait for its end. It is told what it is about by variables.
+    """Run the program for `fence` or `unfence` and wait for its end. Environment variables tell it what to do.
 
     Raises:
-        DrkitError: it can't be started, didn't end in time, or ended with another code than 0.
+        DrkitError: it can't be started, didn't end in time, or ended with a code other than 0.
     """
     command = (fence.command if action == "fence" else fence.unfence) or ()
     given = {
@@ -485,10 +485,10 @@ def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: Link
     try:
         done = run_bounded(command, given, "", Deadline.after(fence.timeout_seconds))
     except Unreachable as error:
-        raise DrkitError(f"{name}: {error.what}", remedy="Look at what it did") from error
+        raise DrkitError(f"{name}: {error.what}", remedy="Check what it did") from error
     except DrkitError as error:
         raise DrkitError(f"{name}: {error.what}", remedy="Correct it in the configuration") from error
     if done.code:
         raise DrkitError(
-            f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Look at what it did"
+            f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Check what it did"
         )

@@ -1,16 +1,15 @@
-"""Which access rules close a cluster for a link's clients. Pure.
+"""The ACLs that close a cluster to a link's clients. Pure.
 
-A rule that denies `User:*` can't make an exception, not even for drkit. So there are two sets:
+An ACL that denies `User:*` allows no exception, not even for drkit. So there are two sets:
 
-| a cluster is | rules, on each topic (write) and each group (read) of the link |
+| a cluster is | ACLs, on each topic (write) and each group (read) of the link |
 |---|---|
 | closed | deny everybody |
-| standby | deny each principal that a rule allows it, but not the one that drkit mirrors as |
+| standby | deny each principal that an ACL allows it, but not the one that drkit mirrors as |
 
-With `allow.everyone.if.no.acl.found` a broker allows everything on a resource without rules. The first rule about a
-topic
-ends that: a rule that denies writing would also end reading and describing, for drkit and its mirror too. So there each
-rule that denies comes with one that allows everybody everything; a rule that denies wins over one that allows.
+With `allow.everyone.if.no.acl.found` a broker allows everything on a resource without ACLs. The first ACL about a topic
+ends that: an ACL that denies writing would also end reading and describing, for drkit and its mirror too. So there each
+denying ACL comes with one that allows everybody everything; a denial wins over a permission.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _EVERYBODY = "User:*"
 
 
 def closing_rules(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl]:
-    """The rules that deny everybody to write these topics and to read in these groups."""
+    """The ACLs that deny everybody writing to these topics and reading in these groups."""
     denied = [("topic", topic, "write") for topic in topics] + [("group", group, "read") for group in groups]
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", operation, "deny") for resource, name, operation in denied
@@ -33,7 +32,7 @@ def closing_rules(topics: Iterable[str], groups: Iterable[str]) -> frozenset[Acl
 
 
 def default_allow_rules(topics: Iterable[str], groups: Iterable[str], there: Collection[Acl]) -> frozenset[Acl]:
-    """For each of these topics and groups that has no rule, the rule that allows everybody everything, as before."""
+    """For each of these topics and groups without an ACL, the ACL that allows everybody everything, as before."""
     named = [("topic", topic) for topic in topics] + [("group", group) for group in groups]
     return frozenset(
         Acl(resource, name, "literal", _EVERYBODY, "*", "all", "allow")
@@ -43,7 +42,7 @@ def default_allow_rules(topics: Iterable[str], groups: Iterable[str], there: Col
 
 
 def probe_rules(run: str) -> tuple[Acl, Acl]:
-    """Rules about a topic, a group and a principal that don't exist. Whoever loses access by them had it by no rule."""
+    """ACLs about a topic, a group and a principal that don't exist. They only reveal who had access without an ACL."""
     name = f"drkit-probe-{run}"
     topic, group = (
         Acl(resource, name, "literal", "User:drkit-probe", "*", "describe", "allow") for resource in ("topic", "group")
@@ -52,23 +51,23 @@ def probe_rules(run: str) -> tuple[Acl, Acl]:
 
 
 def has_rule(resource: str, name: str, there: Iterable[Acl]) -> bool:
-    """Whether a rule covers this resource."""
+    """Whether an ACL covers this resource."""
     return any(rule.resource == resource and _about(rule, name) for rule in there)
 
 
 def standby_rules(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
-    """The rules that stand in for those of a closed cluster, so that `own` is let through.
+    """The ACLs that replace those of a closed cluster, so that `own` gets through.
 
     Args:
-        closed: the rules that close it to everybody.
-        there: the cluster's rules.
+        closed: the ACLs that close it to everybody.
+        there: the cluster's ACLs.
         own: the principal that drkit mirrors as; None: only the cluster knows it.
 
     Returns:
-        The rules, and what stays open with them ("" where nothing does).
+        The ACLs, and what stays open with them ("" for nothing).
     """
     if own is None:
-        return frozenset(), "which principal drkit has is known to the cluster only, so nobody can be told from it"
+        return frozenset(), "only the cluster knows drkit's principal, so drkit can't tell others from itself"
     granting = [rule for rule in there if rule.permission == "allow"]
     everybody = sorted({f"{rule.resource} {rule.name}" for rule in granting if rule.principal == _EVERYBODY})
     found = {
@@ -85,12 +84,12 @@ def standby_rules(closed: Collection[Acl], there: Collection[Acl], own: str | No
 
 
 def for_everybody(rules: Iterable[Acl]) -> frozenset[Acl]:
-    """Those that deny and make no exception."""
+    """The ACLs that deny without exception."""
     return frozenset(rule for rule in rules if rule.principal == _EVERYBODY and rule.permission == "deny")
 
 
 def denied_names(rules: Iterable[Acl], resource: str) -> set[str]:
-    """The topics (or groups) that these rules deny something on."""
+    """The topics (or groups) on which these ACLs deny something."""
     return {
         rule.name for rule in rules if rule.resource == resource and rule.permission == "deny" and not is_mark(rule)
     }
@@ -99,12 +98,12 @@ def denied_names(rules: Iterable[Acl], resource: str) -> set[str]:
 def rules_beside_mark(
     there: Collection[Acl], covers_topic: Callable[[str], bool], covers_group: Callable[[str], bool]
 ) -> frozenset[Acl]:
-    """The rules of a fence that are known by its mark alone, the store's notes being lost.
+    """The ACLs of a fence whose notes the store has lost, found beside its mark.
 
     Args:
-        there: the cluster's rules.
+        there: the cluster's ACLs.
         covers_topic: whether the link covers a topic of the cluster.
-        covers_group: the same of a group.
+        covers_group: the same for a group.
     """
 
     def closes(rule: Acl) -> bool:
@@ -125,7 +124,7 @@ def rules_beside_mark(
 
 
 def describe_unproven(method: FenceMethod, cluster: str) -> str:
-    """What was done by a fence that could not be proven."""
+    """What an unproven fence has done."""
     return (
         f"rules that deny writes are on {cluster}"
         if method is FenceMethod.ACL

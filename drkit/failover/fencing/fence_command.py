@@ -1,7 +1,7 @@
-"""`drkit fence`: fencing, once it answers, what a failover had to leave unfenced; or showing once more that it is.
-And `--lift`: opening a cluster that drkit closed, whatever run closed it.
+"""`drkit fence`: fences a cluster that a failover had to leave unfenced, once it answers; or proves its fence again.
+`--lift` opens a cluster that drkit closed, whichever run closed it.
 
-Only a cluster that was failed away from is fenced this way: closing one that serves is what a failover does.
+Only a cluster that was failed away from is fenced this way; a failover closes one that serves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CommandFenceContext:
     say: Callable[[str], None]
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        """Poll until `done`, for at most `seconds`; returns whether it came true. Keeps the lease."""
         return wait_for(self.lease, done, seconds)
 
 
@@ -50,7 +50,7 @@ def answers(estate: ClusterContext, cluster: str) -> bool:
 
 
 def why_unreached(estate: ClusterContext, cluster: str) -> DrkitError | None:
-    """Why nothing is read from a cluster now; None: it answers."""
+    """Why nothing can be read from a cluster now, or None."""
     try:
         estate.admin(cluster, may_be_gone=True).brokers()
     except DrkitError as error:
@@ -60,7 +60,7 @@ def why_unreached(estate: ClusterContext, cluster: str) -> DrkitError | None:
 
 
 def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
-    """Those of the configured links that were failed away from.
+    """The configured links that were failed away from.
 
     Raises:
         Refused: none was.
@@ -76,7 +76,7 @@ def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
         were = "were" if len(wanted) > 1 else "was"
         raise Refused(
             f"{named or 'no link'} {were} not failed away from",
-            meaning="A cluster that serves is fenced by a failover, not by hand",
+            meaning="A failover fences a cluster that serves; `drkit fence` doesn't",
             remedy="drkit failover; `drkit status` shows the links",
         )
     return found
@@ -86,14 +86,14 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
     """Fence the source of a link that was failed away from; journaled as a run of its own: its id, and the proof.
 
     Raises:
-        Refused: somebody else acts on the link, or the store is older than its copy on the target.
+        Refused: another run acts on the link, or the store is older than its copy on the target.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
     began = time.monotonic()
     started_at = now()
     with RunLease(estate.store, link.id, run) as lease:
-        links_left(estate, [link])  # under the lease: nobody turns it round meanwhile
+        links_left(estate, [link])  # under the lease: nobody reverses it meanwhile
         refuse_older_decision(estate, link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
@@ -117,22 +117,23 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
 def lift_fence(
     estate: ClusterContext, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
 ) -> tuple[str, FenceProof]:
-    """Open a cluster of a link to its clients; journaled as a run of its own: its id, and what was done.
+    """Open a cluster of a link to its clients; journaled as a run of its own.
 
-    A run that rests on the fence goes back before it when it is resumed.
+    A resumed run that relies on the fence goes back to before it.
 
     Args:
         estate: clusters and store.
         link: the configured link.
         cluster: one of its two.
         say: receives progress messages.
-        meant: where clients are to use the other one: the link is decided again, so that they are to use this one.
+        meant: the operator wants it even if clients should use the other cluster: the link is then decided for this
+        one.
 
     Returns:
-        The run, and as the proof's `reason` what was done (`proven`: a fence still stands).
+        The run, and in the proof's `reason` what was done (`proven`: a fence is still in place).
 
     Raises:
-        Refused: somebody else acts on the link, the store is older than its copy on the target, or it isn't `meant`.
+        Refused: another run acts on the link, the store is older than its copy on the target, or it isn't `meant`.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
@@ -145,7 +146,7 @@ def lift_fence(
         journal.intent(KIND)
         try:
             if cluster != serving(estate, link):
-                say(f"{link.id}: clients are to use {cluster} from now on")
+                say(f"{link.id}: clients use {cluster} from now on")
                 direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
                 reason = f"{cluster} was opened by hand"
                 decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
@@ -168,7 +169,7 @@ def lift_fence(
 
 
 def serving(estate: ClusterContext, link: Link) -> str:
-    """The cluster that clients of a link are to use, by its decided state."""
+    """The cluster that clients of a link should use, by its decided state."""
     control = estate.store.link_control(link.id)
     return serving_cluster(link, None if control is None else control.direction)
 
@@ -179,9 +180,9 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
     yes = f"drkit fence --lift --cluster {other} --yes --link '{link.id}'"
     if cluster != serves and not meant:
         raise Refused(
-            f"clients of {link.id} are to use {serves}, not {cluster}",
-            meaning=f"Opened, {cluster} serves without what was written to {serves} since",
-            remedy=f"If {serves} is gone and that is meant, give --yes",
+            f"clients of {link.id} use {serves}, not {cluster}",
+            meaning=f"If opened, {cluster} serves without the records written to {serves} since",
+            remedy=f"If {serves} is gone and you want that, give --yes",
         )
     if cluster != serves and (error := why_unreached(estate, cluster)) is not None:
         refused = answered(error)
@@ -197,6 +198,6 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
     if cluster == serves and nothing_here and away and not answers(estate, serves):
         raise Refused(
             f"{serves} does not answer, and drkit keeps nobody out of it; {other} was failed away from and is closed",
-            meaning=f"Opened, {other} serves again without what was written to {serves} since",
+            meaning=f"If opened, {other} serves again without the records written to {serves} since",
             remedy=f"Bring {serves} back; or, if it is gone: {yes}",
         )

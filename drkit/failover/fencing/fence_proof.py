@@ -1,4 +1,4 @@
-"""The proof that a fence holds, and what a fence needs to be closed or opened.
+"""The proof of a fence, and the context for closing or opening one.
 
 `cluster_fence.py` makes the proof: every broker must refuse an empty Produce request (`kafka/admin/write_probe.py`),
 and log ends must not move (`quiescence.py`).
@@ -41,15 +41,15 @@ class FenceContext(Protocol):
         """Reports progress."""
 
     def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true."""
+        """Poll until `done`, for at most `seconds`; returns whether it came true."""
 
 
 @dataclass(frozen=True, slots=True)
 class FenceProof:
     """The result of closing a fence. `proven`: nobody can write; `reason`: what was shown, or why it was not.
 
-    `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or it isn't
-    known. `impossible`: why there is no fence and trying again brings none, until somebody corrects that.
+    `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or are unknown.
+    `impossible`: why the cluster can't be fenced until somebody corrects that.
     """
 
     proven: bool
@@ -64,10 +64,10 @@ class FenceSuperseded(Refused):
 
 
 def superseded(found: FenceRecord | None, record: FenceRecord) -> FenceSuperseded:
-    """The error for the run of `record` where `found` was decided since (None: the record is gone)."""
-    who = "somebody" if found is None else f"run {found.run} (epoch {found.epoch})"
+    """The error for the run of `record` where `found` was decided later (None: the record is gone)."""
+    who = "another process" if found is None else f"run {found.run} (epoch {found.epoch})"
     return FenceSuperseded(
         f"{who} has decided about the fence of {record.cluster} since: run {record.run} (epoch {record.epoch}) is late",
-        meaning="Its change of the fence was not made, or was taken back",
+        meaning="Its change of the fence was not made, or was reverted",
         remedy="`drkit runs` shows which run acts on the link now",
     )

@@ -1,4 +1,4 @@
-"""Proof that nobody writes to a cluster: its log ends don't move."""
+"""Proves that nobody writes to a cluster: its log ends don't move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QuiescenceContext(Protocol):
         """Clusters and store."""
 
     def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true."""
+        """Poll until `done`, for at most `seconds`; returns whether it came true."""
 
 
 def ends_of(context: QuiescenceContext, link: Link) -> dict[str, int]:
@@ -45,7 +45,7 @@ def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_S
     """The source's log ends, once they didn't move for `seconds`.
 
     Raises:
-        Refused: they move: somebody still writes.
+        Refused: they move, so somebody still writes.
         Unreachable: the source doesn't answer.
     """
     before = ends_of(context, link)
@@ -61,7 +61,7 @@ def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_S
 
 
 def settled_ends(context: QuiescenceContext, link: Link) -> dict[str, int]:
-    """As `frozen_ends`, right after writes were denied: requests in flight and transaction markers still land.
+    """Like `frozen_ends`, right after writes were denied: requests in flight and transaction markers may still arrive.
 
     Raises:
         Refused: they keep moving.

@@ -1,7 +1,7 @@
-"""Topics of a link that were created after its fence by access rules: found, and fenced too.
+"""Finds and fences topics of a link that were created after its fence by ACLs.
 
-A rule names a topic. A link's topics are patterns, and a new topic may match at any time (brokers create topics where
-`auto.create.topics.enable` is on). Until a rule names it, clients can write to it.
+An ACL names a topic. A link's topics are patterns, and a new topic may match at any time (brokers create topics if
+`auto.create.topics.enable` is on). Until an ACL names it, clients can write to it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TopicsOutsideFence:
 
 
 def topics_outside_fence(estate: ClusterContext, link: Link, cluster: str) -> tuple[str, ...]:
-    """The link's topics on a cluster that its fence doesn't name, by their names there; () where no fence by rules
-    holds.
+    """The link's topics on a cluster that its fence doesn't name, by their names there; () if no fence by ACLs is in
+    place.
 
     Raises:
         Unreachable: the cluster or the store doesn't answer.
@@ -47,15 +47,15 @@ def topics_outside_fence(estate: ClusterContext, link: Link, cluster: str) -> tu
         return ()
     admin = estate.admin(cluster)
     others = estate.store.notes(link.id, others_rules_kind(cluster))
-    standing = {rule.key for rule in admin.acls()} & others.keys() if others else ()  # theirs to take away any time
+    standing = {rule.key for rule in admin.acls()} & others.keys() if others else ()  # their owners may remove them
     denied = topics_denied([*estate.store.notes(link.id, fence_rules_kind(cluster)), *standing])
     found = admin.topics()
     return tuple(sorted(n for n in found if link.covers_topic(n) and not is_canary(n) and n not in denied))
 
 
 def close_topics_outside(acting: FenceContext, cluster: str) -> TopicsOutsideFence | None:
-    """Fence the topics that `topics_outside_fence` finds on the link's source, and prove the fence again; None: no such
-    topics.
+    """Fence the topics that `topics_outside_fence` finds on the link's source, and prove the fence again; None if there
+    are none.
 
     Raises:
         Unreachable: the cluster or the store doesn't answer.

@@ -1,1 +1,1 @@
-"""What a failover decides before it acts: snapshot, preconditions, plan."""
+"""A failover's decision: snapshot, preconditions, plan."""

@@ -1,4 +1,4 @@
-"""Which links a run takes: those that lead to a cluster or away from it, that are named, or match a pattern."""
+"""Selects the links of a run: those into or out of a cluster, by name or by pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 @dataclass(frozen=True, slots=True)
 class LinkLeftOut:
-    """A link that would have been meant, and why it is left as it is."""
+    """A link that matched, and why it is left out."""
 
     link: LinkId
     why: str
@@ -38,7 +38,7 @@ def links_into(
     Args:
         estate: configuration and store.
         to: the cluster.
-        patterns: as `--link` gives them; none: every link that leads there, except for those that were failed over.
+        patterns: as `--link` gives them; none: every link into the cluster that was not failed over yet.
         groups_named: groups are named: a link that was failed over may have left them behind.
 
     Raises:
@@ -53,7 +53,7 @@ def links_into(
         return ChosenLinks(tuple(leading))
     left_out = tuple(found for link in leading if (found := _moved_before(estate, link.id)) is not None)
     if len(left_out) == len(leading):
-        return ChosenLinks(tuple(leading))  # planning them says by which runs
+        return ChosenLinks(tuple(leading))  # planning them reports the earlier runs
     before = {each.link for each in left_out}
     return ChosenLinks(tuple(link for link in leading if link.id not in before), left_out)
 
@@ -83,7 +83,7 @@ def links_away(estate: ClusterContext, to: str | None, patterns: Sequence[str] =
 
 
 def leading_to(estate: ClusterContext, to: str, only: Link | None = None) -> list[Link]:
-    """The configured links that lead to a cluster; `only`: that one, if it does.
+    """The configured links into a cluster; `only`: just that one.
 
     Raises:
         ConfigError: no such cluster.
@@ -101,7 +101,7 @@ def leading_to(estate: ClusterContext, to: str, only: Link | None = None) -> lis
 
 
 def leading_away(estate: ClusterContext, to: str | None, only: Link | None = None) -> list[Link]:
-    """The configured links that lead away from a cluster (None: any); `only`: that one, if it does.
+    """The configured links out of a cluster (None: any); `only`: just that one.
 
     Raises:
         ConfigError: no such cluster, or no link at all.
@@ -130,14 +130,14 @@ def failed_away(estate: ClusterContext, links: Sequence[Link]) -> list[Link]:
     if not away:
         raise Refused(
             f"{_names(links)} {'was' if len(links) == 1 else 'were'} not failed away from",
-            meaning="There is nothing to go back from: the primary still is the primary",
+            meaning="There is nothing to go back from: the primary is still the primary",
             remedy="`drkit status` shows the links",
         )
     return away
 
 
 def was_failed_away(estate: ClusterContext, link: LinkId) -> bool:
-    """Whether a link's source was failed away from, and isn't back."""
+    """Whether a link's source was failed away from, and isn't back yet."""
     control = estate.store.link_control(link)
     return control is not None and control.direction in _AWAY
 

@@ -1,12 +1,12 @@
-"""Positions as they are written down: what groups share once, then who shares it. Pure.
+"""Serialises positions: shared data once, then the groups that share it. Pure.
 
-A thousand groups that stand at the ends of fifty partitions share fifty places, each with its explanation; written one
-by one they would be tens of megabytes to encode, hash and store while everybody waits.
+A thousand groups at the ends of fifty partitions share fifty positions, each with its explanation. Written one by one
+they would be tens of megabytes to encode, hash and store during a failover.
 
     {"looked": [instants], "shared": [[topic, partition, …, why], …], "groups": [[group, [0, 1, [2, "meta", 7, 0]]], …]}
 
-A position is the number of its row in `shared`, or with its own [number, metadata, existing, number in `looked`]. An
-array of positions, each with all its fields, is read too: that is how they were written before.
+A position is the number of its row in `shared`, or with its own data [number, metadata, existing, number in `looked`].
+An array of complete positions is accepted too: plan files have that form.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _shared = attrgetter(*_FIELDS)
 
 
 def pack(positions: Sequence[PlannedPosition]) -> dict[str, Any]:
-    """What JSON is made of."""
+    """Convert to JSON-serialisable values."""
     rows: dict[tuple[Any, ...], int] = {}
     looked: dict[datetime | None, int] = {}
     groups: dict[str, list[Any]] = {}
@@ -61,7 +61,7 @@ def pack(positions: Sequence[PlannedPosition]) -> dict[str, Any]:
 
 
 def unpack(written: Any) -> Any:
-    """The positions that `pack` wrote; anything else is left to be judged as an array of positions.
+    """Read what `pack` wrote; other input is validated as an array of positions.
 
     Raises:
         ValueError: it is damaged.
@@ -95,4 +95,4 @@ def _read(row: dict[str, Any]) -> dict[str, Any]:
 Packed = Annotated[
     tuple[PlannedPosition, ...], PlainSerializer(pack, return_type=dict[str, Any]), BeforeValidator(unpack)
 ]
-"""Positions as a field of what is written down."""
+"""The type of a serialised field of positions."""

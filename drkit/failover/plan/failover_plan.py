@@ -1,8 +1,8 @@
 """The frozen plan of a failover: what it decided, why, and a digest over the decision.
 
-The digest covers what is decided (who moves where, on which clusters, in which mode), not when it
-was looked at: the same snapshot gives the same digest. A plan file is JSON; reading it checks the
-digest, and a checksum over all of it, so a file that was edited is not applied.
+The digest covers the decision (who moves where, on which clusters, in which mode), not the time of the observation: the
+same snapshot gives the same digest. A plan file is JSON; reading it checks the digest, and a checksum over all of it,
+so an edited file is refused.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _decided = attrgetter(
     "translation",
     "metadata",
 )
-"""What of a position is decision."""
+"""The fields of a position that belong to the decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A precondition that does not hold, as the refusal would say it.
+    """A precondition that does not hold, in the words of the refusal.
 
-    `waived_by` names the flag that lets a run pass all the same; None: no flag does.
+    `waived_by` names the flag that accepts it, or None.
     """
 
     what: str
@@ -66,7 +66,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """A stage as the plan shows it: the words of the stage that will be carried out."""
+    """A stage in the plan, described by the stage itself."""
 
     name: str
     explanation: str
@@ -74,7 +74,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryView:
-    """A cluster directory as it answered; all None: it holds no entry. `reason` says why it can't be asked."""
+    """A cluster directory's answer; all None: it has no entry. `reason`: why it can't be asked."""
 
     name: str
     active: str | None = None
@@ -87,14 +87,14 @@ class DirectoryView:
 class FailoverPlan:
     """What a failover will do. `obstacles`: why it would be refused now.
 
-    `control`, `control_version`, `control_run`: the link's direction that the plan was made on, its
-    version (None: none kept) and the run that decided it. `places`: what is at the places where groups will be put.
-    `mirrormaker`: positions are by what MirrorMaker 2 recorded, with its alias of the source.
-    `cut`: with `--consistent`, where `at` comes from.
-    `catch_up`: unplanned, nobody said so, and the source answers: what is not on the target yet is waited for.
-    `accept_loss`: so many records may be lost although the source answers, or `budgets` allow less (`unknown`: however
-    many).
-    `fence`: the `FenceMethod` for the source; where it is `none`, `fence_reason` says why.
+    `control`, `control_version`, `control_run`: the link's direction at planning time, its version (None: none stored)
+    and the run that decided it. `places`: the records at the groups' new positions. `mirrormaker`: positions come from
+    MirrorMaker 2's records, with its alias of the source.
+    `cut`: with `--consistent`, the origin of `at`.
+    `catch_up`: the mode wasn't given, and the source answers: the run waits for missing records.
+    `accept_loss`: how many records may be lost although the source answers, or `budgets` allow fewer (`unknown`: any
+    number).
+    `fence`: the `FenceMethod` for the source; if it is `none`, `fence_reason` says why.
     """
 
     link: LinkId
@@ -158,7 +158,7 @@ def plan_from_json(text: str) -> FailoverPlan:
 
 
 def plan_document_of(plan: FailoverPlan) -> dict[str, Any]:
-    """The plan as a file has it: its positions one by one, for people and for other programs."""
+    """The plan as written to a file: positions one by one, for people and other programs."""
     written: dict[str, Any] = json.loads(plan_json(plan))
     return {**written, "positions": _ONE_BY_ONE.dump_python(plan.positions, mode="json")}
 
@@ -178,20 +178,20 @@ def write_plan(plan: FailoverPlan, path: Path) -> None:
 
 
 def plan_file(path: Path) -> dict[str, Any]:
-    """What a plan file holds; `format` says of which kind it is.
+    """Read a plan file; `format` names its kind.
 
     Raises:
         ConfigError: it can't be read, or holds no JSON object.
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # no text, no JSON, or nested too deeply
+    except (OSError, ValueError, RecursionError) as error:  # not text, not JSON, or nested too deeply
         raise ConfigError(f"the plan {path} can't be read: {error}", remedy="Make one with --out FILE") from error
     return body if isinstance(body, dict) else {}
 
 
 def checksum_of(document: Any) -> str:
-    """SHA-256 over a plan file's plan, all of it: what it accepts to lose and to move back is no part of its digest."""
+    """SHA-256 over the whole plan in a file, including accepted losses and rewinds, which aren't in its digest."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -213,14 +213,14 @@ def read_plan(path: Path) -> FailoverPlan:
     if digest_of(plan) != body.get("digest") or checksum_of(body["plan"]) != body.get("checksum"):
         raise ConfigError(
             f"the plan {path} was changed after it was written",
-            meaning="Its digest or its checksum does not cover what it says",
+            meaning="Its digest or its checksum does not match its content",
             remedy="Make a new one with --out FILE",
         )
     return replace(plan, digest=str(body["digest"]))
 
 
 def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
-    """What differs between a plan and the plan the same request gives now, one sentence each."""
+    """The differences between a plan and the plan that the same request gives now, one sentence each."""
     moved = []
     for side, before, after in (("source", planned.source, now.source), ("target", planned.target, now.target)):
         if before.reachable != after.reachable:
@@ -245,7 +245,7 @@ def what_moved(planned: FailoverPlan, now: FailoverPlan) -> list[str]:
 
 
 def same_decision(one: tuple[PlannedPosition, ...], other: tuple[PlannedPosition, ...]) -> bool:
-    """Whether two sets of positions send the same groups to the same places, whenever they were looked at."""
+    """Whether two sets of positions send the same groups to the same offsets, regardless of the time."""
     return one is other or list(map(_decided, one)) == list(map(_decided, other))
 
 
@@ -269,7 +269,7 @@ def _difference(before: PlannedPosition | None, after: PlannedPosition | None) -
 
 
 def decided_directories(views: tuple[DirectoryView, ...]) -> list[list[Any]]:
-    """What of the directories a digest covers."""
+    """The part of the directories that a digest covers."""
     return [[view.name, view.active, view.epoch] for view in views]
 
 

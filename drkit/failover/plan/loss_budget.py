@@ -1,7 +1,7 @@
-"""What an unplanned failover may lose without somebody having said so (`max_loss_…` of objectives and waves). Pure.
+"""What an unplanned failover may lose without an operator's consent (`max_loss_…` of objectives and waves). Pure.
 
-A loss of which only a least number is known is not known: what is lost beyond it nobody can tell, so no number bounds
-it. Its age is: records that came after the last look at the source are younger than that look.
+A loss with only a known minimum counts as unknown, so no number of records bounds it. Its age is bounded: records that
+came after the last look at the source are younger than that look.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _EVERYTHING = (".*",)
 
 @dataclass(frozen=True, slots=True)
 class LossBudget:
-    """What may be lost of the topics of a link that match, all together; None: that isn't limited.
+    """The allowed loss of a link's matching topics together; None: unlimited.
 
-    `of`: what these topics are called; "": by their patterns.
+    `of`: the name for these topics; "": their patterns.
     """
 
     topics: tuple[str, ...]
@@ -38,11 +38,11 @@ class LossBudget:
 
 
 class OverBudget(Refused):
-    """More would be lost than the budget allows; nothing of the run shall stand."""
+    """The loss would exceed the budget; the run is undone."""
 
 
 def budgets_of(link: LinkId, objectives: Objectives) -> tuple[LossBudget, ...]:
-    """The budgets that hold for a link: the one for each link, and those whose patterns match it."""
+    """The budgets of a link: the general one, and those whose patterns match it."""
     found = []
     if objectives.max_loss_records is not None or objectives.max_loss_seconds is not None:
         found.append(LossBudget(_EVERYTHING, objectives.max_loss_records, objectives.max_loss_seconds))
@@ -55,7 +55,7 @@ def budgets_of(link: LinkId, objectives: Objectives) -> tuple[LossBudget, ...]:
 
 
 def over_budget(loss: Loss, budgets: Iterable[LossBudget]) -> Iterator[str]:
-    """In how far a loss is above its budgets, or can't be shown to be within, a sentence each."""
+    """How a loss exceeds its budgets, or can't be shown to be within them, one sentence each."""
     for budget in budgets:
         topics = [each for each in loss.by_topic if budget.covers(each.topic)]
         if loss.by_topic and not topics:
@@ -68,7 +68,7 @@ def over_budget(loss: Loss, budgets: Iterable[LossBudget]) -> Iterator[str]:
 
 
 def accepted(loss: Loss, accept_loss: int | str | None) -> bool:
-    """Whether somebody has accepted a loss: any, or one that is known and no more than a number of records."""
+    """Whether an operator has accepted a loss: any, or a known one up to a number of records."""
     if accept_loss == "unknown":
         return True
     known = loss.records is not None and not loss.lower_bound
@@ -76,7 +76,7 @@ def accepted(loss: Loss, accept_loss: int | str | None) -> bool:
 
 
 def flag_for(loss: Loss) -> str:
-    """What accepts a loss."""
+    """The flag that accepts a loss."""
     known = loss.records is not None and not loss.lower_bound
     return f"{ACCEPT_LOSS} {loss.records if known else 'unknown'}"
 
@@ -86,7 +86,7 @@ def _records(loss: Loss, topics: Sequence[TopicLoss], most: int, of: str) -> Ite
     least = sum(each or 0 for each in numbers)
     if least > most:
         more = " or more" if loss.lower_bound or None in numbers else ""
-        yield f"{counted(least, 'record')}{more}{of} would be lost, and max_loss_records is {most:,}"
+        yield f"{counted(least, 'record')}{more}{of} would be lost, but max_loss_records is {most:,}"
     elif not topics or None in numbers or loss.lower_bound:
         known = f"it is {counted(least, 'record')} or more" if topics else "nothing is known"
         why = f": {loss.reason}" if loss.reason else ""
@@ -97,7 +97,7 @@ def _seconds(loss: Loss, topics: Sequence[TopicLoss], most: float, of: str) -> I
     ages = [each.seconds for each in topics]
     oldest = max((each for each in ages if each is not None), default=0.0)
     if oldest > most:
-        yield f"records{of} up to {oldest:,.1f} s old would be lost, and max_loss_seconds is {most:g}"
+        yield f"records{of} up to {oldest:,.1f} s old would be lost, but max_loss_seconds is {most:g}"
     elif not topics or None in ages:
         why = f": {loss.reason}" if loss.reason else ""
         yield f"whether records{of} older than max_loss_seconds = {most:g} would be lost isn't known{why}"

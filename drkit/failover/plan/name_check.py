@@ -1,4 +1,4 @@
-"""Checks that the groups and topics that an operator names exist; an unknown one is refused, the known ones listed."""
+"""Checks that groups and topics named by an operator exist; the error lists the known ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drkit.model.errors import ConfigError
 
 
 class UnknownNames(ConfigError):
-    """Groups and topics of a selection that a link doesn't know; in a run of several links another one may."""
+    """Groups and topics of a selection that a link doesn't know; another link of the run may know them."""
 
     def __init__(
         self, what: str, *, meaning: str = "", remedy: str = "", groups: Collection[str], topics: Collection[str]
@@ -21,7 +21,7 @@ class UnknownNames(ConfigError):
 
 
 def check_names(snapshot: Snapshot, selection: Selection) -> None:
-    """Raise `UnknownNames` where a group or topic of the selection is nowhere, `ConfigError` where a partition is."""
+    """Raise `UnknownNames` for an unknown group or topic, `ConfigError` for an unknown partition."""
     known_groups = {position.group for position in snapshot.positions} | {each.group for each in snapshot.unmovable}
     on_target = {group for group, _ in snapshot.committed}
     known_topics = (
@@ -33,7 +33,7 @@ def check_names(snapshot: Snapshot, selection: Selection) -> None:
         if group in on_target:
             raise UnknownNames(
                 f"group {group} has no position on {snapshot.source.alias}",
-                meaning=f"It has committed on {snapshot.target.alias} only, where it stays as it is",
+                meaning=f"It has committed only on {snapshot.target.alias}, where it stays",
                 remedy=f"Leave it out; groups to move: {_list(known_groups)}",
                 groups=groups,
                 topics=topics,

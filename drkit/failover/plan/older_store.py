@@ -1,6 +1,6 @@
-"""Whether the store is older than its copy on the target: a backup was brought back, or it is another store.
+"""Detects a store that is older than its copy on the target: a restored backup, or another store.
 
-What such a store says of who serves may be long over: a failback planned by it would scrub the live cluster.
+Its decision about who serves may be outdated: a failback planned by it would scrub the live cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MEANING = "A backup of the store was brought back, or store.url is another one:
 
 
 def read_older(estate: ClusterContext, link: Link) -> OlderStore | None:
-    """By how much the store is older than its copy on the target; None: it isn't, or that can't be told."""
+    """How much older the store is than its copy on the target; None: it isn't, or that is unknown."""
     alias = link.id.target
     try:
         copy = read_copy(link, estate.config.clusters[alias], estate.admin(alias))
@@ -27,7 +27,7 @@ def read_older(estate: ClusterContext, link: Link) -> OlderStore | None:
 
 
 def older_positions(link: LinkId, older: OlderStore) -> Obstacle:
-    """Why no failover is planned by an older store: its mapping rows may be wrong beyond what it remembers."""
+    """Why an older store can't plan a failover: its mapping rows may be wrong beyond its watermarks."""
     newer = []
     if older.decision is not None:
         newer.append(f"decision {older.decision} about the link")
@@ -42,7 +42,7 @@ def older_positions(link: LinkId, older: OlderStore) -> Obstacle:
 
 
 def older_decision(estate: ClusterContext, link: Link) -> Obstacle | None:
-    """Why nothing may rest on what the store says of the link; None: there is no later decision, or none is seen."""
+    """Why nothing may rely on the store's decision about the link; None: no later decision is known."""
     older = read_older(estate, link)
     if older is None or older.decision is None:
         return None
@@ -56,7 +56,7 @@ def older_decision(estate: ClusterContext, link: Link) -> Obstacle | None:
 
 
 def refuse_older_decision(estate: ClusterContext, link: Link) -> None:
-    """Raise `Refused` where `older_decision` finds one."""
+    """Raise `Refused` if `older_decision` finds one."""
     found = older_decision(estate, link)
     if found is not None:
         raise found.refusal()

@@ -57,11 +57,11 @@ _STALE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What an operator asks for. `to` is the target's alias; `link` picks one where several lead there.
+    """An operator's request. `to` is the target's alias; `link` selects one if several lead there.
 
-    `consistent`: instead of `at`, the latest instant up to which every topic is complete, and none after `not_after`.
-    `mirrormaker`: by what MirrorMaker 2 recorded, with its alias of the source. `catch_up`: nobody said that the move
-    is unplanned; a source that answers is waited for (`FailoverPlan.catch_up`, `accept_loss`).
+    `consistent`: instead of `at`, the latest instant at which every topic is complete, but not after `not_after`.
+    `mirrormaker`: use MirrorMaker 2's records, with its alias of the source. `catch_up`: the mode wasn't given, so wait
+    for a source that answers (`FailoverPlan.catch_up`, `accept_loss`).
     """
 
     to: str
@@ -82,7 +82,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
 
     Raises:
         ConfigError: an unknown cluster, group or topic; several links lead there.
-        Refused: nothing can be planned: no link leads there, the target doesn't answer, the store
+        Refused: no plan is possible: no link leads there, the target doesn't answer, the store
             holds nothing about the link, or no consistent instant is known.
         Unreachable: the store doesn't answer.
     """
@@ -116,7 +116,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
 
 
 def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: FailoverPlan) -> RightsFound:
-    """What drkit lacks on the target, where positions are committed and topics are promoted."""
+    """Rights that drkit lacks on the target, where positions are committed and topics are promoted."""
     touched: Names = {
         (Subject.TOPICS, Operation.READ): {position.target_topic for position in plan.placed},
         (Subject.TOPICS, None): {view.target_topic for view in snapshot.partitions.values() if view.on_target},
@@ -129,7 +129,7 @@ def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: Failov
 def _look(
     estate: ClusterContext, link: Link, request: PlanRequest
 ) -> tuple[Snapshot, MirrorMakerOffsets | None, ConsistentCut | None, PlanRequest]:
-    """What the plan is made from; of `--consistent` the request becomes one with its moment."""
+    """The plan's input; a `--consistent` request gets its moment."""
     offsets = None if request.mirrormaker is None else read_mirrormaker(estate, link, request.mirrormaker)
     seen = () if offsets is None else captured(link, offsets)
     snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
@@ -142,7 +142,7 @@ def _look(
 
 
 def _mirrors_of_other_stores(estate: ClusterContext, link: Link) -> list[str]:
-    """Mirrors of the link at work that keep another store; where the target doesn't say, nothing is planned anyway."""
+    """Running mirrors of the link with another store; without the target's answer there is no plan anyway."""
     try:
         return mirrors_of_other_stores(estate.groups(link.id.target), link, estate.store, estate.config.store.plain_url)
     except DrkitError:
@@ -150,7 +150,7 @@ def _mirrors_of_other_stores(estate: ClusterContext, link: Link) -> list[str]:
 
 
 def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
-    """The link that leads to the cluster asked for.
+    """The link into the requested cluster.
 
     Raises:
         ConfigError: no such cluster, or several links lead there and none is named.
@@ -160,15 +160,15 @@ def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
     if len(leading) > 1:
         raise ConfigError(
             f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",
-            meaning="One run moves one link; a link whose source is well can stay as it is",
-            remedy="Name the one that is to move, and each other one after it: "
+            meaning="One run moves one link; a link whose source is healthy can stay as it is",
+            remedy="Name the one to move, and each other one after it: "
             + "; ".join(f"drkit failover --to {request.to} --link '{link.id}'" for link in leading),
         )
     return leading[0]
 
 
 def _fence(estate: ClusterContext, snapshot: Snapshot) -> tuple[FenceMethod, str]:
-    """By what the source can be fenced, and where by nothing, why not."""
+    """The source's fence method, and, if it has none, why."""
     if not snapshot.source.reachable:
         return FenceMethod.NONE, snapshot.source.reason or "it does not answer"
     try:
@@ -193,8 +193,9 @@ def plan_for(
 ) -> FailoverPlan:
     """The plan for one snapshot. Pure.
 
-    `older`: what the copy of the store on the target has newer than the store. `elsewhere`: mirrors of the link at work
-    that keep another store. `budgets`: what may be lost. `waves`: in which groups move; they may limit it, too.
+    `older`: how the copy of the store on the target is newer than the store. `elsewhere`: running mirrors of the link
+    with another store. `budgets`: the allowed loss. `waves`: the order in which groups move; they may limit the loss,
+    too.
     """
     if offsets is None:
         _check_possible(snapshot)
@@ -250,7 +251,7 @@ def plan_for(
 def _budgets_of_waves(
     link: LinkId, positions: Iterable[PlannedPosition], waves: Sequence[Wave]
 ) -> Iterator[LossBudget]:
-    """What each wave allows to be lost of the topics that its groups read on this link."""
+    """The loss that each wave allows for the topics that its groups read on this link."""
     read: dict[str, set[str]] = {}
     for position in positions:
         read.setdefault(position.group, set()).add(position.topic)
@@ -267,7 +268,7 @@ def _budgets_of_waves(
 
 
 def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
-    """The stages of a failover: those that the plan explains are those that the runner carries out."""
+    """The stages of a failover, for the plan's explanation and for the runner."""
     source, target = plan.link.source, plan.link.target
     already = plan.control_run if plan.control == Direction.SEALED else None
     return (
@@ -336,7 +337,7 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
             warnings.append(
                 f"the mirror last saw {snapshot.source.alias} {age:,.0f} s ago: later records are lost, uncounted"
             )
-    unmovable = {each.group for each in snapshot.unmovable}  # each has a warning of its own
+    unmovable = {each.group for each in snapshot.unmovable}  # each has its own warning
     unplaced = [p for p in plan.positions if p.target_offset is None and p.group not in unmovable]
     if unplaced:
         first = unplaced[0]

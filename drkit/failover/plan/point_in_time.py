@@ -1,6 +1,6 @@
-"""Reading a point in time as an operator types it: `--at 04:03`, `-2m`, an ISO-8601 instant.
+"""Parses a point in time as an operator types it: `--at 04:03`, `-2m`, an ISO-8601 instant.
 
-Pure: the present and the zone come in as arguments. The rules are the contract's:
+Pure: the current time and the zone are arguments. The rules are the contract's:
 
 - a bare time is the most recent such time in the zone, today's or yesterday's;
 - a local time that the zone repeats (clocks went back) or skips (clocks went forward) is refused
@@ -42,15 +42,15 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeBasis(StrEnum):
-    """What of a moment decides where a group goes."""
+    """How a moment decides where a group goes."""
 
-    STAMPS = "stamps"  # `--at`: where the records stamped then are
-    COMMITS = "commits"  # `--committed-at`: where the group had committed then
+    STAMPS = "stamps"  # `--at`: to the records with that timestamp
+    COMMITS = "commits"  # `--committed-at`: to the group's committed offset at that time
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, as typed and as understood.
+    """A point in time, as typed and as resolved.
 
     `instant` is UTC; `local` is the same instant written in `timezone` (ISO-8601 with its offset).
     """
@@ -63,7 +63,7 @@ class Moment:
 
     @property
     def by_commits(self) -> bool:
-        """Whether groups go where they had committed then."""
+        """Whether groups go to their committed offsets at that time."""
         return self.basis is TimeBasis.COMMITS
 
     @property
@@ -117,7 +117,7 @@ def _in_zone(instant: Instant, timezone: str | None) -> ZonedDateTime:
 def _before(instant: Instant, match: re.Match[str], written: str, option: str) -> Instant:
     try:
         return instant - _span(match)
-    except (ValueError, OverflowError):  # beyond the years that there are
+    except (ValueError, OverflowError):  # beyond the supported years
         raise _too_early(written, option) from None
 
 
@@ -191,7 +191,7 @@ def _both(instant: Instant, present: ZonedDateTime, timezone: str | None) -> str
     plain = instant.round("second", mode="floor")
     try:
         return f"{_written(_in_zone(plain, timezone))}{zone}, {plain.format_iso()}"
-    except ValueError:  # in that zone it is the year 10,000
+    except ValueError:  # the year 10,000 in that zone
         return plain.format_iso()
 
 

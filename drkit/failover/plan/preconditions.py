@@ -1,4 +1,4 @@
-"""What must hold before a failover acts; each obstacle with its remedy. Pure."""
+"""A failover's preconditions; each obstacle has its remedy. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drkit.state_topic.other_store import other_store
 
 
 def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    """Obstacles of the plan, the gravest first."""
+    """Obstacles of the plan, the worst first."""
     yield from _decided_already(snapshot, plan)
     if plan.mode is Mode.PLANNED:
         yield from _planned(snapshot)
@@ -30,7 +30,7 @@ def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
 
 
 def mirrored_with_another_store(snapshot: Snapshot, mirrors: Sequence[str]) -> Obstacle:
-    """A mirror decides by another store: what is decided in this one means nothing to it."""
+    """A mirror that uses another store ignores this store's decisions."""
     why = other_store(snapshot.link, mirrors)
     return Obstacle(why.what, why.meaning or "", why.remedy or "")
 
@@ -44,8 +44,8 @@ def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacl
     if control.direction is Direction.REVERSED:
         yield Obstacle(
             f"the link {link} is reversed{by}",
-            "Data flows in the opposite direction: a failback is under way",
-            "`drkit runs` shows it, `drkit resume` takes it to its end",
+            "Data flows in the opposite direction: a failback is in progress",
+            "`drkit runs` shows it, `drkit resume` finishes it",
         )
     elif not plan.selection.groups:
         yield Obstacle(
@@ -69,26 +69,26 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         lag = "an unknown number of" if snapshot.lag is None else f"{snapshot.lag:,}"
         yield Obstacle(
             f"{lag} records are not on {snapshot.target.alias} and no mirror runs",
-            "A planned move waits until the mirror has brought all of them over",
+            "A planned move waits until the mirror has copied all of them",
             f"Run drkit mirror --link '{snapshot.link.id}' and leave it running",
         )
     halted = [problem for problem in snapshot.problems if problem.halted]
     if halted:
         yield Obstacle(
             f"the mirror has halted on {halted[0].topic}: {halted[0].reason}",
-            "It will not drain to zero",
+            "Its lag will not reach zero",
             halted[0].remedy,
         )
     for problem in _removed(snapshot)[:1]:
         yield Obstacle(
-            f"records are missing on {snapshot.target.alias} that no mirror brings back: {problem.reason}",
+            f"{snapshot.target.alias} lacks records that no mirror brings back: {problem.reason}",
             "A planned move loses nothing or does nothing",
             problem.remedy,
         )
 
 
 def _removed(snapshot: Snapshot) -> list[Problem]:
-    """The problems of partitions whose records somebody removed from the target, as far as the source holds them."""
+    """The problems of partitions whose records somebody removed from the target, if the source still holds them."""
     return [
         problem
         for view in snapshot.partitions.values()
@@ -99,12 +99,12 @@ def _removed(snapshot: Snapshot) -> list[Problem]:
 
 
 def within(lag: int | None, accepted: AcceptedLoss) -> bool:
-    """Whether so many records (None: not known how many) may be lost."""
+    """Whether that many records (None: an unknown number) may be lost."""
     return accepted == "unknown" or (lag is not None and lag <= (accepted or 0))
 
 
 def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    """A source that answers still has what would be lost; without a mirror that works it can't be waited for."""
+    """Loss although the source answers: it holds the records, but without a working mirror waiting doesn't help."""
     halted = [problem for problem in snapshot.problems if problem.halted]
     removed = _removed(snapshot)
     if within(snapshot.lag, plan.accept_loss) or (snapshot.mirror is not None and not halted and not removed):
@@ -118,22 +118,22 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     if halted:
         why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}"
     elif removed:
-        why, remedy = f"no mirror brings back what somebody removed: {removed[0].reason}", removed[0].remedy
+        why, remedy = f"no mirror brings back removed records: {removed[0].reason}", removed[0].remedy
     accepted = "unknown" if snapshot.lag is None else snapshot.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
         "While the source answers, nothing need be lost",
-        f"{remedy}; or give {ACCEPT_LOSS} {accepted}, or --unplanned to take what is there",
+        f"{remedy}; or give {ACCEPT_LOSS} {accepted}, or --unplanned to accept the loss",
         waived_by=ACCEPT_LOSS,
     )
 
 
 def _over_budget(plan: FailoverPlan) -> Iterator[Obstacle]:
-    """More than the configuration allows to be lost, or a loss that isn't known: somebody has to accept it."""
+    """A loss above the configured limit, or an unknown one: an operator must accept it."""
     found = list(over_budget(plan.loss, plan.budgets))
     if not found or accepted(plan.loss, plan.accept_loss):
         return
-    wait = f"{plan.source.alias} answers: without --unplanned what is missing is waited for; or "
+    wait = f"{plan.source.alias} answers: without --unplanned the run waits for the missing records; or "
     wait = wait if plan.source.reachable else ""
     yield Obstacle(
         and_more(found, separator="; "),
@@ -150,7 +150,7 @@ def _active(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     if active:
         yield Obstacle(
             f"{and_more(active)} {'is' if len(active) == 1 else 'are'} active on {target}",
-            "Kafka takes a position from outside only while a group has no members",
+            "Kafka accepts an offset from outside only while a group has no members",
             f"Stop these consumers on {target}, then try again; or leave the groups out with --group",
         )
 
@@ -164,14 +164,14 @@ def _rewound(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield Obstacle(
         f"{len(back)} existing positions on {snapshot.target.alias} would be moved back ({and_more(groups)}), e.g. "
         f"{first.group} on {first.target_tp} from {first.existing} to {first.target_offset}",
-        "These groups have committed further on the target: what lies between would be read again",
+        "These groups have committed further on the target: they would read the records in between again",
         f"Leave them out with --group, or give {ALLOW_REWIND}",
         waived_by=ALLOW_REWIND,
     )
 
 
 def _unfenced(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
-    """Where there is a method, the fence stage proves that it holds, or stops the run before anything else is done."""
+    """Whether the source has no fence method. If it has one, the fence stage proves it or stops the run first."""
     if plan.fence != FenceMethod.NONE:
         return
     source = snapshot.source.alias

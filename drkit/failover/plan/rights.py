@@ -1,4 +1,4 @@
-"""The rights that drkit lacks for a run, as obstacles and warnings of its plan: found before anything is changed."""
+"""Missing rights of a run, as obstacles and warnings of its plan: found before anything is changed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from drkit.permissions.table import Command, Side
 
 
 class RightsFound(NamedTuple):
-    """Missing rights: those that are obstacles, and those that the run does without."""
+    """Missing rights: those that are obstacles, and those that the run can do without."""
 
     obstacles: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched: Mapping[Side, Names]) -> RightsFound:
-    """Compare what a command needs with what each cluster allows drkit.
+    """Compare a command's needs with drkit's rights on each cluster.
 
     Args:
         estate: the clusters and the store.
         link: the configured link.
-        command: what is planned.
-        touched: what it is to touch on each cluster that answers.
+        command: the planned command.
+        touched: the resources it uses on each cluster that answers.
     """
     obstacles, warnings = [], []
     for side, names in touched.items():
@@ -36,7 +36,7 @@ def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched
         try:
             missing = missing_rights(estate, estate.config, estate.store, link, command, {side: names})
         except DrkitError as error:
-            warnings.append(f"whether drkit has all the rights that it needs on {alias} isn't known: {error.what}")
+            warnings.append(f"whether drkit has all the rights that it needs on {alias} is unknown: {error.what}")
             continue
         for each in missing:
             purpose, without = "; ".join(each.purposes), "; ".join(each.without)

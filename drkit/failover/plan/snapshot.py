@@ -1,7 +1,7 @@
-"""A snapshot of everything a failover decides on. Frozen values; `take_snapshot.py` fills them.
+"""A snapshot of all inputs of a failover's decision. Frozen values; `take_snapshot.py` fills them.
 
-Topics and partitions go by their names on the link's source. An offset that isn't known is None:
-the cluster didn't answer, or the topic isn't there.
+Topics and partitions have their names on the link's source. An unknown offset is None: the cluster didn't answer, or
+the topic doesn't exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drkit.model.topology import Link, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One cluster as it answered. `reason` says why it isn't reachable; `denied`: it answers, and what to grant."""
+    """One cluster's answers. `reason`: why it isn't reachable; `denied`: it answers, and what to grant."""
 
     alias: str
     reachable: bool
@@ -33,15 +33,15 @@ class ClusterView:
 
     @property
     def unreached(self) -> str:
-        """Why it isn't reachable, as a predicate: it is silent, or it answers and drkit can't work with it."""
+        """Why it isn't reachable, as a predicate: it is silent, or it answers but drkit can't work with it."""
         return unreached(refused=self.denied is not None)
 
     def refusal(self) -> Refused:
-        """Why nothing can be done with a target that isn't reachable."""
+        """The refusal for an unreachable target."""
         if self.denied is not None:
             return Refused(
                 f"drkit can't work with {self.alias}: {self.reason}",
-                meaning=f"{self.alias} is up, but drkit may not see or do there what it has to; nothing was changed",
+                meaning=f"{self.alias} is up, but refuses what drkit needs to see or do there; nothing was changed",
                 remedy=self.denied,
             )
         return Refused(
@@ -56,14 +56,14 @@ class PartitionView:
     """One partition of the link on both sides.
 
     `rows` are the mapping rows of `epoch`, ascending, without those ahead of the target's log.
-    `watermark` is the store's, moved on to the target's log end where the log is further (the mirror
-    died between an ack and its next save). `at_offset` is the first target offset stamped at or after
-    the moment asked for; None where there is none, or no moment was asked for.
-    `recreated`: the source's topic is another one than the mirror knew, so nothing recorded applies.
-    `remark` says what of the target's log could not be explained, or was lost.
-    `problems`: those of the partition, or of its topic. `doubts`: what the look at the clusters left open about it.
-    `source_high`: the source's high watermark. Beyond `source_end` where that is the last stable offset and a
-    transaction is open: nobody can read what lies between yet.
+    `watermark` is the store's, advanced to the target's log end if the log is longer (the mirror
+    died between an ack and its next save). `at_offset` is the first target offset with a timestamp at or
+    after the requested moment, or None.
+    `recreated`: the source's topic is another one than the mirror knew, so no recorded data applies.
+    `remark`: what in the target's log could not be explained, or was lost.
+    `problems`: those of the partition, or of its topic. `doubts`: open questions of this look at the clusters.
+    `source_high`: the source's high watermark. It is beyond `source_end` (the last stable offset) while a
+    transaction is open: nobody can read the records between yet.
     """
 
     topic: str
@@ -95,17 +95,17 @@ class PartitionView:
 
     @property
     def on_target(self) -> bool:
-        """Whether the target has it and could be asked."""
+        """Whether the target has it and answered."""
         return self.target_end is not None
 
     @property
     def unproven(self) -> bool:
-        """Whether the store was lost, and what landed on the target behind the watermark isn't known."""
+        """Whether the store was lost, so that target records above the watermark are unknown."""
         return any(problem.kind == STORE_RECOVERED for problem in self.problems)
 
     @property
     def missing(self) -> PartitionLag:
-        """What of it isn't on the target, what an open transaction holds back included."""
+        """What of it isn't on the target, including records held back by an open transaction."""
         first = self.rows[0] if self.rows else None
         end = None if self.source_end is None else self.source_end + self.held
         return partition_lag(
@@ -120,37 +120,37 @@ class PartitionView:
 
     @property
     def through(self) -> int | None:
-        """The source offset up to which all is on the target; None where the target's log doesn't end there."""
+        """The source offset up to which the target holds everything; None if the target's log doesn't end there."""
         if self.watermark is None or self.recreated or self.watermark.target_end != self.target_end:
             return None
         return self.missing.through
 
     @property
     def held(self) -> int:
-        """Source offsets behind the first record of an open transaction: it holds back all that follows it."""
+        """Source offsets after the first record of an open transaction, which holds back all that follows."""
         if self.source_high is None or self.source_end is None:
             return 0
         return max(0, self.source_high - self.source_end)
 
     @property
     def lag(self) -> int | None:
-        """Source offsets not on the target; None where that isn't known (`missing.reason`)."""
+        """Source offsets not on the target; None if unknown (`missing.reason`)."""
         return self.missing.records
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One link, both its clusters, and what the store knows, at one moment.
+    """One link, both its clusters, and the store's data, at one moment.
 
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
     (`positions_live`). `committed` and `members` are the target's; `source_members` the source's.
-    `mirror` names the worker that holds the link's mirror lease, None where nobody does. `notes` say
-    what could not be read. `past`: where groups had committed at the moment asked for, where one was.
-    `stamped`: by timestamp (ms) that some group alone goes by, the first target offset stamped from it on.
-    `stored`: the positions that the store holds. `left`: topics that were mirrored once and are no longer among the
-    link's; nothing else here is about them. `unmovable`: groups of the source that commit no offsets.
-    `transactions`: what the mirror saw of groups that commit in transactions; None: there were none. `suspected`:
-    groups that may commit in transactions; `transactions` says what the mirror knows of these, if it knows anything.
+    `mirror` names the worker that holds the link's mirror lease, or None. `notes`: what could not be
+    read. `past`: the groups' committed offsets at the requested moment, if any.
+    `stamped`: by timestamp (ms) requested for single groups, the first target offset from it on.
+    `stored`: the store's positions. `left`: topics that were mirrored once and no longer belong to the
+    link; nothing else here concerns them. `unmovable`: groups of the source that commit no offsets.
+    `transactions`: what the mirror knows of groups that commit in transactions, or None. `suspected`:
+    groups that may commit in transactions; `transactions` may or may not know them.
     """
 
     link: Link
@@ -177,7 +177,7 @@ class Snapshot:
     suspected: frozenset[str] = frozenset()
 
     def news(self) -> list[GroupPosition]:
-        """Positions that the source answered with and the store doesn't hold so; none where it didn't answer."""
+        """Positions from the source's answer that the store doesn't have; none if it didn't answer."""
         if not self.positions_live:
             return []
         known = {(p.group, p.topic, p.partition): (p.offset, p.metadata) for p in self.stored}
@@ -185,12 +185,12 @@ class Snapshot:
 
     @property
     def lag(self) -> int | None:
-        """Source offsets not on the target over all partitions; None where one isn't known."""
+        """Source offsets not on the target over all partitions; None if one is unknown."""
         return lag_of(self.partitions.values())
 
 
 def lag_of(views: Iterable[PartitionView]) -> int | None:
-    """Source offsets of these partitions that are not on the target; None where one isn't known."""
+    """Source offsets of these partitions that are not on the target; None if one is unknown."""
     lags = [view.lag for view in views]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if len(known) == len(lags) else None

@@ -1,10 +1,10 @@
-"""Takes the snapshot: asks both clusters, at once and bounded, and the store. Reads only.
+"""Takes the snapshot: asks both clusters (concurrently, with a deadline) and the store. Reads only.
 
-Either cluster may be gone; then what it alone knows stays None and the store's last observation
-stands. Only the store is indispensable: without it nothing is known.
+Either cluster may be gone; then what only it knows is None and the store's last observation is used. Only the store is
+required.
 
-The target's log ends are read before the mapping rows: a row is durable before the record it
-covers is produced, so the rows read afterwards cover every end read before.
+The target's log ends are read before the mapping rows: a row is durable before its records are produced, so the rows
+read later cover every end read before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What one cluster answered, by its own topic names."""
+    """One cluster's answers, by its own topic names."""
 
     view: ClusterView
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
@@ -63,7 +63,7 @@ _TOPIC_PARTITION = attrgetter("topic", "partition")
 
 
 class _Rows:
-    """The store's mapping rows, each partition's read once, when first asked for."""
+    """The store's mapping rows, each partition's read once, when first needed."""
 
     def __init__(self, store: Store) -> None:
         self.of = cache(store.mappings)
@@ -79,7 +79,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What the store knows of the link, except for mapping rows."""
+    """The store's data about the link, except for mapping rows."""
 
     control: LinkControl | None
     topics: Mapping[str, TopicState]
@@ -102,20 +102,20 @@ def observe(
     source_groups: bool = True,
     target_groups: bool = True,
 ) -> Snapshot:
-    """A snapshot of the link.
+    """Take a snapshot of the link.
 
     Args:
-        estate: where to look.
+        estate: clusters and store.
         link: the link; its source may be gone, and so may its target.
-        at: also find the first target offset stamped at or after this moment, or where groups had
-            committed then.
+        at: also find the first target offset with a timestamp at or after this moment, or the groups'
+            committed offsets then.
         selection: groups named in it are looked up on the target even if nobody knows them.
-        settle: whether what the target's logs hold beyond the watermarks is the mirror's own work
-            (default: yes, until the link is sealed; from then on clients may write there).
-        seen: positions that somebody else than drkit's mirror captured; the store's own stand before them.
-        groups: whether it is asked at all where groups are; else the snapshot is of logs only.
-        source_groups: whether to ask the source where groups are; else the store's positions are taken.
-        target_groups: whether to ask the target what groups have committed there, and their members.
+        settle: whether target records beyond the watermarks are the mirror's own (default: yes, until the
+            link is sealed; from then on clients may write there).
+        seen: positions that another program captured; the store's own take precedence.
+        groups: whether to read groups; else the snapshot is of logs only.
+        source_groups: whether to read groups from the source; else the store's positions are used.
+        target_groups: whether to read groups' offsets and members from the target.
 
     Raises:
         Refused: a recovery of the store was interrupted.
@@ -145,7 +145,7 @@ def observe(
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
-    rows = _Rows(estate.store)  # the target's ends were read before
+    rows = _Rows(estate.store)  # after the target's ends
     seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=settle)
     look = _Look(link, memory, source, target, rows, seen_now, settle)
     partitions = _partitions(look, positions)
@@ -188,7 +188,7 @@ def _problems_now(
     *,
     flowing: bool,
 ) -> ProblemsNow:
-    """What is on record, with what both clusters show now. A source that is gone isn't asked once more."""
+    """Recorded problems, plus what both clusters show now. A source that is gone isn't asked again."""
     running = memory.mirror is not None
     record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
@@ -198,7 +198,7 @@ def _problems_now(
 
 
 def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
-    """The groups that commit no offsets: as the source says, else as the mirror last saw them."""
+    """The groups that commit no offsets: from the source, or as the mirror last saw them."""
     if source.unmovable is not None:
         return source.unmovable
     kept = unmovable_groups(estate.store, link.id)
@@ -208,7 +208,7 @@ def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[Unmov
 def _transactions(
     estate: ClusterContext, link: Link, target: _Side, partitions: Mapping[TopicPartition, PartitionView]
 ) -> TransactionHistory | None:
-    """What the mirror saw of groups that commit in transactions."""
+    """What the mirror knows of groups that commit in transactions."""
     history = transaction_history(estate.store, link.id)
     if history is None or not target.view.reachable:
         return history
@@ -216,7 +216,7 @@ def _transactions(
 
 
 def mirror_at_work(estate: ClusterContext, link: Link) -> str | None:
-    """Who leads the link's mirror now, or else one of the workers that take part in it; None: nobody works."""
+    """The leader of the link's mirror, or else one of its workers; None: no mirror runs."""
     at = estate.store.time()
     lease = estate.store.lease(f"mirror:{link.id}")
     if lease is not None and lease.expires_at > at:
@@ -225,7 +225,7 @@ def mirror_at_work(estate: ClusterContext, link: Link) -> str | None:
 
 
 def _remember(estate: ClusterContext, link: Link) -> _Memory:
-    """All but the groups'. Before the source is asked: its ends are then at or beyond the watermarks."""
+    """Everything but groups. Before the source is asked: so its ends are at or beyond the watermarks."""
     store = estate.store
     covers = cache(link.covers_topic)
     topics = {name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)}
@@ -243,7 +243,7 @@ def _remember(estate: ClusterContext, link: Link) -> _Memory:
 def _remember_groups(
     estate: ClusterContext, link: Link, at: Moment | None
 ) -> tuple[tuple[GroupPosition, ...], Mapping[Key, PastPosition]]:
-    """Where groups stood last, and at the moment asked for."""
+    """The groups' last positions, and those at the requested moment."""
     store = estate.store
     covers_group, covers_topic = cache(link.covers_group), cache(link.covers_topic)
     positions = tuple(p for p in store.group_positions(link.id) if covers_group(p.group) and covers_topic(p.topic))
@@ -258,7 +258,7 @@ def _remember_groups(
 
 
 def _bounded(alias: str, ask: Callable[[], _Side]) -> _Side:
-    """Ask one side; a cluster that doesn't answer is a fact about it, not an error."""
+    """Ask one side with a deadline; a cluster that doesn't answer is a fact, not an error."""
     try:
         return ask()
     except (Unreachable, AuthenticationError) as error:
@@ -275,7 +275,7 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     start = admin.start_offsets(tps, partial=True)
-    # the high watermarks first: so what lies beyond an end that was read later is surely an open transaction's doing
+    # high watermarks first: offsets beyond a stable end that is read later surely belong to an open transaction
     high = admin.end_offsets(tps, committed=False, partial=True) if link.committed else {}
     end = admin.end_offsets(tps, committed=link.committed, partial=True)
     side = _Side(view, topics, start, end, high)
@@ -321,7 +321,7 @@ def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Seq
 def _stamped(
     estate: ClusterContext, target: _Side, partitions: Mapping[TopicPartition, PartitionView], moments: Iterable[int]
 ) -> dict[int, dict[TopicPartition, int | None]]:
-    """By moment (ms), the first target offset stamped from it on, by the source's partition."""
+    """By moment (ms), the first target offset from it on, by the source's partition."""
     if not target.view.reachable:
         return {}
     admin = estate.admin(target.view.alias)
@@ -333,7 +333,7 @@ def _stamped(
 
 
 def _with_groups(estate: ClusterContext, link: Link, side: _Side, groups: Sequence[str]) -> _Side:
-    """The target's side with these groups' commits and members added."""
+    """Add these groups' commits and members to the target's side."""
     coordinator = estate.groups(link.id.target)
     at = now()
     source_topic = cache(link.source_topic)
@@ -360,10 +360,10 @@ def _committed(link: Link, target: _Side) -> dict[tuple[str, TopicPartition], in
 def _merge_positions(
     remembered: Sequence[GroupPosition], live: Sequence[GroupPosition] | None
 ) -> tuple[GroupPosition, ...]:
-    """The live positions where the source answered; what it doesn't hold stays as it was captured.
+    """The source's positions if it answered; those that it lacks stay as captured.
 
-    A position that is gone from the source (expired, deleted, wiped by the disaster itself) is kept:
-    moving it costs nothing, forgetting it costs the group its place.
+    A position that is gone from the source (expired, deleted, lost in the disaster itself) is kept: moving it costs
+    nothing, without it the group loses its position.
     """
     there = set(map(GROUP_TOPIC_PARTITION, live or ()))
     kept = (position for position in remembered if GROUP_TOPIC_PARTITION(position) not in there)
@@ -375,7 +375,7 @@ def _merge_positions(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """All that views of partitions are made of. `settle`: as `observe`'s."""
+    """The inputs of partition views. `settle`: like `observe`'s."""
 
     link: Link
     memory: _Memory
@@ -395,7 +395,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
     problems: dict[str, list[Problem]] = defaultdict(list)
     for problem in look.seen.problems:
-        if not (look.link.inverse and problem.kind == TARGET_PURGED):  # the way back brings what a failback chose
+        if not (look.link.inverse and problem.kind == TARGET_PURGED):  # the way back carries only what a failback chose
             problems[problem.topic].append(problem)
     views = {}
     for tp in sorted(known):
@@ -424,9 +424,9 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
 def _looked_again(
     estate: ClusterContext, look: _Look, partitions: dict[TopicPartition, PartitionView]
 ) -> tuple[_Look, dict[TopicPartition, PartitionView]]:
-    """Partitions whose target seems to hold more than the source: on live traffic its end was only read later.
+    """Partitions whose target seems to hold more than the source: under load the target's end may just be read later.
 
-    The source's end is read once more; now it is the later one, so what still goes beyond it is another writer's.
+    The source's end is read again; now it is the later one, so records beyond it are another writer's.
     """
     odd = [tp for tp, view in partitions.items() if view.remark and view.source_end is not None]
     if not odd:
@@ -442,7 +442,7 @@ def _looked_again(
 
 
 def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state: TopicState | None) -> PartitionView:
-    """The view with its mapping, unless the mapping is about another incarnation of the topic."""
+    """The view with its mapping, unless the mapping belongs to another incarnation of the topic."""
     if topic is not None and state is not None and topic.topic_id != state.source_topic_id:
         return replace(view, watermark=None, recreated=True)
     mark = view.watermark
@@ -463,9 +463,9 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
 def without_empty_gaps(
     estate: ClusterContext, target: str, history: TransactionHistory, partitions: Mapping[TopicPartition, PartitionView]
 ) -> TransactionHistory:
-    """The history, where a partition was mirrored a little further than the watch has read it, and the target holds no
-    record from there on: then nothing unknown was brought over. The mirror and the watch read over connections of
-    their own, and the source mostly dies between two answers.
+    """The history, extended where a partition was mirrored a little further than the watch has read it, and the target
+    holds no record there: then nothing unknown was mirrored. The mirror and the watch use separate connections, and
+    the source usually dies between two of their responses.
     """
     read = dict(history.read)
     for tp, upto in history.read.items():
@@ -478,7 +478,7 @@ def without_empty_gaps(
 
 
 def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
-    """Whether the target holds records from a source offset on; where it can't be told: yes."""
+    """Whether the target holds records from a source offset on; yes if unknown."""
     row = floor(view.rows, source_offset)
     if row is None or view.target_end is None:
         return True

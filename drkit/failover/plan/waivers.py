@@ -1,4 +1,4 @@
-"""The flags by which an operator accepts what a precondition warns of; `Obstacle.waived_by` names one of them."""
+"""The flags by which an operator accepts a precondition's risk; `Obstacle.waived_by` names one of them."""
 
 from __future__ import annotations
 

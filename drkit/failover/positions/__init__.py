@@ -1,1 +1,1 @@
-"""Where each group continues on the target: by time, by mapping, by transactions; and what is there."""
+"""Each group's position on the target: by time, by mapping, by transactions; and the records there."""

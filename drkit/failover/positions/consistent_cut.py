@@ -1,18 +1,18 @@
-"""One instant up to which every mirrored topic is complete on the target. Pure.
+"""Finds one instant at which every mirrored topic is complete on the target. Pure.
 
-An unplanned failover leaves each partition cut off somewhere else. An instant T is *consistent* where every record
-stamped before T, on every partition, is on the target. For one partition, its limit is:
+An unplanned failover truncates each partition at another time. An instant T is *consistent* if the target has every
+record stamped before T, on every partition. A partition's limit is:
 
-- records are missing, and the source can be read: the earliest timestamp among the missing ones, those of transactions
-  that are still open there included;
-- records are missing, and the source is gone: what is missing was appended after what was mirrored, so it is stamped
-  no earlier than the newest mirrored record, less the partition's lateness (by how much its records were stamped
-  before earlier ones, as far back as its tail was read);
-- nothing is missing, as last seen: what comes after that look is stamped no earlier than the look, less lateness. So an
-  idle topic holds nobody back, as long as the mirror looks at it.
+- records are missing, and the source can be read: the earliest timestamp among the missing ones, including those of
+  open transactions;
+- records are missing, and the source is gone: they were appended after the mirrored ones, so they are stamped no
+  earlier than the newest mirrored record, less the partition's lateness (by how much records in its tail were stamped
+  before earlier ones);
+- nothing was missing at the last look: later records are stamped no earlier than the look, less lateness. So an idle
+  topic delays nothing, as long as the mirror looks at it.
 
-T is the least of the limits. Lateness worse than any in the tails, and clocks of producers that differ from the
-mirror's, can't be known from the target alone; the words say which limits rest on that.
+T is the least of the limits. Larger lateness than any in the tails, and producers' clocks that differ from the
+mirror's, can't be known from the target alone; the messages say which limits rest on that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHANGELOG, _REPARTITION = "-changelog", "-repartition"
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The instant before which a partition is complete on the target, and why; `exact`: by the missing records."""
+    """The instant before which a partition is complete on the target, and why; `exact`: from the missing records."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class TopicBeyond:
-    """What a topic has beyond the cut: target offsets from it on (read again), source offsets that are missing."""
+    """What a topic has beyond the cut: target offsets (read again), source offsets that are missing."""
 
     topic: str
     on_target: int
@@ -56,7 +56,7 @@ class TopicBeyond:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentCut:
-    """The instant, the limits that set it (the lowest first, a few), what lies beyond, and what it cuts in two."""
+    """The instant, its lowest limits, what lies beyond it, and the transactions and applications that it divides."""
 
     instant: datetime
     limits: tuple[Limit, ...]
@@ -66,9 +66,9 @@ class ConsistentCut:
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """What was read, by the source's names.
+    """The data read, by the source's names.
 
-    `target`: the tail of each partition there; `missing`: what isn't there, where the source answered.
+    `target`: the tail of each partition there; `missing`: records that it lacks, if the source answered.
     """
 
     target: Mapping[TopicPartition, Scanned]
@@ -79,7 +79,7 @@ def consistent_cut(snapshot: Snapshot, tails: Tails, covered: Iterable[TopicPart
     """The latest consistent instant over these partitions.
 
     Raises:
-        Refused: of a partition nothing is known that would bound what is missing; it is named.
+        Refused: for the named partition nothing bounds the missing records.
     """
     limits = sorted(
         (_limit(snapshot, snapshot.partitions[tp], tails) for tp in covered), key=lambda limit: limit.before
@@ -91,12 +91,12 @@ def consistent_cut(snapshot: Snapshot, tails: Tails, covered: Iterable[TopicPart
 
 
 def moment_of(cut: ConsistentCut) -> Moment:
-    """The cut as a moment to place groups at."""
+    """The cut as a moment for placing groups."""
     return Moment("--consistent", cut.instant, "UTC", str(iso(cut.instant)))
 
 
 def beyond(snapshot: Snapshot, covered: Iterable[TopicPartition]) -> tuple[TopicBeyond, ...]:
-    """What each topic has beyond the cut, most first; the views know the first offset stamped from it on."""
+    """What each topic has beyond the cut, most first; the views know the first offset from it on."""
     held: dict[str, int] = defaultdict(int)
     missing: dict[str, list[int | None]] = defaultdict(list)
     for tp in covered:
@@ -109,7 +109,7 @@ def beyond(snapshot: Snapshot, covered: Iterable[TopicPartition]) -> tuple[Topic
 
 
 def streams_cut(snapshot: Snapshot, covered: Sequence[TopicPartition]) -> list[str]:
-    """Streams applications whose state lies beyond the cut, one sentence each.
+    """Streams applications with state beyond the cut, one sentence each.
 
     An application's internal topics are named after its group: `<application.id>-…-changelog`, `-repartition`. State is
     restored from the whole changelog, so it is ahead of input positions that were moved back.
@@ -139,13 +139,13 @@ def transactions_cut(
 ) -> list[str]:
     """Transactions with records on both sides of the cut, one sentence for each producer.
 
-    A transaction is open at a partition's cut where it has records below it and its marker at or after it. It is cut
-    in two where it also has records from the cut on, in that partition or in another one: those stamped no later than
-    its marker: a later transaction's are.
+    A transaction is open at a partition's cut if it has records below it and its marker at or after it. It is divided
+    if it also has records at or after the cut, in that partition or another one: those stamped no later than its
+    marker.
 
     Args:
         at_millis: the instant.
-        around: the source's batches round the cut, by partition.
+        around: the source's batches near the cut, by partition.
         cut: the first source offset from the instant on, by partition.
     """
     ends: dict[int, int] = {}
@@ -180,7 +180,7 @@ def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     late = timedelta(milliseconds=tail.late if tail is not None else 0)
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
     if view.lag is None:
-        raise _unknown(view, view.missing.reason or "nothing is known of what the source holds")
+        raise _unknown(view, view.missing.reason or "the content of the source is unknown")
     if (purged := view.missing.purged) is not None:
         raise _unknown(
             view, f"source offsets {purged.begin} to {purged.until - 1} were removed from {snapshot.target.alias}"
@@ -190,7 +190,7 @@ def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
         first = from_millis(missing.earliest)
         rest = view.lag - view.held
         parts = [counted(rest, "missing offset")] if rest else []
-        held = " and ".join([*parts, *(["what an open transaction holds back"] if view.held or not rest else [])])
+        held = " and ".join([*parts, *(["records held by an open transaction"] if view.held or not rest else [])])
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
     if view.lag == 0:
         live = view.source_end is not None
@@ -219,13 +219,13 @@ def _unknown(view: PartitionView, why: str) -> Refused:
 
 
 def _open_at(batches: Sequence[SeenBatch], cut: int) -> dict[int, int]:
-    """Producers with a transaction open at the cut, and when its marker is stamped (or the last batch seen)."""
+    """Producers with a transaction open at the cut, and the timestamp of its marker (or of the last batch seen)."""
     open_now: set[int] = set()
     ends: dict[int, int] = {}
     for batch in batches:
         if batch.producer is None:
             continue
-        if batch.base_offset < cut:  # a batch may itself reach over the cut
+        if batch.base_offset < cut:  # a batch may itself cross the cut
             (open_now.discard if batch.control else open_now.add)(batch.producer)
         elif batch.producer in open_now and batch.producer not in ends and batch.control:
             ends[batch.producer] = batch.latest
@@ -234,7 +234,7 @@ def _open_at(batches: Sequence[SeenBatch], cut: int) -> dict[int, int]:
 
 
 def _owner(topic: str, groups: set[str]) -> str | None:
-    """The group whose Streams application an internal topic belongs to: the longest name that fits."""
+    """The group whose Streams application owns an internal topic: the longest matching name."""
     if not topic.endswith((_CHANGELOG, _REPARTITION)):
         return None
     return max((group for group in groups if topic.startswith(f"{group}-")), key=len, default=None)

@@ -1,4 +1,4 @@
-"""`--consistent`: reading what the cut needs to know of both clusters; `consistent_cut.py` decides what it means."""
+"""`--consistent`: reads the cut's inputs from both clusters; `consistent_cut.py` decides."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SHOWN = 5
 def at_consistent_cut(
     estate: ClusterContext, snapshot: Snapshot, selection: Selection, not_after: datetime | None = None
 ) -> tuple[Snapshot, ConsistentCut]:
-    """The latest instant up to which every selected topic is complete, and the snapshot with its offsets by that time.
+    """The latest instant at which every selected topic is complete, and the snapshot with its offsets by that time.
 
-    `not_after`: an earlier instant that other links of the run have.
+    `not_after`: an earlier instant of the run's other links.
 
     Raises:
         Refused: no such instant is known.
@@ -54,7 +54,7 @@ def at_consistent_cut(
 
 
 def stamped_from(estate: ClusterContext, snapshot: Snapshot, at: Moment) -> Snapshot:
-    """The snapshot with each view's first target offset stamped at or after the moment."""
+    """The snapshot with each view's first target offset at or after the moment."""
     here = {view.target_tp: at.millis for view in snapshot.partitions.values() if view.on_target}
     found = estate.admin(snapshot.link.id.target).offsets_for_times(here)
     views = {tp: replace(view, at_offset=found.get(view.target_tp)) for tp, view in snapshot.partitions.items()}
@@ -80,7 +80,7 @@ def _target_tails(
 def _missing(
     estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Scanned]:
-    """What isn't on the target yet, read from the source where it answers; what open transactions hold back, too."""
+    """Records that the target lacks, read from the source if it answers, including those held by open transactions."""
     stretches = {}
     ends = _true_ends(estate, snapshot, covered)
     for tp in covered:
@@ -95,7 +95,7 @@ def _missing(
 def _true_ends(
     estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The source's high watermarks, beyond its last stable offsets; nothing where it doesn't answer."""
+    """The source's high watermarks beyond its last stable offsets; nothing if it doesn't answer."""
     alias = snapshot.link.id.source
     if not snapshot.source.reachable:
         return {}
@@ -109,7 +109,7 @@ def _true_ends(
 def _scan_source(
     estate: ClusterContext, snapshot: Snapshot, stretches: dict[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, Scanned]:
-    """As it answers; one that stopped answering says so for every partition."""
+    """Its records; if it stops answering, every partition says so."""
     alias = snapshot.link.id.source
     if not snapshot.source.reachable:
         return {}
@@ -123,7 +123,7 @@ def _scan_source(
 def _transactions(
     estate: ClusterContext, snapshot: Snapshot, covered: Sequence[TopicPartition], cut: ConsistentCut, tails: Tails
 ) -> list[str]:
-    """Sentences about transactions that the cut divides, or why that isn't known."""
+    """Sentences about transactions that the cut divides, or why they are unknown."""
     alias = snapshot.link.id.source
     millis = moment_of(cut).millis
     bounds = {tp: (snapshot.partitions[tp].source_start, snapshot.partitions[tp].source_end) for tp in covered}
@@ -146,13 +146,13 @@ def _transactions(
     if blind:
         more = f" and {len(blind) - _SHOWN} more" if len(blind) > _SHOWN else ""
         sentences.append(
-            f"whether the instant cuts a transaction in two can't be told on {', '.join(blind[:_SHOWN])}{more}: "
+            f"whether the instant divides a transaction is unknown on {', '.join(blind[:_SHOWN])}{more}: "
             f"{alias} can't be read there, and these topics hold transactions, or had records removed"
         )
     return sentences
 
 
 def _transactional(snapshot: Snapshot, tp: TopicPartition, tails: Tails) -> bool:
-    """Whether transactions may be on a partition: markers lie in the target's tail, or the mapping has holes."""
+    """Whether a partition may have transactions: the target's tail has markers, or the mapping has holes."""
     tail = tails.target.get(tp)
     return len(snapshot.partitions[tp].rows) > 1 or (tail is not None and any(batch.control for batch in tail.batches))

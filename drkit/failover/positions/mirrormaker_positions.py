@@ -1,17 +1,17 @@
-"""Positions from what MirrorMaker 2 keeps, and how imprecise they are. Pure, except for `read_mirrormaker`.
+"""Positions from MirrorMaker 2's records, and how imprecise they are. Pure, except for `read_mirrormaker`.
 
-MirrorMaker 2 records a pair of offsets (a sync) now and then. Of a commit `c` between two syncs
+MirrorMaker 2 records a pair of offsets (a sync) now and then. For a commit `c` between two syncs
 
     source   s1 ─────── c ─────── s2         the record at s1 is the record at d1, that at s2 is at d2
     target   d1 ── ?  ? ? ? ───── d2
 
-everything that stands above s1 on the source stands above d1 on the target, so `d1 + 1` never passes an unread
-record (`d1` itself where c = s1). What lies between is read again: at most c - s1 - 1 records, as each source
-offset has at most one; at most d2 - (d1 + 1) offsets; and at most what the target's log holds from there.
+everything above s1 on the source is above d1 on the target, so `d1 + 1` never passes an unread record (`d1` itself if
+c = s1). The records in between are read again: at most c - s1 - 1, because each source offset has at most one; at most
+d2 - (d1 + 1) offsets; and at most what the target's log holds from there.
 
-A checkpoint is such an answer of MirrorMaker 2's own (before 3.5.1 it could pass unread records, KAFKA-12468, so
-`skipped` isn't known of it). Of all answers for offsets at or below c the greatest holds. What lies beyond the
-last sync may not be on the target at all: what is lost isn't known.
+A checkpoint is MirrorMaker 2's own answer (before 3.5.1 it could pass unread records, KAFKA-12468, so `skipped` is
+unknown for it). The greatest of all answers for offsets at or below c is used. Records beyond the last sync may be
+missing on the target: the loss is unknown.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LOSS_UNKNOWN = Loss(None, None, None, reason="MirrorMaker 2 doesn't record how f
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTranslation:
-    """A place on the target. `at_most`: records read again, None: no bound is known. `by_sync`: it rests on a pair of
-    offsets, so it surely passes no unread record; else on MirrorMaker 2's own translation.
+    """An offset on the target. `at_most`: a bound of the records read again, or None. `by_sync`: it comes from a pair
+    of offsets, so it surely passes no unread record; else from MirrorMaker 2's own translation.
     """
 
     target_offset: int
@@ -46,7 +46,7 @@ class CheckpointTranslation:
 
 
 def parse_positions_from(text: str | None) -> str | None:
-    """MirrorMaker 2's alias of the source: of `mm2:ALIAS`, or "" of `mm2` (as drkit calls it); None stays None.
+    """MirrorMaker 2's alias of the source: from `mm2:ALIAS`, or "" from `mm2` (as drkit calls it); None stays None.
 
     Raises:
         ConfigError: something else.
@@ -60,7 +60,7 @@ def parse_positions_from(text: str | None) -> str | None:
 
 
 def read_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMakerOffsets:
-    """Read its topics on both clusters, bounded.
+    """Read its topics on both clusters, with a deadline.
 
     Raises:
         DrkitError: there are none.
@@ -77,7 +77,7 @@ def read_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMa
 
 
 def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
-    """The checkpoints as positions on the source: what MirrorMaker 2 last saw of each group."""
+    """The checkpoints as positions on the source: each group as MirrorMaker 2 last saw it."""
     found = []
     for each in offsets.checkpoints:
         topic = link.source_topic(each.tp.topic)
@@ -90,10 +90,10 @@ def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
 def positions_by_mirrormaker(
     snapshot: Snapshot, offsets: MirrorMakerOffsets, selection: Selection
 ) -> tuple[PlannedPosition, ...]:
-    """Where each selected group goes, sorted by group, topic, partition.
+    """Each selected group's position, sorted by group, topic, partition.
 
     Raises:
-        ConfigError: a group that was named is nowhere.
+        ConfigError: a named group is unknown.
     """
     known = {position.group for position in snapshot.positions}
     for group in selection.groups:
@@ -114,12 +114,12 @@ def positions_by_mirrormaker(
 def answer(
     offset: int, syncs: Sequence[OffsetSync], checkpoint: Checkpoint | None, start: int, end: int
 ) -> CheckpointTranslation | None:
-    """The greatest place that surely passes nothing unread below source offset `offset`; None: nothing is known.
+    """The greatest offset that surely passes no unread record for source offset `offset`, or None.
 
     Args:
         offset: the group's committed offset on the source.
         syncs: of the partition, ascending.
-        checkpoint: of the group and partition; it counts if it is of an offset at or below.
+        checkpoint: of the group and partition; used if its offset is at or below.
         start: the target's log start.
         end: the target's log end.
     """
@@ -137,7 +137,7 @@ def answer(
         passed = offset - floor.upstream - 1
         why = f"{passed} source offsets after the last sync before it ({floor.upstream} is {floor.downstream})"
         found.append(CheckpointTranslation(floor.downstream + 1, passed, why, by_sync=True))
-    known = floor is not None and floor.upstream == offset  # then a checkpoint can't say it better
+    known = floor is not None and floor.upstream == offset  # then a checkpoint adds nothing
     if checkpoint is not None and checkpoint.upstream <= offset and not known:
         why = f"the checkpoint says {checkpoint.downstream} for source offset {checkpoint.upstream}"
         found.append(CheckpointTranslation(checkpoint.downstream, None, why, by_sync=False))
@@ -145,7 +145,7 @@ def answer(
         return None
     best = max(found, key=lambda each: (each.target_offset, each.at_most is not None))
     if best.at_most is None and floor is not None and floor.upstream < offset:
-        # the place is at or beyond the sync's own, so no more than what that one would read lies before it
+        # the offset is at or beyond the sync's own, so at most what the sync's would read lies before it
         best = replace(best, at_most=offset - floor.upstream - 1)
     bounds = [end - best.target_offset]
     bounds += [] if best.at_most is None else [best.at_most]
@@ -185,7 +185,7 @@ def _place(
     exact = found.by_sync and found.at_most == 0 and found.target_offset < view.target_end
     why = None if exact else f"by MirrorMaker 2: {found.why}; at most {found.at_most} records are read again"
     if found.target_offset == view.target_end:
-        why = f"by MirrorMaker 2: {found.why}; it is the log's end: what is missing before it isn't known"
+        why = f"by MirrorMaker 2: {found.why}; it is the log's end: records missing before it are unknown"
     return replace(
         base,
         target_offset=found.target_offset,
@@ -200,13 +200,13 @@ def _place(
 
 
 def check_possible(snapshot: Snapshot, mode: Mode) -> None:
-    """Raise `Refused` where nothing can be planned from what MirrorMaker 2 recorded."""
+    """Raise `Refused` if MirrorMaker 2's records don't suffice for a plan."""
     if not snapshot.target.reachable:
         raise snapshot.target.refusal()
     if mode is Mode.PLANNED:
         raise Refused(
-            "a planned move can't rest on MirrorMaker 2",
-            meaning="It doesn't record how far it has mirrored, so that nothing is lost can't be shown",
+            "a planned move can't rely on MirrorMaker 2",
+            meaning="It doesn't record how far it has mirrored, so drkit can't show that nothing is lost",
             remedy="Use drkit mirror for a planned move, or --unplanned",
         )
     if not snapshot.positions:
@@ -217,7 +217,7 @@ def check_possible(snapshot: Snapshot, mode: Mode) -> None:
 
 
 def cautions(offsets: MirrorMakerOffsets, positions: Sequence[PlannedPosition]) -> list[str]:
-    """What an operator has to know of positions that rest on MirrorMaker 2."""
+    """What an operator must know of positions from MirrorMaker 2."""
     said = list(offsets.notes)
     bound = bound_of(positions)
     if bound is None:
@@ -234,7 +234,7 @@ def cautions(offsets: MirrorMakerOffsets, positions: Sequence[PlannedPosition]) 
 
 
 def bound_of(positions: Sequence[PlannedPosition]) -> int | None:
-    """How many records are read again at most, over all; None: not known."""
+    """How many records are read again at most, in total; None: unknown."""
     bounds = [p.reread_at_most if p.reread is None else p.reread for p in positions if p.target_offset is not None]
     known = [bound for bound in bounds if bound is not None]
     return sum(known) if len(known) == len(bounds) else None

@@ -1,9 +1,8 @@
-"""Where groups stood at a moment in the past, from the timeline (`drkit.model.groups.group_history`). Pure.
+"""Groups' positions at a moment in the past, from the timeline (`drkit.model.groups.group_history`). Pure.
 
-The newest state seen at or before the moment is what a group had surely committed by then. It is the
-exact answer where the next state says that this one was still seen after the moment, or where the group
-stands there to this day. Else the group may have moved on in between: then the answer is the earlier
-position, from which nothing is skipped, and says how much older than the moment it may be.
+The newest state seen at or before the moment is what a group had surely committed by then. It is exact if the next
+state says that this one was still seen after the moment, or if the group is still there. Otherwise the group may have
+moved in between: then the earlier position is used, which skips nothing, with how old it may be.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ Key = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class PastPosition:
-    """Where a group stood on a partition; `offset` None: nowhere that is known, and `reason` says why.
+    """A group's position on a partition; `offset` None: unknown, and `reason` says why.
 
-    `reason` is None where the position is exact.
+    `reason` is None if the position is exact.
     """
 
     offset: int | None
@@ -38,12 +37,12 @@ class PastPosition:
 def committed_at(
     moment: datetime, states: Iterable[StatesAround], captured: Iterable[GroupPosition]
 ) -> dict[Key, PastPosition]:
-    """Where every group stood at `moment`, on every partition that it has had a position on.
+    """Every group's position at `moment`, on every partition where it has had one.
 
     Args:
-        moment: when.
+        moment: the moment.
         states: the states around it, of every group and topic.
-        captured: where the groups stood when the mirror looked last.
+        captured: the groups' positions at the mirror's last look.
     """
     now_at: dict[Key, GroupPosition] = {(position.group, position.tp): position for position in captured}
     last_look = max((position.captured_at for position in now_at.values()), default=None)
@@ -72,7 +71,7 @@ def _of_series(moment: datetime, around: StatesAround, now_at: Mapping[Key, Grou
 
 
 def _doubt(moment: datetime, around: StatesAround, now_at: Mapping[Key, GroupPosition]) -> str | None:
-    """Why a group may have stood further on at the moment than the state says; None: it did not."""
+    """Why a group may have been further on at the moment than the state says, or None."""
     then, following = around.then, around.following
     if then is None:
         return None
@@ -92,7 +91,7 @@ def _doubt(moment: datetime, around: StatesAround, now_at: Mapping[Key, GroupPos
 
 
 def _doubt_of_newest(moment: datetime, then: GroupState, here: Sequence[GroupPosition | None]) -> str | None:
-    """As `_doubt`, of the newest state that there is; `here`: where the group stood at the last look."""
+    """Like `_doubt`, for the newest state; `here`: the group's position at the last look."""
     still = [position for position in here if position is not None]
     same = len(still) == len(here) and all(
         position.offset == each.offset for position, each in zip(still, then.positions, strict=True)
@@ -101,7 +100,7 @@ def _doubt_of_newest(moment: datetime, then: GroupState, here: Sequence[GroupPos
     if same and moment <= looked:
         return None
     if same:
-        return f"it was seen there last at {iso(looked)}; where it went until {iso(moment)} is not known"
+        return f"it was last seen there at {iso(looked)}; where it went until {iso(moment)} is unknown"
     return f"it has moved on since {iso(then.at)}, and when is not in the timeline: the earlier position is taken"
 
 

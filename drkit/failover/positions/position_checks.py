@@ -1,8 +1,8 @@
-"""What is at the places where groups are put: read when positions are chosen, and again when they are committed. Pure.
+"""The records at the groups' positions, read when positions are chosen and again when they are committed. Pure.
 
-Many groups share a place, so places are kept beside the positions, each distinct one once. A plan freezes them; the
-verification compares the record that a group gets now with the record that stood there. What could not be read at
-either look is `UNKNOWN`, never a match.
+Many groups share a position, so each distinct position is checked once. A plan freezes the checks; the verification
+compares the record that a group gets now with the record that was there. If either read failed, the result is
+`UNKNOWN`, never a match.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from drkit.model.topology import TopicPartition
 
 
 class PositionCheck(NamedTuple):
-    """A place on the target and the first record at or after it.
+    """A position on the target and the first record at or after it.
 
-    `topic` is the target's name. `record` is that record's offset, None where the log ended there;
-    `timestamp` in ms; `crc` the CRC-32C of its key, value and headers. `reason`: why it isn't known.
+    `topic` is the target's name. `record` is that record's offset, None if the log ended there;
+    `timestamp` in ms; `crc` the CRC-32C of its key, value and headers. `reason`: why it is unknown.
     """
 
     topic: str
@@ -35,28 +35,28 @@ class PositionCheck(NamedTuple):
 
     @property
     def place(self) -> LogPosition:
-        """Where it is."""
+        """Its position."""
         return LogPosition(TopicPartition(self.topic, self.partition), self.offset)
 
     @property
     def peeked(self) -> ProbedRecord:
-        """What was seen there."""
+        """The record seen there."""
         return ProbedRecord(self.record, self.timestamp, self.crc, self.reason)
 
 
 class Match(StrEnum):
-    """How what is at a place compares with what was there."""
+    """The result of comparing a position's record with the earlier one."""
 
     SAME = "same"
     END = "end"  # the log ended there, and still does
     NEW = "new"  # the log ended there; what was written since comes next
-    GONE = "gone"  # the record isn't there any more: retention or compaction took it; the next one comes
+    GONE = "gone"  # retention or compaction removed the record; the next one comes
     DIFFERENT = "different"
     UNKNOWN = "unknown"
 
 
 def places_of(positions: Iterable[PlannedPosition]) -> set[LogPosition]:
-    """Every distinct place that these positions send a group to."""
+    """Every distinct position among these."""
     distinct = {(p.target_topic, p.partition, p.target_offset) for p in positions}
     return {
         LogPosition(TopicPartition(topic, partition), offset)
@@ -66,7 +66,7 @@ def places_of(positions: Iterable[PlannedPosition]) -> set[LogPosition]:
 
 
 def position_checks(found: Mapping[LogPosition, ProbedRecord]) -> tuple[PositionCheck, ...]:
-    """What was seen, in order."""
+    """The records seen, in order."""
     return tuple(
         PositionCheck(*place.tp, place.offset, seen.offset, seen.timestamp, seen.crc, seen.reason)
         for place, seen in sorted(found.items())
@@ -74,7 +74,8 @@ def position_checks(found: Mapping[LogPosition, ProbedRecord]) -> tuple[Position
 
 
 def compare(before: ProbedRecord, now: ProbedRecord, *, removable: bool) -> Match:
-    """One place, at two looks. `removable`: the topic's own cleanup may have removed the record in between."""
+    """Compare one position at two looks. `removable`: the topic's own cleanup may have removed the record in
+    between."""
     if before.reason is not None:
         return Match.UNKNOWN
     if now.reason is not None:
@@ -88,18 +89,18 @@ def compare(before: ProbedRecord, now: ProbedRecord, *, removable: bool) -> Matc
 
 
 def count(matches: Iterable[Match]) -> PlacesSeen:
-    """How many of each."""
+    """The number of each result."""
     counted = Counter(match.value for match in matches)
     return PlacesSeen(**counted)
 
 
 def difference(place: LogPosition, before: ProbedRecord, now: ProbedRecord) -> str:
-    """What differs, for people."""
-    return f"{place.tp} at {place.offset}: {describe(now)}, where {describe(before)} stood"
+    """The difference, for people."""
+    return f"{place.tp} at {place.offset}: {describe(now)}, before: {describe(before)}"
 
 
 def describe(peeked: ProbedRecord) -> str:
-    """What is at a place, in a few words."""
+    """The record at a position, in a few words."""
     if peeked.reason is not None:
         return peeked.reason
     if peeked.offset is None:
@@ -108,7 +109,7 @@ def describe(peeked: ProbedRecord) -> str:
 
 
 def what_changed(before: Sequence[PositionCheck], now: Sequence[PositionCheck]) -> list[str]:
-    """Places of both lists that hold another record now, one sentence each. New records at an end are no change."""
+    """Positions in both lists with another record now, one sentence each. New records at an end are no change."""
     known = {standing.place: standing.peeked for standing in before}
     return [
         difference(standing.place, known[standing.place], standing.peeked)

@@ -1,31 +1,30 @@
 """The position of each group on the target. Pure.
 
-What can be known of a group and a partition:
+Sources of a group's position on a partition:
 
-- by mapping: what the group's committed source offset is on the target (`drkit.mapping.translate`);
-- by time (`--at`): the first target offset stamped at or after the moment asked for, the log end
-  where there is none. Everything below it is stamped earlier, but a group that lagged, or a record
-  that a slow clock stamped late, may leave something unread down there.
+- by mapping: the group's committed source offset translated to the target (`drkit.mapping.translate`);
+- by time (`--at`): the first target offset with a timestamp at or after the requested moment, else the log
+  end. Everything below it has an earlier timestamp, but a group that lagged, or a record that a slow clock
+  stamped late, may leave unread records below it.
 
-- by the timeline (`--committed-at`): what the source offset that the group had committed at that
-  moment is on the target; where it isn't known what it had committed, it isn't placed.
+- by the timeline (`--committed-at`): the source offset that the group had committed at that moment, translated;
+  if that is unknown, the group gets no position.
 
-So with `--at` the position is the *earlier* of the two: at least back to that moment, and never past
-what was unread. Where only one is known it is taken, and the reason says so.
+With `--at` the position is the *earlier* of mapping and time: at least back to that moment, and never past unread
+records. If only one is known it is used, and the reason says so.
 
 - by order (`--to-earliest`, `--to-latest`, `--group NAME=earliest`): an end of the target's log, whatever that skips;
-  what it skips is counted.
+  skipped records are counted.
 
-A group that commits its offsets in transactions goes, by mapping, after the last transaction whose output reached the
+By mapping, a group that commits its offsets in transactions goes after the last transaction whose output reached the
 target, wherever it was captured (`drkit.failover.positions.transactional_positions`).
 
-What a group never committed on the source is left alone on the target: the consumer's own
-`auto.offset.reset` decides there, as it would have on the source.
+A partition on which a group never committed on the source is left alone on the target: the consumer's own
+`auto.offset.reset` decides there, as on the source.
 
-`reread` counts target offsets between the position and where the group had got to; `lost` counts
-source offsets below the group's commit that never reached the target. A group that may have committed
-further since its position was captured reads an unknown number again: then `reread` is None, what the
-target holds from there on is the bound, and `captured_at` says how old the capture is.
+`reread` counts target offsets from the position to the group's progress; `lost` counts source offsets below the
+group's commit that never reached the target. A group that may have committed since its capture reads an unknown number
+again: then `reread` is None, the rest of the target's log is the bound, and `captured_at` says how old the capture is.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ __all__ = [
 ]
 
 GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
-"""What positions of groups are sorted by."""
+"""The sort key of positions."""
 
 
 class Strategy(StrEnum):
@@ -79,15 +78,15 @@ _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committ
 
 @dataclass(slots=True)
 class PlannedPosition:
-    """A group's place on a target partition, with its certificate. Nobody changes one; only its making isn't slowed
-    down by `frozen`, because a failover makes a hundred thousand within seconds.
+    """A group's position on a target partition, with its reasons. Treat as immutable; it isn't `frozen` because a
+    failover makes a hundred thousand within seconds.
 
     `target_offset` None: not placed, `reason` says why. `reread`, `skipped`, `lost`: counts of
     offsets, None where not known. `why` always explains the choice; `reason` is None when the
     translation is exact and nothing else moved the position. `existing` is what the group has
     committed on the target already. `reread_at_most`: where `reread` isn't known exactly, a bound.
     `transactional`: the group commits its offsets in transactions (`drkit.failover.positions.transactional_positions`);
-    `transactions_again`: how many of them are processed again; None: not known.
+    `transactions_again`: how many of them are processed again, or None.
     """
 
     group: str
@@ -120,7 +119,7 @@ class PlannedPosition:
         translation: Certainty = Certainty.UNAVAILABLE,
         lost: int | None = None,
     ) -> PlannedPosition:
-        """Where a group stands, not placed on the target (yet)."""
+        """A group's source position without a target position (yet)."""
         return cls(
             group=stands.group,
             topic=stands.topic,
@@ -146,7 +145,7 @@ class PlannedPosition:
 
     @property
     def rewinds(self) -> bool:
-        """Whether committing it would move an existing position of the target back."""
+        """Whether committing it would move the group's existing position on the target back."""
         return self.target_offset is not None and self.existing is not None and self.existing > self.target_offset
 
 
@@ -155,10 +154,10 @@ def choose_positions(
 ) -> tuple[PlannedPosition, ...]:
     """The position of every selected group and partition, sorted by group, topic, partition.
 
-    `final`: the captured positions are of after the fence, so no group has committed since.
+    `final`: the positions were captured after the fence, so no group has committed since.
 
     Raises:
-        ConfigError: a group or topic that was named is nowhere; the message names the known ones.
+        ConfigError: a named group or topic is unknown; the message lists the known ones.
     """
     check_names(snapshot, selection)
     chosen = []
@@ -166,7 +165,7 @@ def choose_positions(
     rule: Where | None = selection.edge or at
     by_commits = isinstance(rule, Moment) and rule.by_commits
     present = {(position.group, position.tp): position for position in snapshot.positions} if by_commits else {}
-    # groups at one place go to one place
+    # groups with equal positions share the result
     known: dict[tuple[TopicPartition, int], PlannedPosition] = {}
     known_elsewhere: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}
     by_output = None if _whole(snapshot) else _ByOutput.of(snapshot)
@@ -200,7 +199,7 @@ def choose_positions(
 
 
 def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition]:
-    """Groups that commit no offsets, on each partition that they are known to read: none of them has a place."""
+    """Groups that commit no offsets, on each partition that they are known to read: none has a position."""
     found = []
     for group in snapshot.unmovable:
         for tp, start in group.starts.items():
@@ -214,7 +213,7 @@ def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition
 
 
 def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | None) -> PlannedPosition:
-    """The same place for another group that stands where that one did."""
+    """The same position for another group with the same source position."""
     return PlannedPosition(
         position.group,
         placed.topic,
@@ -236,7 +235,7 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
 
 
 def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
-    """The same, with a bound of what is read again where the group may have read on since its position was captured."""
+    """The same, with a bound of the records read again if the group may have read on since its capture."""
     if final or placed.target_offset is None or placed.reread is None:
         return placed
     if snapshot.positions_live and not snapshot.source_members.get(placed.group):
@@ -252,7 +251,7 @@ def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *,
 
 
 def never_committed(snapshot: Snapshot, selection: Selection) -> dict[str, list[TopicPartition]]:
-    """By group, the partitions of topics it reads on which it never committed anything."""
+    """By group, the partitions of topics it reads on which it never committed."""
     committed: dict[str, set[TopicPartition]] = defaultdict(set)
     for position in snapshot.positions:
         committed[position.group].add(position.tp)
@@ -269,7 +268,7 @@ def never_committed(snapshot: Snapshot, selection: Selection) -> dict[str, list[
 
 
 def _then(snapshot: Snapshot, present: Mapping[Key, GroupPosition]) -> list[GroupPosition]:
-    """The positions that groups had at the moment asked for; of those not known, the present ones."""
+    """The groups' positions at the requested moment; if unknown, the current ones."""
     found = dict(present)
     for (group, tp), past in snapshot.past.items():
         if past.offset is not None:
@@ -285,10 +284,10 @@ def place(
     where: Where | None,
     present: GroupPosition | None = None,
 ) -> PlannedPosition:
-    """One group's position on one partition; `present`: where it stands now, if that is another one."""
+    """One group's position on one partition; `present`: its current source position, if that differs."""
     target, topic = snapshot.target.alias, snapshot.link.target_topic(position.topic)
     if view is not None and view.recreated:
-        reason = f"{position.topic} was recreated on {snapshot.source.alias}: what is mirrored is of the one before"
+        reason = f"{position.topic} was recreated on {snapshot.source.alias}: the target has the earlier one's records"
         return PlannedPosition.unplaced(position, topic, reason)
     if view is None or view.target_end is None:
         reason = f"{topic}:{position.partition} is not on {target}"
@@ -312,7 +311,7 @@ def place(
 def _by_mapping(
     base: PlannedPosition, mapped: Translation, view: PartitionView, because: str | None = None
 ) -> PlannedPosition:
-    """`because`: what else than the mapping speaks for this place."""
+    """`because`: a further reason for this position."""
     if mapped.target_offset is None:
         reason = mapped.reason or "the source offset has no known place on the target"
         return replace(base, reason=reason, why=reason)
@@ -330,8 +329,8 @@ def _by_mapping(
 
 
 def _whole(snapshot: Snapshot) -> bool:
-    """Whether groups that commit in transactions continue from where they stand: nothing is missing on the target, or
-    the link mirrors what is not committed, too."""
+    """Whether groups that commit in transactions continue from their committed offsets: nothing is missing on the
+    target, or the link also mirrors uncommitted records."""
     drained = snapshot.source.reachable and snapshot.positions_live and snapshot.lag == 0
     return drained or not snapshot.link.committed
 
@@ -340,7 +339,7 @@ def _whole(snapshot: Snapshot) -> bool:
 class _ByOutput:
     """Places groups that commit in transactions after the last one whose output reached the target.
 
-    `through`: how far each source partition is on the target.
+    `through`: the mirrored offset of each source partition.
     """
 
     snapshot: Snapshot
@@ -348,12 +347,12 @@ class _ByOutput:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _ByOutput:
-        """What is alike for all groups, worked out once."""
+        """The parts that all groups share, computed once."""
         watched = {} if snapshot.transactions is None else snapshot.partitions
         return cls(snapshot, {tp: view.through for tp, view in watched.items()})
 
     def place(self, position: GroupPosition) -> PlannedPosition | None:
-        """None: the group isn't one of them."""
+        """None if the group doesn't commit in transactions."""
         snapshot = self.snapshot
         found = None
         if snapshot.transactions is not None:
@@ -386,7 +385,7 @@ class _ByOutput:
 def _by_commits(
     base: PlannedPosition, view: PartitionView, snapshot: Snapshot, at: Moment, present: GroupPosition | None
 ) -> PlannedPosition:
-    """Where the group had committed at the moment, by mapping; `base` has that source offset."""
+    """The group's committed offset at the moment, by mapping; `base` has that source offset."""
     past = snapshot.past.get((base.group, TopicPartition(base.topic, base.partition)), _NOT_KNOWN)
     if past.offset is None:
         reason = past.reason or str(_NOT_KNOWN.reason)
@@ -412,17 +411,17 @@ def _by_commits(
 
 
 def _since(target_offset: int, mapped: Translation, present: Translation | None) -> tuple[int | None, int | None]:
-    """What the group reads again, and what it skips, of all it has read until now; None: not known."""
+    """How many records the group reads again, and how many it skips, of those it has read; None: unknown."""
     if present is None or present.target_offset is None:
         return None, mapped.skipped
     back = present.target_offset - target_offset
-    if back < 0:  # it was put back since: what lies between is passed over
+    if back < 0:  # it was moved back since: the records in between are skipped
         return 0, None if mapped.skipped is None else mapped.skipped - back
     return None if present.reread is None else present.reread + back, mapped.skipped
 
 
 def _by_order(base: PlannedPosition, mapped: Translation, view: PartitionView, end: int, edge: Edge) -> PlannedPosition:
-    """At an end of the target's log because the operator says so; what that skips or reads again is counted."""
+    """An end of the target's log, as the operator requested; skipped or repeated records are counted."""
     earliest = edge is Edge.EARLIEST
     offset = (view.target_start or 0) if earliest else end
     why = f"{'the log of the target begins' if earliest else 'the log of the target ends'} at {offset}: as requested"
@@ -477,13 +476,13 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
         if mark.source_through > mark.source_start:
             why = "the store has lost rows, or the target has other writers"
             return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
-        # Watched, and nothing of it was ever produced: all that will be lands at the target's end.
+        # Observed, and nothing was ever produced: all future records come at the target's end.
         return Translation(offset, Certainty.EXACT, mark.target_end)
     return translate_by_rows(offset, rows, mark)
 
 
 def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
-    """Translate by the view's rows, heed problems, then keep the answer inside the target's log as it is now."""
+    """Translate by the view's rows, apply problems, then keep the result within the target's current log."""
     answer = heed(_by_rows(offset, view), snapshot.problems, view.tp, lambda other: _by_rows(other, view))
     target = snapshot.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:

@@ -1,4 +1,4 @@
-"""Which positions are meant, and where to, as an operator says it: `--group`, `--topic`, `--to-earliest`. Pure."""
+"""An operator's selection of positions and destinations: `--group`, `--topic`, `--to-earliest`. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicSelector:
     partitions: tuple[int, ...] = ()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Whether the partition is meant."""
+        """Whether the partition is selected."""
         return tp.topic == self.topic and (not self.partitions or tp.partition in self.partitions)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class TopicSelector:
 
 @dataclass(frozen=True, slots=True)
 class GroupTarget:
-    """`--group NAME=WHERE`: this group goes elsewhere than the others."""
+    """`--group NAME=WHERE`: a destination for this group alone."""
 
     group: str
     where: Where
@@ -50,9 +50,9 @@ class GroupTarget:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which positions are meant (`groups` and `topics` empty: all of the link's) and where to.
+    """The selected positions (`groups` and `topics` empty: all of the link's) and their destinations.
 
-    `places` are the groups with a place of their own, `edge` (`--to-earliest`, `--to-latest`) is where the others go;
+    `places` are the groups with their own destination, `edge` (`--to-earliest`, `--to-latest`) is that of the others;
     None: by mapping, or by the run's moment.
     """
 
@@ -62,28 +62,28 @@ class Selection:
     edge: Edge | None = None
 
     def covers(self, group: str, tp: TopicPartition) -> bool:
-        """Whether this group's position on this partition is meant."""
+        """Whether this group's position on this partition is selected."""
         return (not self.groups or group in self.groups) and (
             not self.topics or any(selector.covers(tp) for selector in self.topics)
         )
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether everything is selected."""
         return not self.groups and not self.topics
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Every group that is named."""
+        """Every named group."""
         return tuple(dict.fromkeys((*self.groups, *(place.group for place in self.places))))
 
     @property
     def moments(self) -> frozenset[int]:
-        """The timestamps (ms) of the groups that have a moment of their own."""
+        """The timestamps (ms) of groups with a moment of their own."""
         return frozenset(place.where.millis for place in self.places if isinstance(place.where, Moment))
 
     def where(self) -> dict[str, Where]:
-        """Where each group with a place of its own goes."""
+        """The destination of each group with one of its own."""
         return {place.group: place.where for place in self.places}
 
 

@@ -1,4 +1,4 @@
-"""Reads what is at the places where groups are put: when positions are chosen, and again when they are committed."""
+"""Reads the records at groups' positions: when positions are chosen, and again when they are committed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import DrkitError
 
 LOOK_SECONDS = 10.0
-"""At most so long; places not looked at by then are unknown, and said to be."""
+"""The time limit; positions not read by then are reported as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionComparison:
-    """What a second look found. `wrong`: a sentence for each place that holds another record than before."""
+    """The result of a second read. `wrong`: a sentence for each position with another record than before."""
 
     seen: PlacesSeen
     wrong: tuple[str, ...]
@@ -35,9 +35,9 @@ class PositionComparison:
 def read_checks(
     estate: ClusterContext, alias: str, positions: Iterable[PlannedPosition], known: Sequence[PositionCheck] = ()
 ) -> tuple[PositionCheck, ...]:
-    """What is at each distinct place of these positions, in order; what is `known` already isn't read again.
+    """Read the record at each distinct position, in order; `known` ones aren't read again.
 
-    A place that can't be read says why.
+    A position that can't be read says why.
     """
     places = places_of(positions)
     kept = {standing.place: standing.peeked for standing in known if standing.reason is None}
@@ -55,10 +55,10 @@ def compare_checks(
     *,
     seconds: float = LOOK_SECONDS,
 ) -> PositionComparison:
-    """Compare what is at these places with what was there before."""
+    """Compare the records at these positions with the earlier ones."""
     known = {standing.place: standing.peeked for standing in before}
     now = _peek(estate, alias, places, seconds=seconds)
-    nothing = ProbedRecord(reason="it was not looked at before")
+    nothing = ProbedRecord(reason="it was not read before")
     matches = {place: compare(known.get(place, nothing), here, removable=False) for place, here in now.items()}
     odd = [place for place, match in matches.items() if match is Match.DIFFERENT]
     for place in _cleaned(estate, alias, odd, known, now):
@@ -70,7 +70,7 @@ def compare_checks(
 def _peek(
     estate: ClusterContext, alias: str, places: Iterable[LogPosition], *, seconds: float = LOOK_SECONDS
 ) -> dict[LogPosition, ProbedRecord]:
-    """As the cluster answers; a cluster that refuses or fails makes every place unknown, with the reason."""
+    """The records; if a cluster refuses or fails, every position is unknown, with the reason."""
     wanted = list(places)
     if not wanted:
         return {}
@@ -87,7 +87,7 @@ def _cleaned(
     known: dict[LogPosition, ProbedRecord],
     now: dict[LogPosition, ProbedRecord],
 ) -> list[LogPosition]:
-    """Those of the odd places whose records the topic's own cleanup may have removed in between."""
+    """Those of the changed positions whose records the topic's own cleanup may have removed in between."""
     removed = [place for place in odd if _moved_on(known[place], now[place])]
     if not removed:
         return []

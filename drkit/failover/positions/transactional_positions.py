@@ -1,16 +1,16 @@
 """Where a group that commits in transactions continues: after the last one whose output reached the target. Pure.
 
-The mirror brings over committed records only, partition by partition. When the source is gone, the output of some
-transactions is on the target, that of others isn't, and of one or two a part may be. Of a group's transactions on an
-input partition, in the order of its commits, all up to some place have reached the target in full:
+The mirror copies only committed records, partition by partition. When the source is gone, the target has the output of
+some transactions, not that of others, and part of one or two. Of a group's transactions on an input partition, in
+commit order, all up to some point have reached the target completely:
 
     transactions   1    2    3    4    5
-    on the target  all  all  part no   no     continues after 2; 3 is processed again, part of its output is there twice
+    on the target  all  all  part no   no     continues after 2; 3 is processed again, part of its output is duplicated
                    all  all  no   no   no     continues after 2, exactly
                    all  no   all  no   no     continues after 1; 3 is processed again: its output partition was ahead
 
-Never later: output would be missing. What isn't known (the mirror read the output of a transaction but not what it
-committed; it was still behind when the watch of the transactions began) makes the number unknown, never smaller.
+Never later, or output would be missing. Unknown facts (the mirror read a transaction's output but not its commit; it
+was still behind when the watch began) make the number unknown, never smaller.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
 Through = Mapping[TopicPartition, int | None]
-"""By partition of the link, the source offset up to which (exclusive) all is on the target; None: not known."""
+"""By partition of the link, the source offset up to which (exclusive) the target has everything; None: unknown."""
 
 _STALE = timedelta(seconds=15)
-"""A watch that is this much older than the capture of the group has stopped."""
+"""A watch that is this much older than the group's capture has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionalPlace:
-    """Where a group continues, on one input partition.
+    """Where a group continues on one input partition.
 
     Args:
         offset, metadata: what to commit (source offset).
-        again: how many transactions, whose output is on the target at least in part, are processed again; None: not
-            known.
-        reached: the source offset up to which the group had come by the last of those.
-        reason: None where the place is exact.
+        again: how many transactions with output on the target are processed again, or None.
+        reached: the source offset that the group had reached by the last of those.
+        reason: None if the position is exact.
     """
 
     offset: int
@@ -54,12 +53,12 @@ class TransactionalPlace:
 def place_by_transactions(
     history: TransactionHistory, captured: GroupPosition, through: Through
 ) -> TransactionalPlace | None:
-    """The place of a group; None where it isn't known to commit on this partition in transactions.
+    """A group's position; None if it isn't known to commit on this partition in transactions.
 
     Args:
         history: what the mirror has seen.
-        captured: what the group had committed on the partition when it was last captured.
-        through: how far every partition was brought over.
+        captured: the group's last captured offset on the partition.
+        through: the mirrored offset of every partition.
     """
     key = (captured.group, captured.tp)
     concerned = [each for each in history.transactions if each.offsets is None or key in each.offsets]
@@ -105,7 +104,7 @@ def place_by_transactions(
 
 
 def place_unwatched(captured: GroupPosition) -> TransactionalPlace:
-    """The place of a group that may commit in transactions, which the mirror has not read yet."""
+    """The position of a group that may commit in transactions that the mirror has not read yet."""
     why = (
         "may commit in transactions, which the mirror had not followed yet: how much of their output is on the target "
     )
@@ -140,7 +139,7 @@ def _reach(transaction: GroupTransaction, through: Through) -> str:
 def _again(
     done: Sequence[GroupTransaction], rest: Sequence[GroupTransaction], through: Through
 ) -> tuple[int, list[str]]:
-    """How many transactions after the place have output on the target, and why the number may be another one."""
+    """How many transactions after the position have output on the target, and why the number is uncertain."""
     doubts = []
     if done and done[-1].offsets is None:
         doubts.append("what the last one committed could not be read")
@@ -155,7 +154,7 @@ def _again(
 
 
 def _unknown(history: TransactionHistory, captured: GroupPosition, through: Through) -> str | None:
-    """Why nothing can be said by what was seen: it was seen too late, or not long enough."""
+    """Why the history says nothing: it began too late, or is too short."""
     for tp, offset in {**history.begun, **history.dropped}.items():
         if (through.get(tp) or 0) < max(offset, history.begun.get(tp, 0)):
             return (

@@ -1,1 +1,1 @@
-"""When something breaks during a run: the command that recovers, rollback, abandon."""
+"""Recovery when something breaks during a run: the recommended command, rollback, abandon."""

@@ -1,15 +1,15 @@
-"""`drkit abandon`: ending a run that can neither continue nor be rolled back, by what is there to be seen.
+"""`drkit abandon`: ends a run that can neither continue nor be rolled back.
 
-A journal that is damaged, or a cluster that is gone for good, must not block a link for ever. So this looks at the
-link's state in the store, at the fence and at both clusters, and relies on the journal only as far as it is whole.
-Data, salvages and the record of the link stay as they are; what is decided is which cluster serves.
+A damaged journal, or a cluster that is gone permanently, must not block a link forever. So this checks the link's state
+in the store, the fence and both clusters, and uses the journal only as far as it is intact. Data, salvages and the
+link's record stay; it decides only which cluster serves.
 
 | the link is | serves | what is done |
 |---|---|---|
 | active, paused | source | its fence is lifted |
 | sealed by this failover, before its commit (or its switch: target gone) | source | active, its fence is lifted |
-| sealed otherwise | target | its fence is lifted, should it have one |
-| reversed (a failback) | target | the way back is active again, the target's fence is lifted |
+| sealed by this failover, before its commit (or its switch, if the target is gone) | source | active, fence lifted |
+| sealed otherwise | target | its fence, if any, is lifted |
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
 KIND = "abandon"
-"""Kind of the run that journals it where the abandoned run's own journal can't be continued; and its stage."""
+"""Kind of the run that journals it if the abandoned run's own journal can't be continued; and its stage."""
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 _LOST = "lost"
 """State of a run whose journal was lost with the store; the link still names it."""
@@ -44,9 +44,9 @@ _LOST = "lost"
 class AbandonReport:
     """The outcome.
 
-    `serves`: the cluster that clients are to use; `open`: whether drkit keeps nobody out of it (None: not known, it
-    doesn't answer). `did`: what was changed. `stands`: what was left as it is. `journal`: why the run's journal
-    wasn't believed; None: it is whole. `journaled_in`: the run whose journal has this.
+    `serves`: the cluster that clients should use; `open`: whether drkit keeps nobody out of it (None: unknown, it
+    doesn't answer). `did`: what was changed. `stands`: what was left unchanged. `journal`: why the run's journal is
+    unusable, or None. `journaled_in`: the run whose journal records this.
     """
 
     run: str
@@ -63,8 +63,8 @@ class AbandonReport:
 
 @dataclass(slots=True)
 class _Looked:
-    """The run as far as it is known, and the clusters. `strangers`: clusters that aren't those of the plan. `errors`:
-    why nothing is read from a cluster."""
+    """The known part of the run, and the clusters. `strangers`: clusters other than the plan's. `errors`: why a cluster
+    can't be read."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -78,22 +78,22 @@ class _Looked:
     stands: list[str] = field(default_factory=list)
 
     def unreached(self, alias: str) -> str:
-        """That nothing is read from a cluster, and why."""
+        """That a cluster can't be read, and why."""
         error = self.errors.get(alias)
         refused = error is not None and answered(error)
         return f"{alias} {unreached(refused=refused)}{f' ({error.what})' if error is not None and refused else ''}"
 
     def begun(self, stage: str) -> bool:
-        """Whether a stage was begun, by entries that each are whole, or may be: they can't be counted on."""
+        """Whether a stage was begun, by entries that may each be intact: they can't be relied on."""
         return any(entry.stage == stage and entry.intact() for entry in self.entries)
 
 
 def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) -> AbandonReport:
-    """End a run where it stands; the cluster that is to serve is opened.
+    """End a run in its current state and open the cluster that should serve.
 
     Raises:
-        Refused: no such run; it is over; somebody else acts on the link; or it can be taken to its end, its commit
-            having begun.
+        Refused: no such run; it is over; another run acts on the link; or it can be finished because its commit
+            has begun.
         ConfigError: its link isn't configured.
         Unreachable: the store doesn't answer.
     """
@@ -136,7 +136,7 @@ def _summary(estate: ClusterContext, run: str) -> RunSummary:
         raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
     if found.kind not in KINDS:
         raise Refused(
-            f"run {run} is a {found.kind}: it holds no link",
+            f"run {run} is a {found.kind}: it concerns no link",
             meaning="Only a failover, a failback or a reprotect can be abandoned",
             remedy=f"drkit resume {run} removes what a rehearsal left" if found.kind == "rehearsal" else "`drkit runs`",
         )
@@ -144,7 +144,7 @@ def _summary(estate: ClusterContext, run: str) -> RunSummary:
 
 
 def _lost_with_the_store(estate: ClusterContext, run: str) -> RunSummary | None:
-    """A run by which a link stands where it is, and of which a store that was recovered has nothing else."""
+    """A run that decided a link's state, of which a recovered store knows nothing else."""
     for configured in estate.config.links:
         control = estate.store.link_control(configured.link().id)
         if control is not None and control.run == run:
@@ -166,7 +166,7 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
     looked_up, record, problem = _summary(estate, run), None, None
     try:
         record = load_anchored_run(estate, run)
-    except (DrkitError, ValueError, KeyError) as error:  # JSON that can't be read, or has another shape
+    except (DrkitError, ValueError, KeyError) as error:  # unreadable JSON, or another shape
         problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
     if not store.entries(run):
         problem = "it was lost with the store" if looked_up.state == _LOST else "it is empty"
@@ -178,7 +178,7 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
 
 
 def _check(looked: _Looked, link: Link) -> None:
-    """Raise `Refused` where the run is over, or can be taken to its end."""
+    """Raise `Refused` if the run is over, or can be finished."""
     run, record = looked.summary.run, looked.record
     if record is None:
         if looked.summary.state in {State.CANCELLED, State.ABANDONED}:
@@ -192,13 +192,13 @@ def _check(looked: _Looked, link: Link) -> None:
     if looked.answering[target] and not looked.strangers:
         raise Refused(
             f"run {run} can't be abandoned: its commit has begun, and {target} answers",
-            meaning="Groups may have moved already, so leaving it half done would cost more than its end",
+            meaning="Groups may have moved already, so abandoning it would cost more than finishing it",
             remedy=f"drkit resume {run}",
         )
 
 
 def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
-    """The link's direction from now on, decided again where it has to be."""
+    """The link's direction from now on, decided again if necessary."""
     link, store, record = context.link.id, context.estate.store, looked.record
     control = looked.control
     direction = Direction.ACTIVE if control is None else control.direction
@@ -232,7 +232,7 @@ def _set(context: CommandFenceContext, link: LinkId, direction: Direction, looke
 
 
 def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | None:
-    """Lift the fence of the cluster that is to serve; whether it is open."""
+    """Lift the fence of the cluster that should serve; returns whether it is open."""
     lift = f"drkit fence --lift --link '{context.link.id}'"
     record = fence_record(context.estate.store, context.link.id, serves)
     if not looked.answering[serves]:
@@ -259,7 +259,7 @@ def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other:
 
 
 def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, acting: str) -> None:
-    """In the run's own journal, if that is whole; else in one of its own. The listing of both."""
+    """Write to the run's own journal if it is intact, else to a new one; update both summaries."""
     store, run, at = estate.store, result.run, now()
     body = {
         "serves": result.serves,

@@ -1,4 +1,4 @@
-"""The condition of each component of a run, by a bounded check: the input of `way_out` outside of tests."""
+"""Checks the condition of each component of a run, with a deadline: the input of `way_out` outside of tests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How to recover from the present state of a link (`run` None: no run is unfinished). `broken`: the components that
-    are not well, in words. `first`: what to correct before anything is given up, where a cluster answers and drkit
-    can't work with it: its clients may be well.
+    """How to recover from a link's current state (`run` None: no run is unfinished). `broken`: the components that are
+    not healthy, in words. `first`: what to correct before giving anything up, if a cluster answers but drkit can't work
+    with it: its clients may be fine.
     """
 
     run: str | None
@@ -40,13 +40,13 @@ class Advice:
         return self.said("; then ".join(self.way.commands))
 
     def said(self, commands: str) -> str:
-        """Commands, behind what is to be corrected first."""
+        """The commands, after what must be corrected first."""
         return f"{self.first}. Only where that can't be done: {commands}" if self.first else commands
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that isn't over. `begun`: its next stage was begun. `site`: the site run that takes it on, if one does."""
+    """A run that isn't over. `begun`: its next stage was begun. `site`: the site run that it belongs to, or None."""
 
     run: str
     machine: Run
@@ -56,18 +56,18 @@ class Unfinished:
 
     @classmethod
     def of(cls, journal: Journal, machine: Run, plan: Plan) -> Unfinished | None:
-        """What a run's journal says; None: the run is over."""
+        """Read a run's journal; None if the run is over."""
         step, _ = next_step(machine)
         return None if step is None else cls(journal.run, machine, plan, journal.attempted(step.stage))
 
 
 def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) -> Advice:
-    """The way out of a link's present situation.
+    """The way out of a link's current situation.
 
     Args:
-        estate: store and clusters; each cluster is looked at shortly.
+        estate: store and clusters; each cluster is checked briefly.
         link: the configured link.
-        unfinished: its run; None: there is none.
+        unfinished: its run, or None.
 
     Raises:
         Unreachable: the store doesn't answer.
@@ -102,7 +102,7 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
 
 
 def _by_site(run: Unfinished, command: str) -> str:
-    """The command with the site run, which takes all its links on; `--unplanned` is of one link's run."""
+    """The command with the site run, which continues all its links; `--unplanned` concerns one link's run."""
     return command if run.site is None or "--unplanned" in command else command.replace(run.run, run.site)
 
 
@@ -121,8 +121,8 @@ def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
 
 
 def replaced_clusters(estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
-    """Clusters that answer and aren't what they were: they have another id than when a run was planned, or the target
-    has nothing of what was mirrored to it: its topics are gone, or their logs are empty.
+    """Clusters that answer but were replaced: their id differs from the one in a run's plan, or the target has none of
+    the mirrored records: its topics are gone, or their logs are empty.
     """
     views = (plan.target, plan.live) if isinstance(plan, FailbackPlan) else (plan.source, plan.target)
     found = set()
@@ -141,7 +141,7 @@ def replaced_clusters(estate: ClusterContext, plan: Plan, answering: Mapping[str
 
 
 def _emptied(estate: ClusterContext, link: LinkId, target: ClusterAdmin) -> bool:
-    """Whether a target to which records were mirrored has none of their topics, or no record's offset in any."""
+    """Whether a target to which records were mirrored has none of their topics, or only empty logs."""
     names = {state.topic: state.target_topic for state in estate.store.topic_states(link).values()}
     found = target.topics(set(names.values()))
     if not found:

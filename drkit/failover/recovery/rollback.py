@@ -1,7 +1,7 @@
-"""Rolls a run back before its point of no return: the link is as before, the fence is lifted, all is journaled.
+"""Rolls a run back before its point of no return: restores the link, lifts the fence, journals everything.
 
-The link is active before the fence is lifted, so every record that is written then is mirrored. Each act
-can be repeated; a run whose `cancel` was begun is only ever cancelled (`drkit resume` finishes that).
+The link is active before the fence is lifted, so every record written then is mirrored. Each step can be repeated; a
+run whose `cancel` was begun can only be cancelled (`drkit resume` finishes that).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CANCEL = "cancel"
 
 
 def point_of_no_return(plan: Plan) -> str:
-    """The stage from which on a run of this plan can only be taken to its end."""
+    """The stage from which a run of this plan can only be finished."""
     if isinstance(plan, FailbackPlan) and plan.level:
         return "reverse"  # its scrub deletes nothing
     return POINT_OF_NO_RETURN[plan.kind]
@@ -43,7 +43,7 @@ def point_of_no_return(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Takes a run back. It holds the run's lease. `link` is the configured link."""
+    """Rolls a run back. It holds the run's lease. `link` is the configured link."""
 
     estate: ClusterContext
     link: Link
@@ -58,15 +58,15 @@ class Rollback:
         return self.journal.run
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        """Poll until `done`, for at most `seconds`; returns whether it came true. Keeps the lease."""
         return wait_for(self.lease, done, seconds)
 
     def take_back(self, machine: Run, why: str) -> tuple[Run, str]:
-        """Undo what the run has done and journal it; the run, cancelled, and what was undone.
+        """Undo the run's changes and journal it; returns the cancelled run, and what was undone.
 
         Raises:
             InvariantBroken: it is beyond the point of no return, or over.
-            DrkitError: something can't be undone now; running it again continues.
+            DrkitError: something can't be undone now; calling it again continues.
         """
         point = point_of_no_return(self.plan)
         if self.journal.attempted(point):
@@ -81,12 +81,13 @@ class Rollback:
         return given_up, did
 
     def open_live(self, machine: Run, why: str) -> tuple[Run, str]:
-        """Let clients into the cluster that the run has closed, and go back before the fence; the run, what was done.
+        """Open the cluster that the run has closed, and go back to before the fence; returns the run, and what was
+        done.
 
-        Mirroring continues before the cluster is opened, so every record that is written there is mirrored.
+        Mirroring resumes before the cluster is opened, so every record written there is mirrored.
 
         Raises:
-            InvariantBroken: clients may have been switched.
+            InvariantBroken: clients may already have been switched.
             DrkitError: it can't be opened now.
         """
         before = back_before_fence(machine, why)
@@ -99,7 +100,7 @@ class Rollback:
         return before, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
 
     def _reopen(self, reason: str = "the run was cancelled") -> str:
-        """The direction of the data's way as the plan found it, where this run has sealed it."""
+        """Restore the data's direction as the plan found it, if this run has sealed it."""
         way = self.link.id if self.plan.kind is Kind.FAILOVER else self.link.id.reversed()
         control = self.estate.store.link_control(way)
         if control is None or control.run != self.run or control.direction is not Direction.SEALED:
@@ -116,7 +117,7 @@ class Rollback:
         return f"{way} is {before} again"
 
     def _lift(self) -> str:
-        """The fence of the source, whatever run has put it, unless the link was failed away from before."""
+        """Lift the source's fence, whichever run put it, unless the link was failed away from before."""
         source = self.link.id.source
         control = self.estate.store.link_control(self.link.id)
         away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
@@ -127,12 +128,12 @@ class Rollback:
 
 
 def live_cluster(plan: Plan) -> str:
-    """The cluster that clients use until the run switches them, and that its fence closes."""
+    """The cluster that clients use until the run switches them, which its fence closes."""
     return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
 
 
 def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:
-    """Whether a run rests on a fence that doesn't stand any more, or on an unfenced cluster that was quiet once.
+    """Whether a run relies on a fence that is gone, or on an unfenced cluster that was once quiet.
 
     Args:
         machine: the run.
@@ -148,7 +149,7 @@ def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:
 
 
 def undone(machine: Run, did: str | None = None) -> Run:
-    """The run as it is once nothing of it stands."""
+    """The run without any of its effects."""
     facts: Facts = replace(
         machine.facts, sealed=False, mirror_stopped=False, fenced=None, fence_reason=did, fenced_at=None
     )

@@ -1,4 +1,4 @@
-"""Which command recovers when something breaks during a run, and what that costs. One pure function, `way_out`.
+"""Which command recovers when something breaks during a run, and what it costs. One pure function, `way_out`.
 
 `drkit doctor`, `drkit runs`, error messages and docs/recovery.md all say what it says. The model in
 `tests/support/recovery_model.py` shows that from every state its answer lets clients write somewhere, and
@@ -15,13 +15,14 @@ from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
 
 
 class Component(StrEnum):
-    """What can break. `source`, `target`: of the configured link (the old primary, and the cluster failed over to)."""
+    """The components that can break. `source`, `target`: of the configured link (old primary, cluster failed over
+    to)."""
 
     SOURCE = "source"
     TARGET = "target"
     STORE = "store"
     MIRROR = "mirror"
-    MACHINE = "machine"  # the operator's, which carries the run out and has the salvage folder
+    MACHINE = "machine"  # the operator's, which executes the run and has the salvage folder
     SALVAGE = "salvage"  # the folder with what only the source held
 
 
@@ -80,23 +81,23 @@ FAULTS: dict[Component, tuple[ComponentCondition, ...]] = {
 
 
 def faults_of(kind: Kind | None) -> dict[Component, tuple[ComponentCondition, ...]]:
-    """The ways in which each component of a run breaks: a failover salvages nothing."""
+    """The ways in which each component of a run breaks: a failover has no salvage."""
     salvages = kind in {Kind.FAILBACK, Kind.REPROTECT}
     return {part: conditions for part, conditions in FAULTS.items() if salvages or part is not Component.SALVAGE}
 
 
 UNWRITABLE = frozenset({ComponentCondition.FULL, ComponentCondition.READ_ONLY})
-"""A folder that keeps what is in it and takes nothing more."""
+"""A folder that keeps its content but can't be written to."""
 
 NOTHING_LOST = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The state of a run (`kind` None: none is unfinished, the link is active) and the condition of each component.
+    """The state of a run (`kind` None: no run is unfinished, the link is active) and the condition of each component.
 
-    A run that is closed is a situation too: the cluster it led clients to serves. A stage that was begun counts as
-    reached (`furthest`): it may have done all of it.
+    A closed run is a situation too: the cluster that it directed clients to serves. A begun stage counts as
+    reached (`furthest`): it may have done everything.
     """
 
     kind: Kind | None
@@ -110,17 +111,17 @@ class Situation:
     salvage: ComponentCondition = ComponentCondition.UP
 
     def where(self, part: Component, condition: ComponentCondition) -> Situation:
-        """The same, with one component in another condition."""
+        """A copy with one component in another condition."""
         changes: dict[str, Any] = {part.value: condition}
         return replace(self, **changes)
 
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """How to recover. `commands`: one after the other, with `RUN`, `LINK`, `SOURCE`, `TARGET` to be filled in.
+    """How to recover. `commands`: in order, with the placeholders `RUN`, `LINK`, `SOURCE`, `TARGET`.
 
-    `serves`: the cluster that clients write to then; None: no cluster answers, so one has to come back first.
-    `costs`: what is given up by it, or `nothing`.
+    `serves`: the cluster that clients write to then; None: no cluster answers, so one must come back first.
+    `costs`: what is lost by it, or `nothing`.
     """
 
     commands: tuple[str, ...]
@@ -128,7 +129,7 @@ class WayOut:
     costs: str
 
     def filled(self, run: str, link: str, source: str, target: str) -> WayOut:
-        """With the names put in."""
+        """With the placeholders filled in."""
         names = {"RUN": run, "LINK": f"'{link}'", "SOURCE": source, "TARGET": target}
 
         def put(text: str) -> str:
@@ -177,8 +178,8 @@ _BEHIND = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED})
 
 
 def furthest(run: Run, *, begun: bool) -> State:
-    """The state that a run may have reached: that of its next stage, where that was begun and changes who may write or
-    what is where.
+    """The state that a run may have reached: that of its next stage, if that was begun and changes who may write or
+    where data is.
     """
     step, _ = next_step(run)
     return step.reaches if begun and step is not None and step.stage in _CHANGING else run.state
@@ -202,7 +203,7 @@ def way_out(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
 
 
 def serving(now: Situation) -> Component:
-    """The cluster that clients use, as far as the run has come."""
+    """The cluster that clients use at this point of the run."""
     if now.kind is None:
         return Component.SOURCE
     if now.kind is Kind.FAILOVER:
@@ -224,7 +225,7 @@ def _condition(now: Situation, part: Component) -> ComponentCondition:
 
 
 def _mirroring(now: Situation) -> WayOut:
-    """No run: the source serves."""
+    """No run is unfinished: the source serves."""
     if now.source not in ANSWERS:
         return WayOut((FAIL_OVER,), Component.TARGET, UNMIRRORED)
     if now.source not in WHOLE:
@@ -275,14 +276,14 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
 
 
 def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
-    """A failback, or a reprotect: what it moves back onto is the configured source."""
+    """A failback, or a reprotect: it moves back to the configured source."""
     if now.state in _SWITCHED:
         if now.source not in ANSWERS:
             return WayOut((ABANDON, FAIL_OVER), Component.TARGET, UNMIRRORED)
         if now.source not in WHOLE:
             return WayOut((ABANDON,), Component.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
         return WayOut((RESUME,), Component.SOURCE, NOTHING_LOST)
-    if now.state is State.COMMITTED and now.source in WHOLE:  # the source has all of the target's, positions too
+    if now.state is State.COMMITTED and now.source in WHOLE:  # the source has everything of the target, positions too
         other = now.target is ComponentCondition.REPLACED
         return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Component.SOURCE, NOTHING_LOST)
     if now.target not in ANSWERS:
@@ -306,7 +307,7 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
 
 
 def _live_gone(now: Situation) -> WayOut:
-    """The cluster that served is gone while the old primary is being brought back."""
+    """The serving cluster is gone during a failback to the old primary."""
     if now.source not in WHOLE:
         return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, f"{TARGET_ONLY}; {GONE_WITH} ({now.source})")
     if now.state in _EARLY_BACK:
@@ -318,7 +319,7 @@ def _live_gone(now: Situation) -> WayOut:
 
 
 def _without_store(now: Situation) -> WayOut:
-    """The store doesn't answer: nothing is decided, so the serving cluster keeps serving."""
+    """The store doesn't answer: nothing can be decided, so the serving cluster keeps serving."""
     part = serving(now)
     waits = "no run, no failover and no new mapping until the store is back"
     if _condition(now, part) not in ANSWERS or closed(now):
@@ -328,8 +329,8 @@ def _without_store(now: Situation) -> WayOut:
 
 
 def _store_lost(now: Situation) -> WayOut:
-    """The store is empty, cut or another one: runs are unknown; the target has a copy of the rest, and the fence's mark
-    is on the cluster.
+    """The store is empty, truncated or another one: its runs are unknown. The target has a copy of the rest, and the
+    fence's mark is on the cluster.
     """
     part = serving(now)
     part = part if _condition(now, part) in ANSWERS else _other(part)

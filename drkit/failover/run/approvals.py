@@ -1,4 +1,4 @@
-"""The two-person rule: whether a plan may be carried out with the approval that there is."""
+"""The two-person rule: checks a plan's approval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drkit.model.runs.approval import Approval
 
 
 def flags_of(plan: FailoverPlan | FailbackPlan, waived: Iterable[str]) -> frozenset[str]:
-    """What a plan is carried out in spite of, as flags. `waived`: those that are no part of the plan."""
+    """The risks that a plan accepts, as flags. `waived`: flags that are not part of the plan."""
     flags = set(waived)
     if isinstance(plan, FailoverPlan):
         flags |= {f"{ACCEPT_LOSS} {plan.accept_loss}"} if plan.accept_loss is not None else set()
@@ -24,14 +24,14 @@ def flags_of(plan: FailoverPlan | FailbackPlan, waived: Iterable[str]) -> frozen
 def check_approved(
     rule: ApprovalsConfig | None, approval: Approval | None, digest: str, flags: frozenset[str], what: str
 ) -> None:
-    """Raise `Refused` where the rule asks for an approval and there is none of this very plan.
+    """Raise `Refused` if the rule requires an approval and this plan has none.
 
     Args:
-        rule: `[approvals]`; None: nothing is asked for.
-        approval: what was given.
-        digest: of the plan; empty for what is no plan: only an emergency allows that.
-        flags: as `flags_of` gives them.
-        what: what is to be done, for people.
+        rule: `[approvals]`, or None.
+        approval: the given approval.
+        digest: of the plan; empty for an action without a plan, which only an emergency allows.
+        flags: from `flags_of`.
+        what: a description of the action.
     """
     if rule is None:
         return
@@ -54,13 +54,13 @@ def check_approved(
     if not digest or approval.digest != digest:
         raise Refused(
             f"{what} is not what {' and '.join(approval.operators)} approved",
-            meaning=f"The plan's digest is {digest or 'none'}, theirs {approval.digest}: the clusters, or what was "
-            "asked for, are others. Nothing was changed",
+            meaning=f"The plan's digest is {digest or 'none'}, theirs {approval.digest}: the clusters or the request "
+            "differ. Nothing was changed",
             remedy=f"{sign}given",
         )
     if more := sorted(flags - approval.allows):
         raise Refused(
-            f"{what} goes with {' and '.join(more)}, which was not approved",
+            f"{what} uses {' and '.join(more)}, which was not approved",
             meaning=f"{' and '.join(approval.operators)} signed the plan without it. Nothing was changed",
             remedy=f"{sign}given: {' '.join(more)}",
         )

@@ -1,9 +1,9 @@
-"""What a failover lost, counted on the old primary once it answers again: the run's evidence is completed with it.
+"""Counts what a failover lost, on the old primary once it answers again, and completes the run's evidence.
 
-The store's watermarks are as the failover settled them until a failback begins the link's record again; what lies at or
-beyond them on the old primary never reached the target. Nor did, or is no longer there, what problems on record name
-(`drkit.lag`), and what the old primary wrote in place of a tail that it lost. It is read, so compacted and expired
-records don't count.
+The store's watermarks stay as the failover settled them until a failback starts the link's record anew. Records at or
+beyond them on the old primary never reached the target. Records named by recorded problems are missing there, too
+(`drkit.lag`), as are those that the old primary wrote in place of a lost tail. The records are read, so compacted and
+expired ones don't count.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ AUDIT_SECONDS = 60.0
 
 
 def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AUDIT_SECONDS) -> Loss | None:
-    """Count what the failover that sealed a link lost, and write it into its journal; None: it is known exactly.
+    """Count what the failover that sealed a link lost, and journal it; None: the loss is already exact.
 
-    Called by whoever holds the link's run lease.
+    The caller holds the link's run lease.
 
     Raises:
         Unreachable: the old primary, or the store, doesn't answer.
-        Refused: another cluster answers at its address, or nothing there is what was mirrored.
-        DrkitError: the run's journal isn't what was written.
+        Refused: another cluster answers at its address, or it has none of the mirrored records.
+        DrkitError: the run's journal was tampered with.
     """
     record = sealing_failover(estate, link)
     if record is None or not needs_audit(record.machine.facts):
@@ -49,7 +49,7 @@ def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AU
 
 
 def sealing_failover(estate: ClusterContext, link: Link) -> RunRecord | None:
-    """The closed failover by which the link was failed away from; None: it wasn't."""
+    """The closed failover by which the link was failed away from, or None."""
     control = estate.store.link_control(link.id)
     if control is None or control.run is None or control.direction is not Direction.SEALED:
         return None
@@ -58,19 +58,19 @@ def sealing_failover(estate: ClusterContext, link: Link) -> RunRecord | None:
 
 
 def needs_audit(facts: Facts) -> bool:
-    """Whether the loss is not known exactly yet."""
+    """Whether the loss is not exact yet."""
     return facts.loss is not None and (facts.loss.lower_bound or facts.loss.records is None)
 
 
 def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds: float) -> Loss:
     """The records of the old primary that never reached the target, and the age of the oldest at the fence.
 
-    Ages are by the records' timestamps. What retention removed there meanwhile can't be counted: then it is a lower
-    bound, and says so.
+    Ages use the records' timestamps. Records that retention has removed there can't be counted: then the result is a
+    lower bound, and says so.
 
     Raises:
         Unreachable: the old primary, or the store, doesn't answer.
-        Refused: another cluster answers at its address, or nothing there is what was mirrored.
+        Refused: another cluster answers at its address, or it has none of the mirrored records.
     """
     source = link.id.source
     admin = estate.admin(source, may_be_gone=True)
@@ -94,7 +94,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     problems = estate.store.problems(link.id)
-    # what is open again there stands on the target as well: it isn't lost
+    # records of transactions open again there are on the target as well: they aren't lost
     look = compare_source(admin, marks, states, committed=False)
     stretches, removed = {}, {}
     for tp in tps:
@@ -130,7 +130,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     counted_now = sum(topic.records or 0 for topic in by_topic)
     before = record.machine.facts.loss
-    known = 0 if before is None or not unsure else before.records or 0  # a part that is gone makes it no smaller
+    known = 0 if before is None or not unsure else before.records or 0  # removed records don't make it smaller
     return Loss(
         records=max(counted_now, known),
         seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
@@ -143,14 +143,14 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
 
 
 def _is_mirrored(tp: TopicPartition, states: Mapping[str, TopicState], topics: Mapping[str, TopicInfo]) -> bool:
-    """Whether the partition's topic is there and is the one that was mirrored."""
+    """Whether the partition's topic exists and is the mirrored one."""
     return tp.topic in states and tp.topic in topics and topics[tp.topic].topic_id == states[tp.topic].source_topic_id
 
 
 def _scan(
     admin: ClusterAdmin, stretches: dict[TopicPartition, OffsetRange], seconds: float
 ) -> list[tuple[TopicPartition, Scanned]]:
-    """What stretches hold; one that couldn't be read says so."""
+    """The records in these ranges; an unreadable range says so."""
     try:
         return sorted(admin.scan(stretches, seconds=seconds, most_bytes=None).items(), key=lambda found: found[0])
     except DrkitError as error:

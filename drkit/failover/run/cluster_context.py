@@ -1,4 +1,4 @@
-"""What a run reads and acts on: configuration, store, and bounded connections to both clusters."""
+"""Everything that a run reads and changes: configuration, store, and connections with deadlines to both clusters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from drkit.store.identity import store_identity
 
 
 class ClusterContext(Clusters):
-    """A configured estate, opened.
+    """An opened estate: configuration, clusters and store.
 
     Args:
         config: clusters and links.
-        store: drkit's memory; the caller closes it.
-        timeout_seconds: the bound of every call to a cluster.
-        patience_seconds: how long a cluster that may be gone may be silent while it is connected to (`Clusters`).
-        known: what other connections of this command have found out; None: nothing is known yet.
+        store: drkit's store; the caller closes it.
+        timeout_seconds: the deadline of every call to a cluster.
+        patience_seconds: how long to wait for a connection to a cluster that may be gone (`Clusters`).
+        known: facts from other connections of this command, or None.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ClusterContext(Clusters):
         self.anchors = Anchors(self, store_identity(config.store.plain_url))
 
     def another(self) -> ClusterContext:
-        """The same estate over connections of its own; the caller closes it."""
+        """The same estate with its own connections; the caller closes it."""
         other = ClusterContext(
             self.config,
             self.store,
@@ -55,23 +55,23 @@ class ClusterContext(Clusters):
         return other
 
     def close(self) -> None:
-        """Finish what is being anchored; give up the connections."""
+        """Finish pending anchors; close the connections."""
         self.anchors.close()
         super().close()
 
     def endpoint(self, alias: str) -> str:
-        """Where clients find a cluster: its bootstrap servers."""
+        """A cluster's address for clients: its bootstrap servers."""
         return ",".join(server.strip() for server in self.config.clusters[alias].bootstrap_servers.split(","))
 
     def directories(self, link: LinkId) -> tuple[Directory, ...]:
-        """Where clients of a link look for their cluster; none: nothing is configured."""
+        """The directories where clients of a link look up their cluster; may be empty."""
         return open_directories(self.config, link)
 
     def link(self, wanted: LinkId) -> Link:
         """The configured link of this name.
 
         Raises:
-            ConfigError: it isn't configured (any more).
+            ConfigError: it isn't configured.
         """
         for configured in self.config.links:
             link = configured.link()

@@ -1,7 +1,7 @@
-"""What a run would lose, did lose, and how long it took. Pure.
+"""A run's expected loss, actual loss, and duration. Pure.
 
-What isn't known is None. While the source is gone, what was written after the last look at it isn't counted: the
-records are a lower bound, and the age is that of the last look at least.
+Unknown values are None. While the source is gone, records written after the last look at it aren't counted: the number
+is a lower bound, and the age is at least the time since that look.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkit.model.wording import and_more, counted
 class Evidence:
     """The numbers a run ends with; the contract's `evidence`.
 
-    `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss isn't known, or not exactly.
+    `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss is unknown, or inexact.
     """
 
     rpo_records: int | None
@@ -37,11 +37,11 @@ class Evidence:
 def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     """What of these partitions isn't on the target, and its age at `moment` (the fence).
 
-    A partition whose source doesn't answer now may have got records ever since it was last looked at: the time since
-    then is what a loss can be old, whatever that look saw. The same holds for one that lags without a first sighting
-    of its lag: it was caught up when it was last looked at.
+    If a partition's source doesn't answer now, it may have received records since the last look: the loss may be as old
+    as that look, whatever it saw. The same holds for a partition that lags without a first sighting of its lag: it was
+    caught up at the last look.
 
-    What open transactions hold back counts in full: which of it they abort isn't known before they end.
+    Records held by open transactions count in full: which of them will be aborted is unknown.
     """
     by_topic: dict[str, list[PartitionView]] = defaultdict(list)
     for view in partitions:
@@ -82,10 +82,10 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
 
 
 def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
-    """The evidence that a run's facts give.
+    """The evidence from a run's facts.
 
-    `rto_seconds` runs from `since` to the verification. That is the run's start for a failover; for a
-    failback the moment the live cluster's writers had to be quiet: until then it kept serving.
+    `rto_seconds` runs from `since` to the verification. `since` is the run's start for a failover; for a failback the
+    moment at which the live cluster's writers had to stop, because it served until then.
     """
     loss = facts.loss
     rto = None
@@ -95,7 +95,7 @@ def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
 
 
 def expected_evidence(loss: Loss | None) -> Evidence:
-    """What is known of a loss before a run, or after it, as evidence."""
+    """The known loss before a run, or after it, as evidence."""
     if loss is None:
         return Evidence(None, None, "observed", None, None, None)
     return Evidence(
@@ -134,7 +134,7 @@ def judge(evidence: Evidence, objectives: Objectives, kind: Kind, state: State |
 
 
 def missed_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
-    """Objectives of the configuration that the numbers show to be missed, one sentence each."""
+    """Missed objectives of the configuration, one sentence each."""
     pairs = (
         ("RPO", "records", evidence.rpo_records, objectives.rpo_records),
         ("RPO", "seconds", evidence.rpo_seconds, objectives.rpo_seconds),
@@ -148,7 +148,7 @@ def missed_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
 
 
 def unproven_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
-    """Objectives of the configuration that can't be judged, each with its reason: none of them counts as met."""
+    """Objectives of the configuration that can't be judged, each with its reason: none counts as met."""
     why = evidence.rpo_reason or "nothing was recorded"
     found = []
     if objectives.rpo_records is not None:
@@ -170,7 +170,7 @@ def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> T
 
 
 def _looked(moment: datetime, seen: Sequence[datetime]) -> str:
-    """When a source that doesn't answer was last looked at."""
+    """When a source that doesn't answer was last seen."""
     if not seen:
         return "never looked at"
     if max(seen) > moment:
@@ -185,7 +185,7 @@ def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None
     if lag is None or view.watermark is None:
         return None
     if view.source_end is None and view.watermark.observed_at > moment:
-        return None  # the clocks differ: how long nobody has looked can't be told
+        return None  # the clocks differ: the time since the last look is unknown
     known = [since for since in (view.watermark.behind_since, view.missing.since) if since is not None]
     return max(0.0, (moment - min(known, default=view.watermark.observed_at)).total_seconds())
 

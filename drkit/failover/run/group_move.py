@@ -1,8 +1,8 @@
-"""What a failover did with one group: where it was on the source, where it keeps reading on the target.
+"""What a failover did with one group: its position on the source, and its position on the target.
 
-Where it stood: as the source says now, if the link is still as that failover left it (nobody is to read there since);
-else as the failover's journal says, or, with `--committed-at`, whose journal has the past position, the timeline.
-Where it continues: what the failover committed, or, where it didn't move the group, what the target has now.
+Source position: from the source itself, if the link is still as the failover left it (nobody should read there since);
+else from the failover's journal, or with `--committed-at` (whose journal has the past position) from the timeline.
+Target position: committed by the failover, or, if it didn't move the group, the target's current one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def find_move(estate: ClusterContext, group: str, run: str | None = None, link: 
         link: only failovers of this configured link.
 
     Raises:
-        Refused: no such failover, it committed nothing yet, it isn't about this group, or the link was turned back
-            since, so that its record is no longer of that move.
+        Refused: no such failover, it has committed nothing yet, it doesn't concern this group, or the link was
+            reversed since, so its record no longer describes that move.
         Unreachable: the target or the store doesn't answer.
     """
     record = _record(estate, group, run, link)
@@ -48,7 +48,7 @@ def find_move(estate: ClusterContext, group: str, run: str | None = None, link: 
     if gone_back or control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
         raise Refused(
             f"{plan.link} was turned back after {record.run}{f' by {gone_back}' if gone_back else ''}",
-            meaning="Its mapping is of another move by now, so records can't be told by it any more",
+            meaning="Its mapping now describes another move, so it can't identify records any more",
             remedy=f"`drkit runs {record.run}` shows what it did; `drkit audit` compares both sides as they are now",
         )
     on_source, unreadable = _on_source(estate, moved, group, control)
@@ -91,7 +91,7 @@ def _record(estate: ClusterContext, group: str, run: str | None, link: str | Non
             continue
         try:
             record = load_run(estate.store, summary.run)
-        except Refused:  # killed before its plan was written
+        except Refused:  # killed before it wrote its plan
             continue
         if _committed_by(record) and any(position.group == group for position in record.positions):
             return record
@@ -113,7 +113,7 @@ def _committed_by(record: RunRecord) -> bool:
 
 
 def _gone_back(estate: ClusterContext, record: RunRecord) -> str | None:
-    """The run that ended with the link turned back, or the other way round for good, after this failover."""
+    """The run after this failover that reversed the link, back or permanently."""
     found = (
         summary.run
         for summary in estate.store.runs()
@@ -132,13 +132,13 @@ def _moved_at(record: RunRecord) -> datetime:
 def _on_source(
     estate: ClusterContext, link: Link, group: str, control: LinkControl
 ) -> tuple[Offsets | None, str | None]:
-    """What the group has committed on the source, and why its records can't be compared; None: unknown, they can."""
+    """The group's committed offsets on the source, and why records can't be compared; None: unknown, they can."""
     source = link.id.source
     if control.direction is not Direction.SEALED:
         return None, f"{source} is being brought back: it no longer holds what it held at the failover"
     try:
         fetched = estate.groups(source, may_be_gone=True).fetch([group])
-        if fetched.failures:  # not let in, or a coordinator is down: what was recorded stands
+        if fetched.failures:  # access denied, or a coordinator is down: use the recorded position
             return None, None
         return {each.tp: each.offset for each in fetched.offsets.get(group, [])}, None
     except (Unreachable, AuthenticationError) as error:
@@ -152,7 +152,7 @@ def _on_target(estate: ClusterContext, alias: str, group: str) -> Offsets:
 def _past(
     estate: ClusterContext, record: RunRecord, plan: FailoverPlan
 ) -> dict[TopicPartition, dict[str, PastPosition]]:
-    """Where groups stood at the failover, by the timeline, by partition and group."""
+    """The groups' positions at the failover, by the timeline, by partition and group."""
     store, moment = estate.store, _moved_at(record)
     known = committed_at(moment, store.group_states_around(plan.link, moment), store.group_positions(plan.link))
     found: dict[TopicPartition, dict[str, PastPosition]] = {}
@@ -191,9 +191,7 @@ def _place(
         reason = position.reason if position is not None and position.reason else "it had no position to move"
         why.append(f"the failover did not move it here: {reason}")
         if target_now is None:
-            why.append(
-                f"it has committed nothing on {link.id.target}: its own auto.offset.reset decides where it reads"
-            )
+            why.append(f"it has committed nothing on {link.id.target}: its auto.offset.reset decides where it reads")
     elif target_now is not None and target_now < target_offset:
         why.append(f"it is at {target_now} on {link.id.target} now: it was moved back after the failover")
     return GroupPositions(
@@ -218,7 +216,7 @@ def _stood(
     past: Mapping[TopicPartition, Mapping[str, PastPosition]] | None,
     why: list[str],
 ) -> tuple[int | None, SourceEvidence | None, datetime | None]:
-    """The source position, what says so, and when it was seen; doubts are added to `why`."""
+    """The source position, its origin, and when it was seen; doubts are added to `why`."""
     if on_source is not None and tp in on_source:
         return on_source[tp], SourceEvidence.SOURCE, now()
     if past is not None:

@@ -1,4 +1,4 @@
-"""What a failback needs of packages that it can't import: protocols that the command line implements."""
+"""Protocols of what a failback needs from packages that it can't import; the command line implements them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from drkit.model.topology import Link
 
 PATIENCE_SECONDS = 60.0
-"""While clients work, a cluster that is down is waited for so long."""
+"""How long to wait for a cluster that is down while clients work."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """How a mirror ended: `records` brought over, and whether a worker of its own did it."""
+    """How a mirror ended: `records` copied, and whether a worker of its own did it."""
 
     records: int
     reason: str
@@ -27,10 +27,10 @@ class MirrorPort(Protocol):
     def catch_up(
         self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> CaughtUp:
-        """Mirror until all that each source partition held at the start is on the target and recorded.
+        """Mirror until everything that each source partition held at the start is on the target and recorded.
 
-        It has stopped, and its lease is given up, on return. `patience_seconds`: how long nothing may move while a
-        cluster is down.
+        On return it has stopped and released its lease. `patience_seconds`: how long nothing may move while a cluster
+        is down.
 
         Raises:
             DrkitError: it could not.
@@ -41,9 +41,9 @@ class MirrorPort(Protocol):
 class Salvaged:
     """What was kept of the records that only the link's source holds.
 
-    `path`: the folder it is in. `records`: by topic. `uncommitted`: by `topic:partition`, the log end up to which open
-    transactions keep records from being read: these are not in it. `unreadable`: the same of offsets [first, until)
-    whose batches fail their checksum.
+    `path`: the folder. `records`: by topic. `uncommitted`: by `topic:partition`, the log end up to which open
+    transactions prevent reading: these records are not in it. `unreadable`: likewise, offsets [first, until) whose
+    batches fail their CRC.
     """
 
     path: str
@@ -64,20 +64,20 @@ class Salvager(Protocol):
         say: Callable[[str], None],
         /,
     ) -> Salvaged:
-        """Compare both logs of these topics of the source and write every record that the target doesn't hold, and
-        `positions`, into `out`, a new folder. `say` is told what is being done.
+        """Compare both logs of these topics of the source and write every record that the target lacks, and
+        `positions`, into `out`, a new folder. `say` receives progress messages.
 
-        A folder that is there afterwards is whole.
+        The folder exists only if it is complete.
 
         Raises:
             DrkitError: it could not keep all of them.
         """
 
     def check(self, path: str, /) -> None:
-        """Read a salvage back: every file is there, as its manifest says.
+        """Verify a salvage: every file exists and matches its manifest.
 
         Raises:
-            DrkitError: it isn't.
+            DrkitError: it doesn't.
         """
 
 
@@ -94,7 +94,7 @@ class Auditor(Protocol):
     """Compares both sides of a link, record by record."""
 
     def audit(self, link: Link, say: Callable[[str], None], /) -> AuditVerdict:
-        """Audit every topic of the link. `say` is told what is being done.
+        """Audit every topic of the link. `say` receives progress messages.
 
         Raises:
             DrkitError: it could not.
@@ -103,8 +103,8 @@ class Auditor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All of them. `salvage_root`: the folder that gets a folder for each run's salvage. `seeder`: brings over what
-    Spark is to bring over; None where that isn't at hand.
+    """All protocols. `salvage_root`: the folder with a folder for each run's salvage. `seeder`: seeds with Spark, or
+    None.
     """
 
     mirror: MirrorPort

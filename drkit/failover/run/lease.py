@@ -1,9 +1,9 @@
 """The right to run: one failover or failback on a link at a time.
 
-The lease is renewed in the background. A holder that was killed on this machine is recognised (its process is gone)
-and its lease is taken at once; one elsewhere keeps it until it expires: by the store's clock, while the holder itself
-goes by its monotonic clock. A holder that stood still and finds the lease free again has lost it all the same: its
-epoch is another one. A machine whose clock is far from the store's doesn't act: its evidence would be wrong.
+The lease is renewed in the background. If its holder was killed on this machine, its process is gone and the lease is
+taken at once; a holder elsewhere keeps it until it expires by the store's clock, while the holder itself uses its
+monotonic clock. A holder that was stopped and finds the lease free again has still lost it: the epoch differs. A
+machine whose clock is far from the store's refuses to act, because its evidence would be wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a run: a process, and the run it carries out. `machine` tells kernels and pid namespaces apart."""
+    """The holder of a run's lease: a process, and its run. `machine` tells kernels and pid namespaces apart."""
 
     who: str
     pid: int
@@ -44,7 +44,7 @@ class Owner:
 
     @classmethod
     def this_process(cls, run: str) -> Owner:
-        """The process that asks."""
+        """The current process."""
         return cls(
             who=f"{_user()}@{socket.gethostname()}",
             pid=os.getpid(),
@@ -55,7 +55,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner | None:
-        """Read an owner back; None where it isn't one of ours."""
+        """Parse an owner; None if it isn't drkit's."""
         match = _OWNER.fullmatch(text)
         if match is None:
             return None
@@ -65,7 +65,7 @@ class Owner:
         return f"{self.who} pid {self.pid} started {self.started} on {self.machine} run {self.run}"
 
     def known_dead(self) -> bool:
-        """Whether it was a process of this machine and is gone. False: alive, or it can't be known."""
+        """Whether it was a process of this machine and is gone. False: alive, or unknown."""
         if self.machine != _machine() or self.machine == "unknown":
             return False
         try:
@@ -82,10 +82,10 @@ class Owner:
 class RunLease:
     """Holds `run:<link>` while a run acts on the link. A context manager.
 
-    `what`: another word, of a lease apart; `link`: what it is about, in words, where that is no link.
+    `what`: another word, for a separate lease; `link`: a description, if it concerns no link.
 
     Raises (on entering):
-        Refused: somebody else holds it; the message names them.
+        Refused: another process holds it; the message names it.
     """
 
     def __init__(self, store: LeaseStore, link: LinkId | str, run: str, *, what: str = "run") -> None:
@@ -112,28 +112,28 @@ class RunLease:
         try:
             self._store.release_lease(self._name, str(self._owner))
         except DrkitError:
-            return  # it expires by itself; the run's own result matters more than this
+            return  # it expires by itself; the run's own result matters more
 
     @property
     def owner(self) -> str:
-        """Who holds it, as it is kept."""
+        """The stored owner."""
         return str(self._owner)
 
     @property
     def operator(self) -> str:
-        """Who holds it, as user@host."""
+        """The owner as user@host."""
         return self._owner.who
 
     def stop_acting(self, why: str) -> None:
-        """Have whoever acts under the lease, on whatever thread, stop before its next act."""
+        """Make every thread that acts under the lease stop before its next action."""
         self._told_to_stop = why
 
     def check(self) -> None:
-        """Raise `PartlyDone` unless the lease is surely held: called before every act."""
+        """Raise `PartlyDone` unless the lease is surely held: called before every action."""
         if self._told_to_stop is not None:
             raise PartlyDone(
                 f"{self._told_to_stop} while it acted on {self._link}",
-                meaning="What was done is journaled; the stage under way will be carried out again",
+                meaning="Completed work is journaled; the current stage will be repeated",
                 remedy=f"drkit resume {self._owner.run}",
             )
         if self._lost is None and time.monotonic() < self._valid_until:
@@ -181,8 +181,8 @@ class RunLease:
             if lease.owner != str(self._owner):
                 self._lost = f"{lease.owner} took it"
                 return
-            if lease.epoch != self._epoch:  # this process stood still; who took over may even be done with the run
-                self._lost = "somebody else had it meanwhile"
+            if lease.epoch != self._epoch:  # this process was stopped; another may even have finished the run
+                self._lost = "another process had it meanwhile"
                 with suppress(DrkitError):
                     self._store.release_lease(self._name, str(self._owner))
                 return
@@ -192,12 +192,12 @@ class RunLease:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name, as containers have
+    except (KeyError, OSError):  # a uid without a name, as in containers
         return str(os.getuid())
 
 
 def _machine() -> str:
-    """This kernel and pid namespace: pids mean the same process only within it."""
+    """This kernel and pid namespace: a pid is unique only within it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = Path("/proc/self/ns/pid").stat().st_ino

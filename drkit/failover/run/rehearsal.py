@@ -1,13 +1,13 @@
-"""A failover rehearsed: positions as a real one would compute them, committed, read back, and cleaned up.
+"""Rehearses a failover: computes positions like a real one, commits them, reads them back, and cleans up.
 
-Everything is done on the real target, except for shadow groups, `drkit.rehearsal.<run>.<group>`: the real groups,
-the link, the fence, the topics and the directories are only looked at, and no hook is called. It holds a lease
-of its own, so a real failover never waits for a rehearsal.
+It uses the real target, but commits only for shadow groups, `drkit.rehearsal.<run>.<group>`: it only reads the real
+groups, the link, the fence, the topics and the directories, and calls no hook. It holds a lease of its own, so a real
+failover never waits for a rehearsal.
 
     planned → committed → verified → closed
 
-What is journaled before a shadow group is made is the run's id; so what a killed rehearsal left is found by
-its name, by the next rehearsal or by `drkit resume RUN`, and removed.
+The run's id is journaled before a shadow group is made; so the next rehearsal, or `drkit resume RUN`, finds what a
+killed rehearsal left by its name, and removes it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SHOWN = 5
 def rehearse(
     estate: ClusterContext, plan: FailoverPlan, *, started_at: datetime | None = None, watch: Watch = nobody_watches
 ) -> RunResult:
-    """Rehearse a plan. What failed is the result's `error`; the shadow groups are gone then, too, if they can be.
+    """Rehearse a plan. The result's `error` says what failed; the shadow groups are removed then, too, if possible.
 
     Raises:
-        Refused: another rehearsal of the link is under way.
+        Refused: another rehearsal of the link is in progress.
         Unreachable: the store doesn't answer; nothing was changed.
     """
     run = new_run_id()
@@ -70,15 +70,15 @@ def rehearse(
 
 
 def find_rehearsal(store: Store, run: str) -> RunSummary | None:
-    """The rehearsal of this id, as it is listed; None: there is none."""
+    """The summary of the rehearsal with this id, or None."""
     return next((each for each in store.runs() if each.run == run and each.kind == REHEARSAL), None)
 
 
 def clean_up(estate: ClusterContext, summary: RunSummary) -> tuple[RunResult, FailoverPlan]:
-    """Remove what a rehearsal that was killed left on its target; the run as it ended, and its plan.
+    """Remove what a killed rehearsal left on its target; returns the run as it ended, and its plan.
 
     Raises:
-        Refused: it is under way.
+        Refused: it is in progress.
         Unreachable: the target or the store doesn't answer.
     """
     link = _link_of(summary)
@@ -94,7 +94,7 @@ def clean_up(estate: ClusterContext, summary: RunSummary) -> tuple[RunResult, Fa
 
 @dataclass(slots=True)
 class _Rehearsal:
-    """One rehearsal under way."""
+    """One rehearsal in progress."""
 
     estate: ClusterContext
     plan: FailoverPlan
@@ -115,7 +115,7 @@ class _Rehearsal:
         except DrkitError as failed:
             error = failed
         except KeyboardInterrupt:
-            error = DrkitError("the rehearsal was interrupted", remedy="Nothing of production was touched")
+            error = DrkitError("the rehearsal was interrupted", remedy="Nothing in production was changed")
         try:
             self._carry_out("clean", State.CLOSED if error is None else State.CANCELLED, self._clean)
         except DrkitError as left:
@@ -140,14 +140,14 @@ class _Rehearsal:
         try:
             reason = act()
         except DrkitError as error:
-            with suppress(DrkitError):  # a store that is gone must not hide what failed
+            with suppress(DrkitError):  # an unreachable store must not hide the failure
                 self._record(StageRecord(stage, StageOutcome.FAILED, str(error), time.monotonic() - began))
             raise
         self.state = reaches or self.state
         self._record(StageRecord(stage, StageOutcome.OK, reason, time.monotonic() - began))
 
     def _translate(self) -> str:
-        """The plan has the positions already: a real run computes them once more, after its fence."""
+        """The plan has the positions already: a real run computes them again, after its fence."""
         left = len(self.plan.positions) - len(self.plan.placed)
         return f"{len(self.plan.placed)} positions" + (f"; {left} have no place, each with its reason" if left else "")
 
@@ -183,7 +183,7 @@ class _Rehearsal:
             raise DrkitError(
                 f"{len(wrong)} places on {target} are not as planned: {'; '.join(wrong[:_SHOWN])}{more}",
                 meaning="A real failover would have stopped here",
-                remedy="Look at these with drkit audit, then rehearse again",
+                remedy="Check these with drkit audit, then rehearse again",
             )
         self.facts = replace(self.facts, verified=len(self.plan.placed), verified_at=now(), places=compared.seen)
         return f"{len(self.plan.placed)} positions read back, all as committed; {compared.seen}"
@@ -211,7 +211,7 @@ def _places(positions: tuple[PlannedPosition, ...]) -> set[LogPosition]:
 
 
 def _remove_left(estate: ClusterContext, link: LinkId) -> None:
-    """What rehearsals of this link left that were killed: nobody else holds the lease."""
+    """Remove what killed rehearsals of this link left: nobody else holds the lease."""
     for summary in estate.store.runs():
         if summary.kind == REHEARSAL and _link_of(summary) == link:
             _remove(estate, summary)
@@ -235,7 +235,7 @@ def _cleaned(count: int) -> dict[str, object]:
 
 
 def _delete(estate: ClusterContext, target: str, run: str) -> int:
-    """Delete the run's shadow groups, and see that none is left; how many there were."""
+    """Delete the run's shadow groups, and check that none is left; returns their number."""
     coordinator = estate.groups(target)
     prefix = f"{REHEARSAL_GROUPS}{run}."
     mine = [name for name in coordinator.list_groups() if name.startswith(prefix)]

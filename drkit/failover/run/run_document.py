@@ -26,9 +26,9 @@ _YEAR_10000 = 253_402_300_800_000  # ms: from there on no ISO-8601 instant can b
 
 
 def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
-    """A dry run: its stages are skipped, each with what it would do, and evidence is what is expected.
+    """A dry run: its stages are skipped, each with what it would do, and the evidence is the expected one.
 
-    `standing`: obstacles that a run with the same flags would be refused for.
+    `standing`: obstacles because of which a run with the same flags would be refused.
     """
     document = _frame(plan, run=None, state=State.PLANNED, dry_run=True)
     document["stages"] = [
@@ -76,7 +76,7 @@ def run_document(result: RunResult, plan: Plan, judgement: Judgement | None = No
 
 
 def rehearsal_document(result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> Document:
-    """A rehearsal: as a run's, with `kind` "rehearsal", and what a real run would be refused for now."""
+    """A rehearsal: like a run's, with `kind` "rehearsal", and the refusals that a real run would get now."""
     document = run_document(result, plan)
     document["kind"] = "rehearsal"
     document["groups"] = [_group(position) for position in plan.positions]
@@ -86,7 +86,7 @@ def rehearsal_document(result: RunResult, plan: FailoverPlan, standing: Sequence
 
 
 def runs_document(runs: Sequence[RunSummary], missing: Sequence[str], places: Sequence[AnchorPlace]) -> Document:
-    """`drkit runs`: the listing, newest first; runs that were anchored and aren't listed; what was asked for them."""
+    """`drkit runs`: the summaries, newest first; anchored runs that are missing; and the queried anchors."""
     return {
         "runs": [_summary(summary) for summary in runs],
         "missing": list(missing),

@@ -1,8 +1,8 @@
-"""Carrying a plan out: intent, act, outcome, one stage after the other, under the run's lease.
+"""Executes a plan: intent, action, outcome, one stage after the other, under the run's lease.
 
-The machine says what comes next and whether a stage's facts allow the next state; the journal says
-what happened before. A run that was killed anywhere continues from its journal: a stage whose outcome
-isn't written is carried out again, which every stage allows.
+The state machine says what comes next and whether a stage's facts allow the next state; the journal says what happened
+before. A killed run continues from its journal: a stage without a written outcome is executed again, which every stage
+allows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Watch = Callable[[str, StageRecord | None, str], None]
 """Called with progress: (stage, its record once it ended, a message)."""
 Gate = Callable[[str, Run, tuple[PlannedPosition, ...]], None]
 """Called before each stage with its name, the run and its final positions (none before they are translated); raises
-`PartlyDone` where the run is to stop there, resumable.
+`PartlyDone` to stop the run there, resumable.
 """
 
 
@@ -61,7 +61,7 @@ def nobody_watches(_stage: str, _record: StageRecord | None, _text: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run as it is: the contract's document is made of it. `error`: why it stopped, if it did; `interrupted`: by
+    """A run's state, from which the contract's document is made. `error`: why it stopped, or None; `interrupted`: by
     the operator.
     """
 
@@ -91,12 +91,12 @@ class RunResult:
 
 @dataclass(slots=True)
 class Runner:
-    """Carries out one run.
+    """Executes one run.
 
     `link` is the direction of the data while groups move; `configured` the link of the configuration,
-    on which one run at a time may act. `stages` are those of the run's path, in order. `before_fence` is asked
-    before a failback closes the live cluster to its clients; it raises `PartlyDone` where the run is to wait.
-    `gate`: of a site run, asked before each stage; it may take its time. `in_order`: see `StageContext`.
+    on which one run at a time may act. `stages` are those of the run's path, in order. `before_fence` is called
+    before a failback closes the live cluster to its clients; it raises `PartlyDone` to make the run wait.
+    `gate`: of a site run, called before each stage; it may block. `in_order`: see `StageContext`.
     """
 
     estate: ClusterContext
@@ -123,10 +123,10 @@ class Runner:
         self.journal.anchor = self.estate.anchors.on(self.plan.target.alias)
 
     def run(self) -> RunResult:
-        """Carry out every stage that is left.
+        """Execute every remaining stage.
 
-        The result's `error` says why it stopped, where it did: the cause itself where nothing was
-        changed (the run is then cancelled), else `PartlyDone` or `OutcomeUnknown`, and it can be resumed.
+        The result's `error` says why it stopped, if it did: the cause itself if nothing was changed (the run is then
+        cancelled), else `PartlyDone` or `OutcomeUnknown`, and it can be resumed.
         """
         self._list()
         while True:
@@ -149,13 +149,13 @@ class Runner:
             except KeyboardInterrupt:
                 stopped = PartlyDone(
                     f"interrupted in stage {stage.name}",
-                    meaning="What was done is journaled; this stage will be carried out again",
+                    meaning="Completed work is journaled; this stage will be repeated",
                     remedy=f"drkit resume {self.journal.run}",
                 )
                 return replace(self._result(self._live_opened(stage.name, stopped) or stopped), interrupted=True)
 
     def _call(self, when: When) -> None:
-        """Call the hooks of a moment, unless the journal has their end. A run that was killed calls them again."""
+        """Call the hooks of a moment, unless the journal has their outcome. A killed run calls them again."""
         if not self.hooks.commands(when) or self._called(when):
             return
         self.lease.check()
@@ -212,7 +212,7 @@ class Runner:
         self._record(StageRecord(stage.name, report.outcome, report.reason, time.monotonic() - began))
 
     def _establish(self, stage: str, facts: Facts, carried: tuple[PlannedPosition, ...]) -> None:
-        """Keep, before a stage destroys anything, what it will need when it is carried out again."""
+        """Journal, before a stage destroys anything, the facts that a repetition of the stage needs."""
         self.lease.check()
         if carried != self.carried:
             self.journal.carried(stage, carried)
@@ -220,9 +220,9 @@ class Runner:
         self.machine, self.carried = replace(self.machine, facts=facts), carried
 
     def _failed(self, stage: str, error: DrkitError, seconds: float) -> DrkitError:
-        """Journal the failure, as far as the store takes it; the error that the operator sees."""
+        """Journal the failure, if the store accepts it; returns the error for the operator."""
         outcome = StageOutcome.UNKNOWN if isinstance(error, OutcomeUnknown) else StageOutcome.FAILED
-        with suppress(DrkitError):  # a store that is gone must not hide what failed; the stage is repeated anyway
+        with suppress(DrkitError):  # an unreachable store must not hide the failure; the stage is repeated anyway
             self._record(StageRecord(stage, outcome, str(error), seconds))
         opened = self._live_opened(stage, error)
         if opened is not None:
@@ -250,7 +250,7 @@ class Runner:
         )
 
     def cancel(self, why: str) -> RunResult:
-        """Roll the run back to where it began. The result's `error` says what is in the way of it, if anything is."""
+        """Roll the run back to its start. The result's `error` says what prevents that, or None."""
         try:
             self._take_back(why)
         except DrkitError as error:
@@ -259,7 +259,7 @@ class Runner:
         return self._result(None)
 
     def _live_opened(self, stage: str, error: DrkitError) -> DrkitError | None:
-        """Open the live cluster again where a failback stops after closing it; what the operator is told then.
+        """Open the live cluster again if a failback stops after closing it; returns the error for the operator.
 
         None: the run doesn't stop between its fence and its switch.
         """
@@ -285,7 +285,7 @@ class Runner:
         return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
 
     def _way_out(self) -> str | None:
-        """How to recover where a cluster is gone or replaced; None: both are there, or it isn't known."""
+        """How to recover if a cluster is gone or replaced; None: both are there, or that is unknown."""
         try:
             left = Unfinished.of(self.journal, self.machine, self.plan)
             advice = advise(self.estate, self.configured, left)
@@ -294,10 +294,10 @@ class Runner:
         return f"{'; '.join(advice.broken)}: {advice.said(str(advice.way))}" if advice.broken else None
 
     def back_before_fence(self, why: str) -> None:
-        """Go back before the fence, which doesn't stand any more.
+        """Go back to before the fence, which is gone.
 
         Raises:
-            DrkitError: it can't be done now.
+            DrkitError: that isn't possible now.
         """
         self.machine, did = self._undo().open_live(self.machine, why)
         self._list()
@@ -311,21 +311,21 @@ class Runner:
         self._list()
 
     def as_planned(self, why: str) -> None:
-        """Go back before the fence, and take the live cluster into account again.
+        """Go back to before the fence, and include the live cluster again.
 
         Raises:
-            DrkitError: it can't be done now.
+            DrkitError: that isn't possible now.
         """
         facts = replace(self.machine.facts, mode=Mode.PLANNED, unfenced_accepted=False)
         self.machine = replace(self.machine, facts=facts)
         self.back_before_fence(why)
 
     def _taken_back(self, error: DrkitError) -> bool:
-        """Give up a planned move (it loses nothing or does nothing), one that would lose more than it may, and any run
-        that has not parted the link.
+        """Give up a planned move (it loses nothing or does nothing), one that would lose too much, and any run that has
+        not sealed the link.
 
         Raises:
-            DrkitError: it is beyond that, or something can't be undone now.
+            DrkitError: it is too late for that, or something can't be undone now.
         """
         control = self.estate.store.link_control(self.configured.id)
         parted = control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE
@@ -338,7 +338,7 @@ class Runner:
     def _take_back(self, why: str) -> None:
         """See `Rollback.take_back`."""
         self.machine, did = self._undo().take_back(self.machine, why)
-        with suppress(DrkitError):  # the journal has it; the listing is a convenience
+        with suppress(DrkitError):  # the journal has it; the summary is a convenience
             self._list()
         self.watch(CANCEL, StageRecord(CANCEL, StageOutcome.OK, did, 0.0), did)
 
@@ -396,6 +396,6 @@ def give_up(estate: ClusterContext, journal: Journal, machine: Run, summary: Run
 
 
 def take_over(journal: Journal, owner: str, approval: Approval | None = None) -> None:
-    """Write into the journal who continues the run, and by what approval he accepts more than it had."""
+    """Journal who continues the run, and the approval for accepting more than before."""
     approved = {} if approval is None else {"approval": approval.journaled()}
     journal.write("resume", TAKEN, {"by": owner} | approved)

@@ -1,4 +1,4 @@
-"""Starting and resuming runs: what the command line, the demo and drills call."""
+"""Starts and resumes runs, for the command line, the demo and drills."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from drkit.store.link_notes import check_source_cluster
 def plan_again(
     estate: ClusterContext, planned: FailoverPlan, *, allow_rewind: bool = False, accept_loss: AcceptedLoss = None
 ) -> FailoverPlan:
-    """The plan that a plan file asks for, made again from the clusters as they are now.
+    """Make a plan file's plan again from the current clusters.
 
     Raises:
-        StalePlan: it would decide otherwise; the message says what moved.
+        StalePlan: it would decide otherwise; the message says what changed.
     """
     request = request_of(estate, planned)
     request = replace(
@@ -71,7 +71,7 @@ def plan_again(
 
 
 def request_of(estate: ClusterContext, planned: FailoverPlan) -> PlanRequest:
-    """What a plan was asked for; the instant of `--consistent` is kept."""
+    """The request that a plan was made for; the instant of `--consistent` is kept."""
     return PlanRequest(
         to=planned.link.target,
         mode=planned.mode,
@@ -86,23 +86,23 @@ def request_of(estate: ClusterContext, planned: FailoverPlan) -> PlanRequest:
 
 
 def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
-    """Obstacles to a plan, except for what the flags given waive."""
+    """Obstacles to a plan, except those that the given flags waive."""
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
 
 
 def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
-    """The plan once somebody has accepted whatever loss it names."""
+    """The plan once an operator has accepted its loss."""
     left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
     return replace(plan, accept_loss="unknown", obstacles=left)
 
 
 @dataclass(frozen=True, slots=True)
 class PartOfSite:
-    """What a link's run has of the site run that it belongs to (`drkit.failover.site`).
+    """A link's run as part of a site run (`drkit.failover.site`).
 
-    `site`: the site run's id. `run`: the id that the link's run is to have. `lease`: the right to act on the link,
-    which the site run holds. `gate`, `in_order`: see `Runner`. `continued`: this process has carried the link's run out
-    so far, under the same lease.
+    `site`: the site run's id. `run`: the id for the link's run. `lease`: the right to act on the link, which the site
+    run holds. `gate`, `in_order`: see `Runner`. `continued`: this process has executed the link's run so far, under the
+    same lease.
     """
 
     site: str
@@ -122,12 +122,12 @@ def run_failover(
     watch: Watch = nobody_watches,
     part: PartOfSite | None = None,
 ) -> RunResult:
-    """Carry a failover out. `started_at`: where the recovery time begins (default: when the plan was made).
+    """Execute a failover. `started_at`: where the recovery time begins (default: when the plan was made).
 
-    `part`: it is one link's of a site run.
+    `part`: it belongs to a site run.
 
     Raises:
-        Refused: a precondition does not hold, or somebody else acts on the link; nothing was changed.
+        Refused: a precondition does not hold, or another run acts on the link; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
     waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
@@ -161,13 +161,13 @@ def run_failback(
     before_fence: Callable[[], None] | None = None,
     part: PartOfSite | None = None,
 ) -> RunResult:
-    """Carry a failback out; `cluster_id` is what the operator typed or gave. `before_fence`: see `Runner`.
+    """Execute a failback; `cluster_id` is the id that the operator gave. `before_fence`: see `Runner`.
 
-    `accept_unfenced`: move although the live cluster can't be fenced. `accept_salvage_only`: what the live cluster
-    lacks of what was mirrored, as the plan names it, shall be in the salvage only. `part`: as `run_failover`'s.
+    `accept_unfenced`: move although the live cluster can't be fenced. `accept_salvage_only`: mirrored records that the
+    live cluster lacks, as named in the plan, will be in the salvage only. `part`: like `run_failover`'s.
 
     Raises:
-        Refused: it is another cluster's id, a precondition does not hold, or somebody else acts on the
+        Refused: the id is another cluster's, a precondition does not hold, or another run acts on the
             link; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
@@ -199,7 +199,7 @@ def run_failback(
 
 
 def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
-    """Raise `Refused` unless the id given is the old primary's."""
+    """Raise `Refused` unless the given id is the old primary's."""
     if cluster_id != plan.target.cluster_id:
         raise Refused(
             f"{cluster_id!r} is not the id of {plan.target.alias}",
@@ -221,15 +221,15 @@ def resume_run(
     accept_loss: AcceptedLoss = None,
     part: PartOfSite | None = None,
 ) -> RunResult:
-    """Take an interrupted run to its end. A finished one is returned as it ended.
+    """Finish an interrupted run. A finished one is returned unchanged.
 
-    One that rests on a fence that doesn't stand any more goes back before it first. `accept_unfenced`,
-    `accept_salvage_only`: as a failback's, for what the run has come upon since. `unplanned`: a failback whose live
-    cluster is gone; it moves groups to what was brought back and audited, and loses no more than the link's budget, or
-    than `accept_loss`. `part`: as `run_failover`'s.
+    A run whose fence is gone first goes back to before it. `accept_unfenced`, `accept_salvage_only`: like a failback's,
+    for what the run has found since. `unplanned`: a failback whose live cluster is gone; it moves groups to what was
+    brought back and audited, and loses no more than the link's budget, or than `accept_loss`. `part`: like
+    `run_failover`'s.
 
     Raises:
-        Refused: no such run, somebody else is carrying it out, its target is another cluster now, or more would be lost
+        Refused: no such run, another process executes it, its target is another cluster now, or more would be lost
             than is allowed and accepted.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
@@ -240,7 +240,7 @@ def resume_run(
     if part is None and (unfenced or accept_salvage_only or unplanned):  # more than was approved
         check_approved(estate.config.approvals, estate.approval, "", frozenset(), f"what run {run} is to accept now")
     with _right_to_act(estate, link.id, run, part) as lease:
-        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        record = load_run(estate.store, run)  # under the lease: nobody else writes to it
         runner = _runner(estate, record, link, lease, ports, watch)
         if part is not None:
             runner.gate, runner.in_order = part.gate, part.in_order
@@ -250,7 +250,7 @@ def resume_run(
         if part is None or not part.continued:
             take_over(record.journal, lease.owner, estate.approval)
         if record.journal.attempted(CANCEL):
-            return runner.cancel("a cancelling that was interrupted")
+            return runner.cancel("its cancelling was interrupted")
         live = live_cluster(record.plan)
         gone = fence_is_gone(record.machine, fence_record(estate.store, link.id, live)) or (
             record.machine.state in BEHIND_THE_FENCE and _rules_are_gone(estate, link, live)
@@ -270,7 +270,7 @@ def resume_run(
 
 
 def _accepted(facts: Facts, plan: Plan, unfenced: bool, salvage_only: bool) -> Facts:
-    """The run's facts with what an operator accepts now; it is journaled with the next stage."""
+    """The run's facts with the operator's acceptances, which the next stage's entry journals."""
     if unfenced:
         facts = replace(facts, unfenced_accepted=True)
     if salvage_only and isinstance(plan, FailbackPlan):
@@ -279,7 +279,7 @@ def _accepted(facts: Facts, plan: Plan, unfenced: bool, salvage_only: bool) -> F
 
 
 def _was_unplanned(record: RunRecord) -> bool:
-    """Whether an earlier attempt took a failback on without its live cluster, and hasn't switched clients."""
+    """Whether an earlier attempt continued a failback without its live cluster, and hasn't switched clients."""
     machine = record.machine
     alone = machine.kind is Kind.FAILBACK and machine.facts.mode is Mode.UNPLANNED
     return alone and not record.journal.attempted("switch")
@@ -308,31 +308,31 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
     run, machine = record.run, record.machine
     remedy = f"drkit resume {run}"
     if machine.kind is not Kind.FAILBACK or record.journal.attempted("switch"):
-        raise Refused(f"run {run} is no failback that waits for its live cluster", remedy=remedy)
+        raise Refused(f"run {run} is not a failback that waits for its live cluster", remedy=remedy)
     error = why_unreached(estate, live)
     if error is not None and answered(error):
         raise Refused(
             f"{live} {unreached(refused=True)}: {error.what}",
-            meaning=f"It is up: its clients may write to it, and what they wrote would be left behind ({remedy})",
+            meaning=f"It is up: its clients may write to it, and their records would be left behind ({remedy})",
             remedy=error.remedy,
         )
     if error is None:
         raise Refused(
-            f"{live} answers", meaning="What was written there would be left behind; nothing has to be", remedy=remedy
+            f"{live} answers", meaning="Records written there would be left behind, without need", remedy=remedy
         )
     if machine.state is not State.AUDITED and machine.state not in BEHIND_THE_FENCE:
         raise Refused(
-            f"run {run} is {machine.state}: what was brought back isn't audited",
-            meaning=f"{record.plan.target.alias} may hold a part only",
+            f"run {run} is {machine.state}: the records brought back aren't audited",
+            meaning=f"{record.plan.target.alias} may hold only part of them",
             remedy=f"Bring {live} back; or drkit abandon {run}, then drkit fence --lift --cluster "
             f"{record.plan.target.alias} --yes",
         )
 
 
 def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss) -> None:
-    """Raise `OverBudget` where what the live cluster got, and was not brought back, is more than may be lost.
+    """Raise `OverBudget` if the live cluster's records that were not brought back exceed the allowed loss.
 
-    Its live cluster is gone, so a number of records is only the least. Budgets have the names of the configured source.
+    The live cluster is gone, so their number is a minimum. Budgets have the names of the configured source.
     """
     views = observe(estate, link.reversed(), groups=False).partitions.values()
     loss = loss_at(views, now())
@@ -342,18 +342,18 @@ def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss)
     if found and not accepted(loss, accept_loss):
         raise OverBudget(
             and_more(found, separator="; "),
-            meaning=f"What {link.id.target} got since the last catching up stays there only, and the configuration "
+            meaning=f"Records that {link.id.target} got since the last catching up stay there only, and the configuration "
             "limits what an unplanned move may lose ([objectives]); nothing was changed",
             remedy=f"Bring {link.id.target} back, or give {flag_for(loss)}",
         )
 
 
 def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
-    """Raise `Refused` where another cluster answers at the target's address than when the plan was made."""
+    """Raise `Refused` if another cluster answers at the target's address than when the plan was made."""
     try:
         found = estate.admin(plan.target.alias).cluster_id()
     except Unreachable:
-        return  # the stage that needs it says so
+        return  # the stage that needs it reports that
     if plan.target.cluster_id is not None and found != plan.target.cluster_id:
         raise Refused(
             f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
@@ -366,24 +366,24 @@ def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
 def cancel_run(
     estate: ClusterContext, run: str, *, watch: Watch = nobody_watches, part: PartOfSite | None = None
 ) -> RunResult:
-    """Take a run back to where it began: the link as it was, the fence lifted. `part`: as `run_failover`'s.
+    """Roll a run back to its start: the link as before, the fence lifted. `part`: like `run_failover`'s.
 
     Raises:
-        Refused: no such run, it is over or beyond its point of no return, or somebody else is carrying it out.
+        Refused: no such run, it is over or beyond its point of no return, or another process executes it.
         DrkitError: its journal is broken.
         Unreachable: the store doesn't answer.
     """
     record = load_anchored_run(estate, run)
     link = estate.link(record.plan.link)
     with _right_to_act(estate, link.id, run, part) as lease:
-        record = load_run(estate.store, run)  # under the lease: nobody writes to it any more
+        record = load_run(estate.store, run)  # under the lease: nobody else writes to it
         point = point_of_no_return(record.plan)
         if record.machine.finished:
             raise Refused(f"run {run} is {record.machine.state}: there is nothing to cancel", remedy="`drkit runs`")
         if record.journal.attempted(point):
             raise Refused(
                 f"run {run} can't be cancelled any more: {point} has begun",
-                meaning="What it has done can't be rolled back without loss; it can only continue",
+                meaning="Its changes can't be rolled back without loss; it can only continue",
                 remedy=f"drkit resume {run}",
             )
         take_over(record.journal, lease.owner)
@@ -424,7 +424,7 @@ def _runner(
 def _right_to_act(
     estate: ClusterContext, link: LinkId, run: str, part: PartOfSite | None
 ) -> AbstractContextManager[RunLease]:
-    """The lease of a link: of the site run that holds it, else taken now."""
+    """The lease of a link: the site run's, or a new one."""
     return RunLease(estate.store, link, run) if part is None else nullcontext(part.lease)
 
 
@@ -460,7 +460,7 @@ def _start(
     if standing:
         raise standing[0].refusal()
     if [stage.name for stage in stages] != [step.stage for step in PATHS[Kind(plan.kind)]]:
-        raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a defect; report it")
+        raise DrkitError("the stages of the plan are not those of the machine", remedy="This is a bug; report it")
     if part is None:
         used = flags_of(plan, waived)
         check_approved(estate.config.approvals, estate.approval, plan.digest, used, f"the {plan.kind} of {plan.link}")
@@ -493,10 +493,10 @@ def _start(
 
 
 def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
-    """Other runs on the link: those that changed nothing are given up. Called under the link's lease.
+    """Give up other runs on the link that changed nothing. Called under the link's lease.
 
     Raises:
-        Refused: one has changed something, and has to be resumed or abandoned.
+        Refused: one has changed something, and must be resumed or abandoned.
     """
     for summary in unfinished(estate.store, str(link)):
         try:
@@ -512,6 +512,6 @@ def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
         except DrkitError as error:
             raise Refused(
                 f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
-                meaning="Its work has to be complete, or given up, before something else begins on this link",
+                meaning="It must be finished, or given up, before another run begins on this link",
                 remedy=f"drkit resume {summary.run}; or drkit abandon {summary.run}, which gives it up",
             ) from error

@@ -1,4 +1,4 @@
-"""The state machine of a run: which stage comes next, and what must be true by then. Pure, no I/O.
+"""The state machine of a run: which stage comes next, and which invariants must hold then. Pure, no I/O.
 
     failover   planned → fenced → drained → translated → committed → switched → verified → closed
 
@@ -11,26 +11,26 @@
                while it can neither continue nor be rolled back → abandoned
                fenced, drained, translated, committed → back before the fence, where the fence is no longer in place
 
-A stage reaches exactly one state. The runner asks `next_step`, carries the stage out, and hands what
-was found (`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
+A stage reaches exactly one state. The runner asks `next_step`, executes the stage, and passes its findings
+(`Facts`) to `advance`, which moves on only if every invariant of the new state holds:
 
  I1  Order: a state is entered only from the one before it on its path.
- I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not (then the quiet of
-     the ends is measured, measured again after the drain, and before the run is closed).
- I3  Nothing lands late: from DRAINED on, the link is sealed (failover) or reversed (failback) and
-     no mirror runs on it, so the target's logs of the link don't move under the translation.
+ I2  Fence: from FENCED on, the old cluster is fenced, or an operator accepted that it is not (then it is checked
+     that its log ends don't move: at the fence, after the drain, and before the run is closed).
+ I3  Nothing arrives late: from DRAINED on, the link is sealed (failover) or reversed (failback) and
+     no mirror runs on it, so the target's logs of the link don't move during the translation.
  I4  A planned move loses nothing: from DRAINED on, its lag is 0.
- I5  All or nothing is committed: from COMMITTED on, as many positions stand as were translated.
- I6  Believed only when read back: from VERIFIED on, as many were verified as were committed.
- I7  Nothing is destroyed before it is kept: from SCRUBBED on, what only the old cluster held is
-     salvaged (or was shown to be nothing) and the cluster's id was confirmed.
+ I5  All or nothing is committed: from COMMITTED on, as many positions are committed as were translated.
+ I6  Trust only what was read back: from VERIFIED on, as many were verified as were committed.
+ I7  Nothing is destroyed before it is kept: from SCRUBBED on, the records that only the old cluster held are
+     salvaged (or shown not to exist) and the cluster's id was confirmed.
  I8  No move back onto unproven data: from AUDITED on, the audit's verdict is clean.
- I9  A run can be cancelled only before its point of no return, and when nothing of it stands any more: the
+ I9  A run can be cancelled only before its point of no return, and when it has no remaining effect: the
      link isn't sealed by it, its fence is lifted.
- I10 What was found behind a fence counts only as long as that fence is in place: without it the run goes back before
+ I10 Findings behind a fence count only while that fence is in place: without it the run goes back to before
      its fence, until clients were switched.
 
-`advance` raises `InvariantBroken` naming the invariant; that is a defect or the clusters have changed, and
+`advance` raises `InvariantBroken` naming the invariant; then there is a bug or the clusters have changed, and
 the runner stops with the run resumable.
 """
 
@@ -45,7 +45,7 @@ from drkit.model.errors import DrkitError
 
 
 class State(StrEnum):
-    """Where a run stands; the contract's `state`."""
+    """A run's state; the contract's `state`."""
 
     PLANNED = "planned"
     SALVAGED = "salvaged"
@@ -77,22 +77,22 @@ class StageOutcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a run does."""
+    """The kind of a run."""
 
     FAILOVER = "failover"
     FAILBACK = "failback"
-    REPROTECT = "reprotect"  # the cluster failed over to becomes the source for good
+    REPROTECT = "reprotect"  # the cluster failed over to becomes the source permanently
 
 
 class Mode(StrEnum):
-    """Planned: both sides alive, nothing may be lost. Unplanned: save what is there."""
+    """Planned: both sides are alive, nothing may be lost. Unplanned: save what is there."""
 
     PLANNED = "planned"
     UNPLANNED = "unplanned"
 
 
 class InvariantBroken(DrkitError):
-    """A stage reported something that its state does not allow."""
+    """A stage reported a fact that its state does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ PATHS: dict[Kind, tuple[Step, ...]] = {
     Kind.REPROTECT: (*_BRING_BACK, _MOVE[-1]),
 }
 POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.REPROTECT: "scrub"}
-"""The stage from which on a run can only be taken to its end."""
+"""The stage from which a run can only be finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLoss:
-    """What of one topic is not on the target. None: not known."""
+    """What of one topic is not on the target; None: unknown."""
 
     topic: str
     records: int | None
@@ -139,12 +139,12 @@ class TopicLoss:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is not on the target: source offsets, and the age of the oldest at the moment asked for.
+    """What is not on the target: source offsets, and the age of the oldest at the given moment.
 
-    `basis` is `observed` (by what was last seen of the source) or `audited` (counted when it was back).
-    `observed_at`: the oldest observation it rests on. `lower_bound`: the source could not be asked, so `records` is at
-    least so many, and `seconds` at most so long. `reason` says why something isn't known. `unjudged`: what was missing
-    on the target, and no later count can settle whether it was lost.
+    `basis` is `observed` (by the last look at the source) or `audited` (counted when it was back).
+    `observed_at`: the oldest observation used. `lower_bound`: the source could not be asked, so `records` is a minimum,
+    and `seconds` a maximum. `reason`: why something is unknown. `unjudged`: offsets missing on the target of which no
+    later count can say whether they were lost.
     """
 
     records: int | None
@@ -159,7 +159,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class PlacesSeen:
-    """How many of the distinct places where groups are were looked at again, by outcome.
+    """How many of the groups' distinct positions were read again, by outcome.
 
     See `drkit.failover.positions.position_checks`.
     """
@@ -187,14 +187,14 @@ class PlacesSeen:
 class Facts:
     """What a run has established so far; None: not yet. Journaled with every outcome.
 
-    `ends`: log ends that were shown to be frozen, by `topic:partition` of the link's source.
-    `kept`: by topic of the old primary, the newest salvage of it; `salvaged`: the records in them. `salvage_only`:
-    topics that an operator accepted to be in the salvage only, as the live cluster lacks what was mirrored of them.
-    `late`: what was written after the last look, unfenced or where somebody opened the fence: from and to which offset,
-    by `topic:partition`.
+    `ends`: log ends that were shown not to move, by `topic:partition` of the link's source.
+    `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: topics
+    whose mirrored records the live cluster lacks, which an operator accepted to have in the salvage only.
+    `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
+    `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
-    `captured_at`: when all groups' positions were read on the source and kept in the store, while it drained.
-    `places`: how many of the places where groups are were seen to hold the record planned.
+    `captured_at`: when all groups' positions were read on the source and stored, during the drain.
+    `places`: how many of the groups' positions were seen to hold the planned record.
     """
 
     mode: Mode
@@ -244,7 +244,7 @@ class Run:
 
 
 def next_step(run: Run) -> tuple[Step | None, str]:
-    """The stage to carry out now (None: the run is over), and why that one."""
+    """The stage to execute now (None: the run is over), and why."""
     if run.finished:
         return None, f"the run is {run.state}: nothing is left to do"
     path = PATHS[run.kind]
@@ -257,7 +257,7 @@ def next_step(run: Run) -> tuple[Step | None, str]:
 def advance(run: Run, stage: str, outcome: StageOutcome, facts: Facts) -> Run:
     """The run after `stage` ended with `outcome` and established `facts`.
 
-    A failed or unknown stage changes the facts kept, not the state: it will be carried out again.
+    A failed or unknown stage changes the facts, not the state: it will be executed again.
 
     Raises:
         InvariantBroken: the stage isn't the next one, or an invariant of the new state doesn't hold.
@@ -278,7 +278,7 @@ def cancel(run: Run) -> Run:
     """The run given up: before its point of no return, and with nothing of it left.
 
     Raises:
-        InvariantBroken: it is beyond that point, or something that it changed still stands.
+        InvariantBroken: it is beyond that point, or one of its changes is still in effect.
     """
     facts = run.facts
     undone = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
@@ -288,7 +288,7 @@ def cancel(run: Run) -> Run:
 
 
 BEHIND_THE_FENCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
-"""The states that rest on a fence, until clients are switched."""
+"""The states that rely on a fence, until clients are switched."""
 
 
 def before_fence(kind: Kind) -> State:
@@ -300,7 +300,7 @@ def back_before_fence(run: Run, why: str) -> Run:
     """The run before its fence again: what was found behind it counts no more.
 
     Raises:
-        InvariantBroken: nothing of the run's state rests on a fence, or clients may have been switched.
+        InvariantBroken: the run's state doesn't rely on a fence, or clients may have been switched.
     """
     if run.state not in BEHIND_THE_FENCE | {before_fence(run.kind)}:
         raise InvariantBroken(f"I10: a run that is {run.state} can't go back before its fence", remedy="Resume it")
@@ -335,7 +335,7 @@ def abandon(run: Run) -> Run:
 
 
 def check(run: Run) -> None:
-    """Raise `InvariantBroken` where the run's facts don't allow its state."""
+    """Raise `InvariantBroken` if the run's facts don't allow its state."""
     facts = run.facts
     for name, since, holds, meaning in (
         ("I2", State.FENCED, _fence_holds(run), "the old cluster can still be written and nobody accepted that"),
@@ -368,7 +368,7 @@ def check(run: Run) -> None:
 
 
 def _before(stage: str, kind: Kind) -> set[State]:
-    """The states from which a stage was not begun yet."""
+    """The states in which a stage was not begun yet."""
     names = [step.stage for step in PATHS[kind]]
     return {State.PLANNED, *(step.reaches for step in PATHS[kind][: names.index(stage)])}
 

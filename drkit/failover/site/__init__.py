@@ -1,1 +1,1 @@
-"""One run for a site: several links' runs under one plan, one digest, one journal and one right to act."""
+"""One run for a site: several links' runs under one plan, one digest, one journal and one lease."""

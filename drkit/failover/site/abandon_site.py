@@ -1,4 +1,4 @@
-"""`drkit abandon` of a site run: the run of each link that isn't over is ended by the rules for a link."""
+"""`drkit abandon` of a site run: ends the unfinished run of each link by the rules for a link."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SiteAbandoned:
 
 
 def abandon_site(estate: ClusterContext, run: str, say: Callable[[str], None]) -> SiteAbandoned:
-    """End each link's run that isn't over where it stands, and the site run, where none is left.
+    """End each link's unfinished run in its current state, and then the site run, if none is left.
 
-    The links' runs are found by the listing, too: so the site run's own journal may be damaged.
+    The links' runs are found by their summaries, too, so the site run's own journal may be damaged.
 
     Raises:
         Refused: no such run, or it is over; or none of its links' runs can be abandoned.
@@ -63,7 +63,7 @@ def abandon_site(estate: ClusterContext, run: str, say: Callable[[str], None]) -
 def _journal_abandoned(
     estate: ClusterContext, run: str, record: SiteRecord | None, reports: Sequence[AbandonReport]
 ) -> None:
-    """In the run's own journal, if that is whole; and in the listing."""
+    """Journal it in the run's own journal, if that is intact; update the summary."""
     if record is not None:
         with ExitStack() as stack:
             for link in sorted(record.plan.links, key=str):

@@ -1,4 +1,4 @@
-"""What happens to the links that a run doesn't move: spokes, chains, the way back of an active-active pair. Pure."""
+"""What happens to links that a run doesn't move: spokes, chains, the way back of an active-active pair. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class OtherLink:
 
 
 def other_links(links: Sequence[Link], moving: Sequence[Link], to: str) -> tuple[OtherLink, ...]:
-    """What the move of some links to a cluster means for each other link that has a cluster of theirs.
+    """The effect of moving some links to a cluster on each other link that shares a cluster with them.
 
     Args:
-        links: all that are configured.
-        moving: those that the run moves.
+        links: all configured links.
+        moving: the links that the run moves.
         to: the cluster that they lead to.
     """
     chosen = {link.id for link in moving}
@@ -41,17 +41,17 @@ def _effect(link: LinkId, left: set[str], to: str) -> str | None:
             "access rules keeps this link's mirror out of the topics that were moved, where both links carry them"
         )
     if source == to:
-        return f"it continues: {to}, its source, serves; what clients write to {to} from now on reaches {target}, too"
+        return f"it continues: {to}, its source, serves; clients' writes to {to} from now on reach {target}, too"
     if target == to:
         return f"it continues: clients of {source} stay there"
     if source in left:
         return (
-            f"its source {source} is left: {target} gets what {source} still gets, and nothing of what clients write "
+            f"its source {source} is left: {target} gets what {source} still gets, and nothing that clients write "
             f"to {to} from now on"
         )
     if target in left:
         return (
-            f"it leads into {target}, which is left and fenced: what {source} writes does not come any further, and "
-            f"{to} gets none of it; groups that still are on {source} are not moved"
+            f"it leads into {target}, which is left and fenced: records of {source} get no further than {target}, and "
+            f"{to} gets none of them; groups that still are on {source} are not moved"
         )
     return None

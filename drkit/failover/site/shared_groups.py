@@ -1,7 +1,8 @@
-"""Groups that more than one link places: their consumers may begin on the target once all these links have committed.
+"""Groups on more than one link: their consumers may start on the target once all these links have committed.
 
-A consumer that came earlier would find no position on the other links' topics, begin there by its `auto.offset.reset`,
-and keep those links from committing at all, for Kafka takes positions from outside only while a group has no members.
+A consumer that starts earlier would find no position on the other links' topics, begin there at its
+`auto.offset.reset`, and prevent those links' commits, because Kafka accepts offsets from outside only while a group has
+no members.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ COMMITTED = frozenset(_PATH[_PATH.index(State.COMMITTED) :])
 
 
 class SharedGroups:
-    """Where the links of a run stand, and who waits for whom before its clients are switched. Shared by threads.
+    """The progress of a run's links, and which ones wait for others before switching clients. Threads may share it.
 
     Args:
         site: the site run's id, for messages.
-        plan: its plan; a link that has translated its positions goes by these.
-        elsewhere: links of the plan that this run leaves alone.
+        plan: its plan, until a link has translated its positions.
+        elsewhere: links of the plan that this run doesn't move.
     """
 
     def __init__(self, site: str, plan: SitePlan, elsewhere: Iterable[LinkId] = ()) -> None:
@@ -43,7 +44,7 @@ class SharedGroups:
         self._changed = threading.Condition()
 
     def gate(self, link: LinkId, lease: RunLease) -> Gate:
-        """What a link's runner asks before each stage."""
+        """A function that a link's runner calls before each stage."""
 
         def ask(stage: str, run: Run, positions: tuple[PlannedPosition, ...]) -> None:
             self._note(link, run.state, positions)
@@ -53,13 +54,13 @@ class SharedGroups:
         return ask
 
     def ended(self, link: LinkId, state: State) -> None:
-        """Say that a link's run is over, or stops where it stands."""
+        """Note that a link's run is over, or has stopped."""
         with self._changed:
             self._ended.add(link)
         self._note(link, state, ())
 
     def committed(self, link: LinkId, groups: Iterable[str]) -> None:
-        """Say that a link has committed these groups, while others of it are left."""
+        """Note that a link has committed these groups, while others of it remain."""
         with self._changed:
             self._done[link] = self._done.get(link, frozenset()) | frozenset(groups)
             self._changed.notify_all()
@@ -83,7 +84,7 @@ class SharedGroups:
                         f"{other} has not committed {and_more(shared)}, which {link} places, too",
                         meaning=f"Consumers of these groups would find no position on {other}'s topics, so clients of "
                         f"{link} are not switched yet",
-                        remedy=f"Once the cause is removed: drkit resume {self._site} takes both on",
+                        remedy=f"Once the cause is removed: drkit resume {self._site} continues both",
                     )
 
     def _shared(self, link: LinkId, other: LinkId) -> list[str]:

@@ -16,7 +16,7 @@ class SiteContext:
     """One `ClusterContext` for each link. A context manager: what was opened is closed.
 
     Args:
-        estate: configuration, store and bounds; the caller closes it.
+        estate: configuration, store and timeouts; the caller closes it.
         links: the links of the run.
     """
 
@@ -40,7 +40,7 @@ class SiteContext:
         return self._contexts[link]
 
     def side_by_side(self, work: Callable[[Link], _T], links: Sequence[Link] | None = None) -> list[_T]:
-        """Do the same for each link (all, or some) on a thread; results in their order. Raises the first error."""
+        """Call a function for each link (all, or some) concurrently; results in their order. Raises the first error."""
         chosen = self.links if links is None else links
         with ThreadPoolExecutor(max(1, len(chosen)), "drkit-link") as pool:
             return list(pool.map(work, chosen))

@@ -26,12 +26,12 @@ from drkit.model.errors import error_body
 from drkit.model.topology import LinkId
 
 _BY_LINK = ("stages", "groups", "lost_by_topic", "places", "directories")
-"""What is listed over all links, each row with its link, and left out of each link's own."""
+"""Lists over all links: each row names its link, and the links' own documents omit them."""
 _OF_THE_RUN = ("at", "committed_at", "timezone", "at_local")
 
 
 def site_plan_document(plan: AnySitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]] = ()) -> Document:
-    """A dry run; `standing`: what a run with the same flags would be refused for, by link (None: the whole run)."""
+    """A dry run; `standing`: why a run with the same flags would be refused, by link (None: the whole run)."""
     links = [plan_document(each) for each in plan.plans]
     document = _frame(plan, links, run=None, state=State.PLANNED, dry_run=True)
     document["evidence"] = evidence_document(expected_loss(plan))
@@ -58,7 +58,7 @@ def site_run_document(result: SiteResult, judgement: Judgement | None = None) ->
 def site_rehearsal_document(
     plan: SitePlan, results: Sequence[RunResult], standing: Sequence[tuple[LinkId | None, Obstacle]]
 ) -> Document:
-    """Rehearsals of all links: each is a run of its own; `refusals`: what a real run would be refused for now."""
+    """Rehearsals of all links: each is a run of its own; `refusals`: why a real run would be refused now."""
     own = {each.link: [obstacle for link, obstacle in standing if link == each.link] for each in plan.plans}
     rehearsed = zip(plan.plans, results, strict=True)
     links = [rehearsal_document(result, each, own[each.link]) for each, result in rehearsed]
@@ -89,7 +89,7 @@ def _link(found: LinkResult) -> Document:
 
 
 def _own(document: Document) -> Document:
-    """What of a link's document is not listed over all links."""
+    """The part of a link's document that isn't listed over all links."""
     return {key: value for key, value in document.items() if key not in _BY_LINK or key == "stages"}
 
 

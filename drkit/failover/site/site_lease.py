@@ -1,4 +1,4 @@
-"""The right to act on all links of a site run, and what happens to earlier site runs that wanted some of them."""
+"""The leases on all links of a site run, and the handling of earlier site runs on some of them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from drkit.model.topology import Link, LinkId
 
 @contextmanager
 def leases(site: SiteContext, links: Sequence[LinkId], run: str) -> Iterator[dict[LinkId, RunLease]]:
-    """The right to act on every link, in the order of their names; none of it where one can't be had.
+    """Acquire the leases of all links, in the order of their names; none if one is held.
 
     Raises:
-        Refused: somebody else holds one.
+        Refused: another process holds one.
     """
     with ExitStack() as stack:
         wanted = sorted(links, key=str)
@@ -42,10 +42,10 @@ def begun_site(
     accept_unfenced: bool,
     accept_salvage_only: bool = False,
 ) -> Iterator[tuple[SiteRecord, dict[LinkId, RunLease]]]:
-    """A new run of a plan, journaled and listed, with the right to act on every link of it.
+    """Start a new run of a plan: journaled, with its summary, holding the leases of all its links.
 
     Raises:
-        Refused: somebody else acts on a link, or an unfinished run of it has to be complete first.
+        Refused: another run acts on a link, or an unfinished run of it must be finished first.
         Unreachable: the store doesn't answer.
     """
     run = new_run_id()
@@ -63,8 +63,8 @@ def begun_site(
 
 
 def links_to_plan_again(site: SiteContext, record: SiteRecord) -> list[tuple[Link, str | None]]:
-    """The links whose runs rolled themselves back, or that were planned again and never begun; each with the reason
-    why it is left alone instead: somebody else has decided it since (None: it isn't).
+    """The links whose runs rolled themselves back, or that were planned again and never begun; each with the reason why
+    it is left alone (another run has decided it since), or None.
     """
     back = {link for link, child in record.children.items() if child.machine.state is State.CANCELLED}
     back |= record.anew - record.children.keys()
@@ -79,14 +79,14 @@ def links_to_plan_again(site: SiteContext, record: SiteRecord) -> list[tuple[Lin
 
 
 def links_left(record: SiteRecord) -> list[LinkId]:
-    """The links that the run acts on: those that were not decided again by somebody else."""
+    """The links that the run acts on: those that no other run has decided since."""
     return [link for link in record.plan.links if link not in record.elsewhere] or list(record.plan.links)
 
 
 def decided_by_another(estate: ClusterContext, plan: Plan, own: str | None) -> str | None:
     """Why a link whose run rolled itself back is left alone: another run than its `own` has decided it since.
 
-    Pausing the link, or raising its version, is no such decision.
+    Pausing the link, or raising its version, doesn't count.
     """
     control = estate.store.link_control(plan.link)
     before = plan.failover_run if isinstance(plan, FailbackPlan) else plan.control_run
@@ -96,7 +96,7 @@ def decided_by_another(estate: ClusterContext, plan: Plan, own: str | None) -> s
 
 
 def decided_since(estate: ClusterContext, plan: Plan) -> str | None:
-    """Why a link whose run was never begun is left alone: somebody has decided it again since it was planned."""
+    """Why a link whose run was never begun is left alone: it was decided again since it was planned."""
     control = estate.store.link_control(plan.link)
     version = None if control is None else control.version
     if version == plan.control_version or control is None:
@@ -106,9 +106,9 @@ def decided_since(estate: ClusterContext, plan: Plan) -> str | None:
 
 
 def take_the_place(site: SiteContext, links: Sequence[LinkId], run: str) -> None:
-    """Earlier site runs that aren't over leave these links to this one; those with nothing left to do are over.
+    """Close earlier unfinished site runs with nothing left to do; the others lose these links to this one.
 
-    Called under the links' leases, once their unfinished runs are out of the way.
+    Called under the links' leases, once their unfinished runs are handled.
     """
     store = site.estate.store
     for summary in unfinished_sites(store):

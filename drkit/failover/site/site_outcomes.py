@@ -17,7 +17,7 @@ from drkit.model.wording import counted
 
 
 def keep_link(record: SiteRecord, found: LinkResult, seconds: float) -> None:
-    """Write the outcome of a link. What a store that is gone doesn't keep, the journal of the link's run tells."""
+    """Journal the outcome of a link. If the store is gone, the link's own journal has it."""
     if found.elsewhere is not None:
         record.elsewhere[found.link] = found.elsewhere
     outcome = "skipped" if found.elsewhere else "ok" if found.error is None else "failed"
@@ -35,12 +35,12 @@ def keep_link(record: SiteRecord, found: LinkResult, seconds: float) -> None:
 
 
 def end_site(site: SiteContext, record: SiteRecord, ended: Sequence[LinkResult]) -> SiteResult:
-    """The run as it ends or stops, journaled and listed.
+    """End or stop the run: journaled, with its summary.
 
     Args:
         site: the store, and connections.
         record: the run.
-        ended: the outcome of each link that the run acted on, causes before what they kept from continuing.
+        ended: the outcome of each link that the run acted on, causes before their consequences.
     """
     found = {each.link: each for each in ended}
     ordered = tuple(

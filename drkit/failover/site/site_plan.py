@@ -1,4 +1,4 @@
-"""The plan of a site run: the plans of its links, one digest over theirs, and what other links see of it."""
+"""The plan of a site run: its links' plans, one digest over them, and the effects on other links."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WAVES = TypeAdapter(tuple[Wave, ...])
 class SitePlan:
     """What a site run will do: each link's plan, in the order of the configuration.
 
-    `left_out`: links that lead to `to` and are not moved. `others`: what the run means for further links. `obstacles`:
+    `left_out`: links that lead to `to` and are not moved. `others`: the effect on further links. `obstacles`:
     those of the run as a whole; each link's plan has its own. `waves`: the order in which groups move,
     the rest last; none: each as it can.
     """
@@ -73,12 +73,12 @@ class SitePlan:
 
     @property
     def confirmed_by(self) -> str:
-        """The word that is typed to confirm that the run continues: a cluster's name."""
+        """The word to type as confirmation: a cluster's name."""
         return self.to
 
     @property
     def again(self) -> str:
-        """The command that plans it once more, except for its links."""
+        """The command that plans it again, without its links."""
         return f"drkit failover --to {self.to}"
 
     @property
@@ -88,7 +88,7 @@ class SitePlan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over what is decided: the links' digests, in the order of their names; hexadecimal."""
+        """SHA-256 over the decision: the links' digests, in the order of their names; hexadecimal."""
         body = {
             "kind": self.kind,
             "mode": self.mode,
@@ -105,7 +105,7 @@ class SitePlan:
 
     @property
     def shared_groups(self) -> dict[str, tuple[LinkId, ...]]:
-        """Groups that more than one link places, and by which: their consumers may begin once all have."""
+        """Groups on more than one link, with these links: their consumers may start once all have committed."""
         by_group: dict[str, list[LinkId]] = {}
         for plan in self.plans:
             for group in {position.group for position in plan.placed}:
@@ -113,7 +113,7 @@ class SitePlan:
         return {group: tuple(links) for group, links in sorted(by_group.items()) if len(links) > 1}
 
     def own_warnings(self) -> list[str]:
-        """What the run as a whole has to say, each link's plan having its own."""
+        """Warnings of the run as a whole; each link's plan has its own."""
         found = [f"{each.link} is left out: {each.why}" for each in self.left_out]
         shared = self.shared_groups
         if shared:
@@ -129,14 +129,14 @@ AnySitePlan = SitePlan | SiteFailbackPlan
 
 
 def standing(plan: AnySitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
-    """Obstacles, except for what the flags given waive; by link, None: of the run as a whole."""
+    """Obstacles that the given flags don't waive; by link, None: of the run as a whole."""
     found: list[tuple[LinkId | None, Obstacle]] = [(None, each) for each in plan.obstacles]
     found += [(each.link, obstacle) for each in plan.plans for obstacle in each.obstacles]
     return [(link, obstacle) for link, obstacle in found if obstacle.waived_by not in waived]
 
 
 def refusal_of(plan: AnySitePlan, link: LinkId | None, obstacle: Obstacle) -> Obstacle:
-    """An obstacle as the run is refused for it: of one link, it names the link and how to leave it out."""
+    """The refusal for an obstacle; a link's names the link and how to leave it out."""
     if link is None or len(plan.plans) == 1:
         return obstacle
     rest = " ".join(f"--link '{each}'" for each in plan.links if each != link)
@@ -149,12 +149,12 @@ def refusal_of(plan: AnySitePlan, link: LinkId | None, obstacle: Obstacle) -> Ob
 
 
 def expected_loss(plan: AnySitePlan) -> Evidence:
-    """What all links together would lose, as far as the plan knows; a failback's plan knows nothing of it."""
+    """The loss of all links together, as planned; a failback's plan has none."""
     return summed(expected_evidence(each.loss if isinstance(each, FailoverPlan) else None) for each in plan.plans)
 
 
 def summed(evidence: Iterable[Evidence]) -> Evidence:
-    """The evidence of several links as that of one run: records added up, of times the greatest."""
+    """The evidence of several links combined: records are summed, times are the maximum."""
     all_of = list(evidence)
     records = [each.rpo_records for each in all_of]
     fenced = [each.fenced for each in all_of]
@@ -226,7 +226,7 @@ def read_site_plan(path: Path, body: dict[str, Any]) -> SitePlan:
     if plan.digest != body.get("digest") or checksum_of(body["plan"]) != body.get("checksum"):
         raise ConfigError(
             f"the plan {path} was changed after it was written",
-            meaning="Its digest or its checksum does not cover what it says",
+            meaning="Its digest or its checksum does not match its content",
             remedy="Make a new one with --out FILE",
         )
     return plan

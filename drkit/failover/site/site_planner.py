@@ -1,4 +1,4 @@
-"""Planning a site run: each link is looked at and planned side by side; what they share is settled between them."""
+"""Plans a site run: the links are planned concurrently, then what they share is settled."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[L
 
     Args:
         site: the links, and connections for each.
-        request: what is asked for, of all links; its `link` is not looked at.
-        left_out: links that lead to the cluster too and are not moved.
+        request: the request for all links; its `link` is ignored.
+        left_out: links that lead to the cluster, too, and are not moved.
 
     Raises:
-        ConfigError: a group or topic that is named is known to none of the links.
+        ConfigError: no link knows a named group or topic.
         Refused: a link can't be planned at all; it is named.
         Unreachable: the store doesn't answer.
     """
@@ -58,10 +58,10 @@ def make_site_plan(site: SiteContext, request: PlanRequest, left_out: Sequence[L
 
 
 def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool, accept_loss: AcceptedLoss) -> SitePlan:
-    """The plan that a plan file asks for, made again on the world as it is now.
+    """Make a plan file's plan again from the current clusters.
 
     Raises:
-        StalePlan: a link's would decide otherwise; the message names the links and says what moved.
+        StalePlan: a link's would decide otherwise; the message names the links and what changed.
     """
     by_link = {each.link: each for each in planned.plans}
     moved: dict[LinkId, StalePlan] = {}
@@ -84,7 +84,7 @@ def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool,
         )
     if planned.waves != waves_of(site.estate.config.waves):
         raise StalePlan(
-            "the waves of the configuration are others than those that the plan was made with",
+            "the waves of the configuration differ from those that the plan was made with",
             meaning="Groups would move in another order than planned",
             remedy="Make a new one: --dry-run --out FILE",
         )
@@ -96,7 +96,7 @@ def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool,
 
 
 def _refuse_new_links(site: SiteContext, planned: SitePlan) -> None:
-    """Raise `StalePlan` where a link was configured since that the plan says nothing of."""
+    """Raise `StalePlan` if a link was configured since that the plan doesn't know."""
     links = [each.link() for each in site.estate.config.links]
     known = {*planned.links, *(each.link for each in planned.others), *(each.link for each in planned.left_out)}
     meant = other_links(links, [link for link in links if link.id in planned.links], planned.to)
@@ -104,13 +104,13 @@ def _refuse_new_links(site: SiteContext, planned: SitePlan) -> None:
     if new:
         raise StalePlan(
             f"{and_more(new)} {'is' if len(new) == 1 else 'are'} configured since the plan was made",
-            meaning="The plan says nothing of what happens to it",
+            meaning="The plan doesn't say what happens to it",
             remedy="Make a new one: --dry-run --out FILE",
         )
 
 
 def accepting_all_loss(plan: SitePlan) -> SitePlan:
-    """The plan once somebody has accepted whatever loss it names."""
+    """The plan once an operator has accepted its loss."""
     left = tuple(each for each in plan.obstacles if each.waived_by != ACCEPT_LOSS)
     return replace(plan, plans=tuple(without_loss_obstacles(each) for each in plan.plans), obstacles=left)
 
@@ -134,10 +134,10 @@ def _planned(site: SiteContext, link: Link, request: PlanRequest) -> FailoverPla
 def _planned_each(
     site: SiteContext, request: PlanRequest
 ) -> tuple[list[FailoverPlan], dict[LinkId, Selection], list[LinkLeftOut]]:
-    """Every link's plan, what each was asked for of the groups and topics named, and links that know none of these.
+    """Every link's plan, each one's part of the named groups and topics, and links that know none of these.
 
     Raises:
-        UnknownNames: a name is known to none of the links.
+        UnknownNames: no link knows a name.
     """
     asked = request.selection
 
@@ -186,10 +186,10 @@ def _at_one_instant(
     plans: list[FailoverPlan],
     selections: dict[LinkId, Selection],
 ) -> list[FailoverPlan]:
-    """Plans at the earliest of the links' consistent instants: what is complete then is complete on every link.
+    """Plan at the earliest of the links' consistent instants: every link is complete then.
 
     Raises:
-        Refused: links continue getting earlier instants.
+        Refused: links keep getting earlier instants.
     """
     for _ in range(_ROUNDS):
         instants = {plan.link: plan.cut.instant for plan in plans if plan.cut is not None}
@@ -211,9 +211,10 @@ def _at_one_instant(
 
 
 def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[list[FailoverPlan], list[Obstacle]]:
-    """The plans with what each link may lose of what is accepted for all, and obstacles to that.
+    """The plans with each link's share of the accepted loss, and obstacles to that.
 
-    What a link needs as planned is its own, the rest is divided evenly: so the links together lose no more.
+    Each link gets what its plan needs, and the rest is divided evenly: so the links together lose no more than
+    accepted.
     """
     if accepted is None:
         return list(plans), []
@@ -222,7 +223,7 @@ def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[l
     losing = [plan for plan in plans if any(each.waived_by == ACCEPT_LOSS for each in plan.obstacles)]
     needs = {plan.link: None if plan.loss.lower_bound else plan.loss.records for plan in losing}
     if None in needs.values():
-        return [replace(plan, accept_loss=0) for plan in plans], []  # the obstacles of those links say it
+        return [replace(plan, accept_loss=0) for plan in plans], []  # the obstacles of those links report it
     needed = sum(each or 0 for each in needs.values())
     if needed > accepted:
         obstacle = Obstacle(

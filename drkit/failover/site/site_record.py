@@ -1,16 +1,16 @@
-"""A site run's journal: what is written of it, and reading it back.
+"""A site run's journal: its entries, and reading it back.
 
     seq  stage            event     payload
-    0    plan             plan      kind, what it does, origin, the id of each link's run, the plan, complete
-    …    link east->dr    begun     the id of the link's run, where another one than planned was begun
+    0    plan             plan      kind, origin, the id of each link's run, the complete plan
+    …    link east->dr    begun     the id of the link's run, if another one than planned was begun
     …    link east->dr    outcome   how the link's run ended, or where it stopped
     …    wave payments    outcome   the wave is over: its groups are on the target, its commands were called
     …    resume           taken     who took the run over
     …    cancel           cancelled why
-    …    abandon          abandoned why, and what stands
+    …    abandon          abandoned why, and what stays unchanged
     …    close            outcome   all links are closed
 
-What a link's run did is in its own journal; its first entry names the site run.
+Each link's run has its own journal, whose first entry names the site run.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ORDER = tuple(State)
 
 @dataclass(slots=True)
 class SiteRecord:
-    """A site run as its journal tells it, and the runs of its links as theirs do.
+    """A site run from its journal, and its links' runs from theirs.
 
-    `runs`: the id of each link's newest run; `children`: those of them that were begun. `elsewhere`: links that
-    somebody decided again before their runs began, and why they were left alone. `anew`: links that were planned again
-    after their runs rolled themselves back. `waves_over`: the waves whose groups all stand, by name.
-    `accept_salvage_only`: as it was given to a failback.
+    `runs`: the id of each link's newest run; `children`: those that were begun. `elsewhere`: links that another run
+    decided before theirs began, and why they were left alone. `anew`: links that were planned again after their runs
+    rolled themselves back. `waves_over`: the names of waves whose groups are all committed.
+    `accept_salvage_only`: as given to a failback.
     """
 
     journal: Journal
@@ -68,7 +68,7 @@ class SiteRecord:
 
     @property
     def state(self) -> State:
-        """Where the run stands: as the link that is least far; a link that was settled elsewhere doesn't count."""
+        """The state of the least advanced link; a link that another run decided doesn't count."""
         if self.ended is not None:
             return self.ended
         states = {link: child.machine.state for link, child in self.children.items()}
@@ -81,7 +81,7 @@ class SiteRecord:
         return self.ended is not None
 
     def plan_again(self, link: LinkId, digest: str) -> None:
-        """Journal that a link was planned again, with that digest: it gets a run of a new id."""
+        """Journal that a link was planned again, with that digest: it gets a run with a new id."""
         run = new_run_id()
         self.journal.write(f"link {link}", BEGUN, {"link": str(link), "run": run, "digest": digest})
         self.runs[link] = run
@@ -90,8 +90,8 @@ class SiteRecord:
 
 
 def least_far(states: Sequence[State]) -> State:
-    """The state of the link that is least far; one that rolled itself back is where it began, one that was abandoned
-    counts only where all were.
+    """The state of the least advanced link. A link that rolled itself back is at its start; an abandoned one counts
+    only if all were abandoned.
     """
     going = [state for state in states if state is not State.ABANDONED]
     if State.CANCELLED in going and set(going) != {State.CANCELLED}:
@@ -123,14 +123,14 @@ def load_site(store: Store, run: str) -> SiteRecord:
     """A site run from its journal, and its links' runs from theirs.
 
     Raises:
-        Refused: there is no such run, or it is no site run.
+        Refused: there is no such run, or it is not a site run.
         DrkitError: its hash chain, or that of a link's run, is broken.
     """
     journal = Journal.open(store, run)
     text = journal.read(PLAN)
     body = json.loads(text) if text is not None else {}
     if not isinstance(body, dict) or body.get("kind") != SITE:
-        raise Refused(f"run {run} is no run of a site", remedy="`drkit runs` lists the runs with their kinds")
+        raise Refused(f"run {run} is not a run of a site", remedy="`drkit runs` lists the runs with their kinds")
     failover = Kind(body["of"]) is Kind.FAILOVER
     record = SiteRecord(
         journal=journal,
@@ -148,7 +148,7 @@ def load_site(store: Store, run: str) -> SiteRecord:
 
 
 def _replay(record: SiteRecord) -> None:
-    """What the journal has after the plan."""
+    """Apply the journal's entries after the plan."""
     for happened in record.journal.events():
         payload = json.loads(happened.payload)
         if happened.event == BEGUN:
@@ -167,7 +167,7 @@ def _replay(record: SiteRecord) -> None:
 
 
 def list_site(store: Store, record: SiteRecord, state: State) -> None:
-    """Keep the run's line in the listing."""
+    """Store the run's summary."""
     store.put_run(RunSummary(record.run, SITE, state, record.started_at, now(), record.plan.label))
 
 
@@ -182,9 +182,9 @@ def is_site(store: Store, run: str) -> bool:
 
 
 def site_of(store: Store, record: RunRecord) -> str | None:
-    """The site run that takes a link's run on; None: the link's run is resumed by its own id.
+    """The site run that continues a link's run; None: resume the link's run by its own id.
 
-    So it is for a run of no site run, and where that is over, can't be read, or has left the link to somebody else.
+    None also if the site run is over, can't be read, or has left the link to another run.
 
     Raises:
         Unreachable: the store doesn't answer.
@@ -195,7 +195,7 @@ def site_of(store: Store, record: RunRecord) -> str | None:
         site = load_site(store, record.site)
     except Unreachable:
         raise
-    except (DrkitError, ValueError, KeyError, TypeError):  # `drkit runs` says what is wrong with its journal
+    except (DrkitError, ValueError, KeyError, TypeError):  # `drkit runs` reports what is wrong with its journal
         return None
     link = record.plan.link
     leads = not site.finished and site.runs.get(link) == record.run and link not in site.elsewhere
@@ -203,21 +203,21 @@ def site_of(store: Store, record: RunRecord) -> str | None:
 
 
 def refuse_alone(store: Store, record: RunRecord) -> None:
-    """Raise `Refused` where a link's run is to be resumed by its own id, and its site run can take it on."""
+    """Raise `Refused` if a link's run is to be resumed by its own id although its site run can continue it."""
     site = site_of(store, record)
     if site is None or record.machine.finished:
         return
     raise Refused(
         f"run {record.run} is a part of run {site}, that of {record.plan.link}",
-        meaning="By itself it would wait for no other link: nothing is deleted before all links are salvaged, and no "
+        meaning="Resumed alone it would wait for no other link: nothing is deleted before all links are salvaged, and no "
         "clients are switched before all links have committed the groups that they share",
-        remedy=f"drkit resume {site} takes all its links on; drkit abandon {record.run} gives up this link's part, "
+        remedy=f"drkit resume {site} continues all its links; drkit abandon {record.run} gives up this link's part, "
         "and the others continue without it",
     )
 
 
 def site_to_resume(store: Store, run: str | None) -> str | None:
-    """The site run that `drkit resume` means; None: a link's run is meant.
+    """The site run that `drkit resume` should continue; None: a link's run is meant.
 
     Raises:
         Refused: more than one is unfinished and none was named.
@@ -235,10 +235,10 @@ def site_to_resume(store: Store, run: str | None) -> str | None:
 
 
 def children_of(store: Store, run: str) -> list[RunSummary]:
-    """The runs of a site run's links that the listing has as not over."""
+    """The unfinished runs of a site run's links, by their summaries."""
     return [each for each in unfinished(store) if each.detail.endswith(_of(run))]
 
 
 def _of(run: str) -> str:
-    """How the line of a link's run in the listing ends (`label_of`)."""
+    """The end of the summary line of a link's run (`label_of`)."""
     return f", of site run {run}"

@@ -1,4 +1,4 @@
-"""The outcome of a site run: each link's run, and what the operator is told of all together."""
+"""The outcome of a site run: each link's run, and one message for the operator."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 
 SiteWatch = Callable[[LinkId, str, StageRecord | None, str], None]
-"""Called as stages go, from any thread: (link, stage, its record once it ended, what is under way)."""
+"""Receives progress, from any thread: (link, stage, its record once it ended, a message)."""
 
 
 def nobody_watches(_link: LinkId, _stage: str, _record: StageRecord | None, _text: str) -> None:
-    """A watcher that looks away."""
+    """A watcher that ignores progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,15 @@ class LinkResult:
 
     @property
     def state(self) -> State:
-        """Where its run stands."""
+        """Its run's state."""
         return State.PLANNED if self.result is None else self.result.machine.state
 
 
 def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
-    """The outcome of a link, with the site run where its error names the link's run to resume: that takes all links on.
+    """The outcome of a link; an error that names the link's run to resume names the site run instead, which continues
+    all.
 
-    `--unplanned` and `--cancel` are of one link's run.
+    `--unplanned` and `--cancel` concern one link's run.
     """
     if found.error is None:
         return found
@@ -64,7 +65,7 @@ def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """A site run as it is. `error`: why it stopped, if it did."""
+    """A site run's state. `error`: why it stopped, or None."""
 
     run: str
     plan: AnySitePlan
@@ -84,7 +85,7 @@ class SiteResult:
 
 
 def result_of(record: SiteRecord) -> SiteResult:
-    """A site run as its journals tell it, without doing anything."""
+    """A site run from its journals, without doing anything."""
     links = tuple(
         LinkResult(
             plan.link,
@@ -98,12 +99,12 @@ def result_of(record: SiteRecord) -> SiteResult:
 
 
 def state_of(links: Sequence[LinkResult]) -> State:
-    """Where the run stands: as the link that is least far."""
+    """The state of the least advanced link."""
     return least_far([each.state for each in links if each.elsewhere is None])
 
 
 def error_of(run: str, links: Sequence[LinkResult], state: State) -> DrkitError | None:
-    """What the operator is told, where a link isn't at its end; the first error of `links` comes first."""
+    """The error for the operator, if a link isn't at its end; the first error of `links` comes first."""
     if state is not State.CANCELLED:
         links = [_told(each, run) for each in links]
     failed = [each for each in links if each.error is not None]
@@ -136,7 +137,7 @@ def causes(failed: Sequence[LinkResult]) -> str:
 
 
 def _told(link: LinkResult, run: str) -> LinkResult:
-    """A link whose run was taken back to its end is not where the site's run leads to."""
+    """A link whose run rolled itself back isn't where the site's run leads."""
     if link.error is not None or link.elsewhere is not None or link.state is not State.CANCELLED:
         return link
     error = PartlyDone("its run rolled itself back", remedy=f"drkit resume {run} plans it again")

@@ -1,4 +1,4 @@
-"""Carrying out, resuming and cancelling a site run: its links' runs, and their outcomes."""
+"""Executes, resumes and cancels a site run: its links' runs, and their outcomes."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def run_site(
     started_at: datetime | None = None,
     watch: SiteWatch = nobody_watches,
 ) -> SiteResult:
-    """Carry a failover's plan out. `started_at`: where the recovery time begins (default: when the plan was made).
+    """Execute a failover's plan. `started_at`: where the recovery time begins (default: when the plan was made).
 
     Raises:
-        Refused: a precondition of some link does not hold, or somebody else acts on one; nothing was changed.
+        Refused: a precondition of some link does not hold, or another run acts on one; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
     waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
@@ -84,17 +84,17 @@ def resume_site(
     means: FailbackMeans | None = None,
     watch: SiteWatch = nobody_watches,
 ) -> SiteResult:
-    """Take an interrupted site run to its end. A finished one is returned as it ended.
+    """Finish an interrupted site run. A finished one is returned unchanged.
 
     Args:
         site: its links, and connections for each.
         run: its id.
-        accept_unfenced: as a failover's, for what the run has come upon since.
-        means: what a failback or reprotect needs.
-        watch: told as stages go.
+        accept_unfenced: like a failover's, for what the run has found since.
+        means: the options and ports of a failback or reprotect.
+        watch: receives progress.
 
     Raises:
-        Refused: no such run, or somebody else acts on one of its links.
+        Refused: no such run, or another run acts on one of its links.
         DrkitError: a journal is broken.
         Unreachable: the store doesn't answer.
     """
@@ -105,10 +105,10 @@ def resume_site(
         rule, what = site.estate.config.approvals, f"what run {run} is to accept now"
         check_approved(rule, site.estate.approval, "", frozenset(), what)
     if record.finished:
-        list_site(site.estate.store, record, record.state)  # it may have been killed before it was listed so
+        list_site(site.estate.store, record, record.state)  # it may have been killed before its summary was stored
         return result_of(record)
     with leases(site, links_left(record), run) as held:
-        record = load_site(site.estate.store, run)  # under the leases: nobody writes to it any more
+        record = load_site(site.estate.store, run)  # under the leases: nobody else writes to it
         if record.finished:
             return result_of(record)
         record.journal.anchor = site.estate.anchors.on(record.plan.anchor)
@@ -129,10 +129,10 @@ def resume_site(
 
 
 def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watches) -> SiteResult:
-    """Take every link back to where it began.
+    """Roll every link back to its start.
 
     Raises:
-        Refused: no such run, it is over, a link is beyond its point of no return, or somebody else acts on one.
+        Refused: no such run, it is over, a link is beyond its point of no return, or another run acts on one.
         DrkitError: a journal is broken.
         Unreachable: the store doesn't answer.
     """
@@ -146,7 +146,7 @@ def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watche
             raise Refused(
                 f"run {run} can't be cancelled any more: {and_more([str(link) for link in beyond])} "
                 f"{'has' if len(beyond) == 1 else 'have'} begun to {begun}",
-                meaning="A site that is rolled back by half would have its groups on both sides",
+                meaning="A partly rolled back site would have its groups on both sides",
                 remedy=f"drkit resume {run}; or roll back single links that have not begun to {begun}: "
                 "drkit resume RUN --cancel, with the id of the link's run",
             )
@@ -158,7 +158,7 @@ def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watche
 
 @dataclass(slots=True)
 class _SiteRunner:
-    """Carries the links of a failover out, side by side. `again`: it was begun before."""
+    """Executes the links of a failover concurrently. `again`: it was begun before."""
 
     site: SiteContext
     record: SiteRecord
@@ -172,7 +172,7 @@ class _SiteRunner:
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def plan_anew(self) -> None:
-        """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
+        """Plan a link again whose run rolled itself back; it gets a run with a new id."""
         links = []
         for link, since in links_to_plan_again(self.site, self.record):
             if since is None:
@@ -195,7 +195,7 @@ class _SiteRunner:
             self.record.plan_again(link.id, made.digest)
 
     def carry_out(self) -> SiteResult:
-        """Every link that is left, side by side; the outcome of each is journaled as it ends."""
+        """Execute every remaining link concurrently; the outcome of each is journaled as it ends."""
         plan = self.plan
         groups = SharedGroups(self.record.run, plan, self.record.elsewhere)
         results: dict[LinkId, LinkResult] = {}
@@ -235,7 +235,7 @@ class _SiteRunner:
         )
 
     def _wave_over(self, wave: Wave, why: str | None, seconds: float) -> None:
-        """Keep that a wave is over, or failed."""
+        """Journal that a wave is over, or failed."""
         payload = {
             "wave": wave.name,
             "outcome": "ok" if why is None else "failed",
@@ -247,13 +247,13 @@ class _SiteRunner:
     def _write(self, stage: str, payload: dict[str, Any]) -> None:
         """Journal an outcome: from any thread, one at a time.
 
-        What a store that is gone doesn't keep, the journals of the links' runs tell.
+        If the store is gone, the journals of the links' runs have it.
         """
         with self._writing, suppress(DrkitError):
             self.record.journal.write(stage, OUTCOME, payload)
 
     def _link(self, link: LinkId, groups: SharedGroups, waves: Waves | None) -> LinkResult:
-        """One link's run, on a thread of its own, to where it ends or stops."""
+        """Execute one link's run on its own thread, until it ends or stops."""
         found = LinkResult(link, self._plan(link))
         try:
             found = self._carried_out(link, groups, waves)
@@ -279,7 +279,7 @@ class _SiteRunner:
             in_order = waves.in_order(link, lease)
             part = replace(part, gate=_with_waves(gate, waves, link, lease), in_order=in_order)
         watch = partial(self.watch, link)
-        if child is not None:  # also one that is over: it may have been killed before it was listed so
+        if child is not None:  # even a finished one: it may have been killed before its summary was stored
             result = resume_run(estate, child.run, None, accept_unfenced=self.accept_unfenced, watch=watch, part=part)
             return LinkResult(link, plan, result, result.error)
         if self.again and link not in self._fresh and (since := decided_since(estate, plan)) is not None:
@@ -295,7 +295,7 @@ class _SiteRunner:
         return LinkResult(link, plan, result, result.error)
 
     def _ended(self, link: LinkId, done: Future[LinkResult], results: dict[LinkId, LinkResult], began: float) -> None:
-        """Keep the outcome of a link."""
+        """Record the outcome of a link."""
         found = results[link] = of_site(done.result(), self.record)
         with self._writing:
             keep_link(self.record, found, time.monotonic() - began)
@@ -305,7 +305,7 @@ class _SiteRunner:
 
 
 def _with_waves(gate: Gate, waves: Waves, link: LinkId, lease: RunLease) -> Gate:
-    """A gate that waits for the link's first wave before anything is done, too."""
+    """A gate that also waits for the link's first wave before anything is done."""
 
     def ask(stage: str, run: Run, positions: tuple[PlannedPosition, ...]) -> None:
         if run.state is State.PLANNED:
@@ -318,7 +318,7 @@ def _with_waves(gate: Gate, waves: Waves, link: LinkId, lease: RunLease) -> Gate
 
 
 def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLease], watch: SiteWatch) -> SiteResult:
-    """Take each link's run back that isn't over."""
+    """Roll back each link's unfinished run."""
 
     def back(link: Link) -> LinkResult:
         child, plan = record.children.get(link.id), record.plan.of(link.id)

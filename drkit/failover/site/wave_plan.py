@@ -1,7 +1,7 @@
 """Which groups move in which wave. Pure.
 
-A group is committed as a whole, on all links that place it, in one wave: Kafka takes positions from outside only while
-a group has no members, so consumers may begin once nothing of their group is left to be committed.
+A group is committed as a whole, on all links that have it, in one wave: Kafka accepts offsets from outside only while
+a group has no members, so consumers may start once all of their group is committed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.model.topology import LinkId
 
 REST = "the rest"
-"""The wave of groups that are of none that is configured: the last one."""
+"""The last wave: groups that no configured wave matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Wave:
 
     @classmethod
     def of(cls, configured: WaveConfig) -> Wave:
-        """What a configuration says."""
+        """A wave from the configuration."""
         values = configured.model_dump(exclude={"on_failure"})
         return cls(**values, stops=configured.on_failure == "stop")
 
     def takes(self, link: LinkId, group: str, topics: Iterable[str]) -> bool:
-        """Whether a group that reads these topics of the link's source is meant, unless an earlier wave has it."""
+        """Whether a group that reads these topics of the link's source matches, unless an earlier wave has it."""
         reads = any(_any(self.topics, topic) for topic in topics)
         return reads and _any(self.links, str(link)) and _any(self.groups, group)
 
 
 def waves_of(configured: Sequence[WaveConfig]) -> tuple[Wave, ...]:
-    """The waves in order, the rest at last; none: all groups move as they can."""
+    """The waves in order, the rest last; none: all groups move as they can."""
     return (*(Wave.of(each) for each in configured), Wave(REST)) if configured else ()
 
 
@@ -55,7 +55,7 @@ class WaveAssignment:
 
     Args:
         waves: in order.
-        plans: of all links. A group that several links place is of the last of the waves that these give it.
+        plans: of all links. A group on several links belongs to the last of the waves that they give it.
     """
 
     def __init__(self, waves: Sequence[Wave], plans: Iterable[FailoverPlan]) -> None:
@@ -71,7 +71,7 @@ class WaveAssignment:
                 self._of[group] = max(self._of.get(group, 0), self._by_pattern(plan.link, group, read))
 
     def wave(self, link: LinkId, group: str, topics: Iterable[str]) -> int:
-        """The wave of a group; one that was not planned goes by the patterns alone."""
+        """The wave of a group; one that was not planned is matched by the patterns alone."""
         found = self._of.get(group)
         return self._by_pattern(link, group, topics) if found is None else found
 
@@ -83,7 +83,7 @@ class WaveAssignment:
         return dict(sorted(found.items()))
 
     def first(self, link: LinkId) -> int:
-        """The wave in which a link's run begins: that of its first groups; without any, the last one."""
+        """The wave in which a link's run begins: that of its first groups, or the last one."""
         return min(self.groups(link), default=len(self._waves) - 1)
 
     def _by_pattern(self, link: LinkId, group: str, topics: Iterable[str]) -> int:

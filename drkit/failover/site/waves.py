@@ -1,8 +1,8 @@
-"""Waves as they are carried out: which link may begin, and which groups it may commit, and what is done in between.
+"""Executes waves: which link may begin, which groups it may commit, and what happens in between.
 
-A wave is over once each of its links has committed the wave's groups, or has failed. Then its commands are called and
-its pause is waited for, and the next one begins; or, where it failed and is to stop the run, the links that have groups
-in later waves end there, resumable. What was over is journaled, and isn't repeated by a resumed run.
+A wave is over once each of its links has committed the wave's groups, or has failed. Then its commands are called, its
+pause is waited for, and the next one begins; or, if it failed and should stop the run, the links with groups in later
+waves stop, resumable. Finished waves are journaled, and a resumed run doesn't repeat them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 
 Journaled = Callable[[Wave, str | None, float], None]
-"""Writes down that a wave is over: (wave, why it failed or None, seconds)."""
+"""Journals that a wave is over: (wave, why it failed or None, seconds)."""
 
 
 class Waves:
-    """The order in which the links of a run commit their groups. Shared by the links' threads and the conductor's.
+    """The order in which the links of a run commit their groups. The links' threads and the conductor's share it.
 
     Args:
         site: the site run's id, for messages.
         waves: in order, the rest last.
-        assignment: which group is in which.
-        links: those that the run carries out.
+        assignment: the groups of each wave.
+        links: the links that the run executes.
         over: names of waves that an earlier attempt journaled as over.
-        environment: what the commands are told, besides this process's own environment.
-        committed: told which groups a link has committed.
+        environment: variables for the commands, besides this process's own environment.
+        committed: called with the groups that a link has committed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Waves:
     # -- what links ask -------------------------------------------------------------------------------
 
     def begin(self, link: LinkId, lease: RunLease) -> None:
-        """Wait until a link's run may begin: its first groups' wave has.
+        """Wait until a link's run may begin, with the wave of its first groups.
 
         Raises:
             PartlyDone: an earlier wave failed, and stops the run.
@@ -74,7 +74,7 @@ class Waves:
         self._wait(self._assignment.first(link), lease)
 
     def in_order(self, link: LinkId, lease: RunLease) -> Callable[[WantedGroups], Iterator[WantedGroups]]:
-        """What a link's commit goes by: the groups of each wave, when their time has come."""
+        """The order of a link's commits: the groups of each wave, when it begins."""
 
         def portions(wanted: WantedGroups) -> Iterator[WantedGroups]:
             by_wave: dict[int, dict[str, Sequence[PlannedPosition]]] = {}
@@ -92,13 +92,13 @@ class Waves:
         return portions
 
     def has_committed(self, link: LinkId) -> None:
-        """Say that a link has committed all its groups."""
+        """Note that a link has committed all its groups."""
         with self._changed:
             self._done[link] |= self._members[link]
             self._changed.notify_all()
 
     def ended(self, link: LinkId) -> None:
-        """Say that a link's run is over, or stops where it stands."""
+        """Note that a link's run is over, or has stopped."""
         with self._changed:
             self._ended.add(link)
             self._changed.notify_all()
@@ -106,11 +106,11 @@ class Waves:
     # -- what the conductor does ----------------------------------------------------------------------
 
     def conduct(self, journaled: Journaled) -> None:
-        """Open one wave after the other, until all are over, one stops the run, or no link is left."""
+        """Run one wave after the other, until all are over, one stops the run, or no link is left."""
         try:
             self._conduct(journaled)
         except BaseException as error:
-            with self._changed:  # whatever it was, nobody shall wait for a wave that doesn't come
+            with self._changed:  # whatever the error, nobody may wait for a wave that doesn't come
                 self._stopped = f"the waves can't continue: {error}"
                 self._changed.notify_all()
             raise
@@ -140,7 +140,7 @@ class Waves:
                 self._pause(wave.pause_seconds)
 
     def _after(self, wave: Wave) -> str | None:
-        """Call a wave's commands; why one failed, None: none did."""
+        """Call a wave's commands; returns why one failed, or None."""
         for command in wave.after:
             name = f"the command {command[0]} after wave {wave.name}"
             told = {**self._environment, "DRKIT_WAVE": wave.name}
@@ -153,7 +153,7 @@ class Waves:
         return None
 
     def _pause(self, seconds: float) -> None:
-        """Wait, as long as a link is left that waits, too."""
+        """Wait, while any link is waiting, too."""
         until = time.monotonic() + seconds
         with self._changed:
             while (left := until - time.monotonic()) > 0 and len(self._ended) < len(self._members):
@@ -167,6 +167,6 @@ class Waves:
             if self._open < number:
                 raise PartlyDone(
                     f"wave {self._waves[number].name} was not begun: {self._stopped}",
-                    meaning="What was moved before stands; the groups of later waves are where they were",
+                    meaning="Earlier moves stay in effect; the groups of later waves were not moved",
                     remedy=f"Remove the cause; then drkit resume {self._site} continues with the waves",
                 )

@@ -1,1 +1,1 @@
-"""The steps of a run, each of which journals what it is about to do and the outcome."""
+"""The stages of a run; each journals its intent and its outcome."""

@@ -1,4 +1,4 @@
-"""The stage that proves the old primary to be a copy of the live cluster before groups move back onto it."""
+"""The stage that proves, before groups move back, that the old primary is a copy of the live cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from drkit.model.wording import and_more, counted
 
 
 class AuditFailed(PartlyDone):
-    """The audit found that the old primary doesn't hold what the live cluster holds. Exit code 5."""
+    """The audit found that the old primary lacks what the live cluster holds. Exit code 5."""
 
     exit_code = ExitCode.DEVIATION
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Compare what was re-seeded, record by record; anything but clean stops the run."""
+    """Compare the re-seeded records one by one; any verdict but clean stops the run."""
 
     live: str
     cluster: str
@@ -43,18 +43,18 @@ class Audit:
             where = f"; findings: {verdict.path}" if verdict.path else ""
             raise AuditFailed(
                 f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
-                meaning=f"{self.cluster} doesn't hold what {self.live} holds, so nothing is moved back onto it",
+                meaning=f"{self.cluster} doesn't hold what {self.live} holds, so no group moves back to it",
                 remedy=f"Find the cause, re-seed what deviates, then drkit resume {context.run}",
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
         return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)
 
     def _lost_since_the_scrub(self, context: StageContext) -> str:
-        """What the live cluster held alone once its copy was scrubbed, and doesn't any more, nor was brought back.
+        """Records that only the live cluster held after the scrub, and that are gone without having been brought back.
 
         Raises:
-            AuditFailed: a topic was deleted or recreated there meanwhile, or records of one that has no retention
-                were deleted, and nobody accepted that.
+            AuditFailed: a topic was deleted or recreated there meanwhile, or records of one without retention were
+                deleted, and nobody accepted that.
         """
         estate, link = context.estate, context.link
         kept = {
@@ -76,7 +76,9 @@ class Audit:
                 state = states.get(topic.live_topic)
                 same = state is not None and state.source_topic_id == live.topic_id
                 rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
-                if still:  # what it holds now the audit compares; what retention took before it could be read is gone
+                if (
+                    still
+                ):  # the audit compares what is left; records that retention removed before they could be read are gone
                     first = rows[0].source_offset if rows else live.starts[number]
                     missing += max(0, first - live.starts[number])
                     deleted += max(0, min(first, logs[name].starts.get(number, 0)) - live.starts[number])
@@ -93,14 +95,14 @@ class Audit:
                 continue
             raise AuditFailed(
                 f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
-                meaning="Until it was brought back, what was there was nowhere else; the salvage has the rest",
-                remedy=f"Put it back on {self.live} from where you have it; or, if it was intended, "
+                meaning="Until they were brought back, these records were nowhere else; the salvage has the rest",
+                remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )
         return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
 
     def _without_retention(self, context: StageContext, topics: Sequence[ScrubTopic]) -> set[str]:
-        """Live topics of which only somebody's DeleteRecords removes anything."""
+        """Live topics from which only DeleteRecords removes records."""
         keys = ("cleanup.policy", "retention.ms", "retention.bytes")
         configs = context.estate.admin(self.live).topic_configs([topic.live_topic for topic in topics], keys=keys)
         return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}

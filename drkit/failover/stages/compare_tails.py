@@ -1,8 +1,8 @@
-"""Whether the ends of a link's logs hold the same records on both sides: what a planned move shows before it moves.
+"""Compares the ends of a link's logs on both sides: a planned move proves them equal before it moves.
 
-The last offsets of each target partition are read, and for each record there the source record that the mapping
-gives its place; key, value and headers are compared by checksum. Together with the watermarks (everything below the
-source's ends is recorded as mirrored) this shows that the mapping fits the logs where groups are put.
+The last offsets of each target partition are read, and for each record there the source record that the mapping assigns
+to it; key, value and headers are compared by checksum. Together with the watermarks (everything below the source's ends
+is recorded as mirrored) this shows that the mapping fits the logs at the groups' positions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
 OFFSETS = 100
-"""How many of a partition's last offsets are looked at."""
+"""How many of a partition's last offsets are compared."""
 _SECONDS = 20.0
 
 
 @dataclass(slots=True)
 class TailComparison:
-    """What was compared: records that are equal, those that the source holds no more, and what is wrong."""
+    """The result: equal records, those that the source no longer has, and differences."""
 
     equal: int = 0
     gone: int = 0
@@ -33,7 +33,7 @@ class TailComparison:
 
 
 def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
-    """Compare; what was shown, in words.
+    """Compare; returns what was shown, in words.
 
     Raises:
         Refused: they differ, or could not all be read.
@@ -53,7 +53,7 @@ def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
     if compared.unread:
         raise Refused(
             f"the ends of {len(compared.unread)} places can't be read: {and_more(compared.unread, separator='; ')}",
-            meaning="A planned move shows that both sides hold the same before it moves",
+            meaning="A planned move proves that both sides hold the same before it moves",
             remedy="Try again once all brokers answer",
         )
     if compared.wrong:
@@ -61,14 +61,14 @@ def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
             f"{len(compared.wrong)} records on {link.id.target} are not those of {link.id.source}: "
             f"{and_more(compared.wrong, separator='; ')}",
             meaning="Somebody else wrote there, or the mapping doesn't fit the logs",
-            remedy=f"drkit audit --link '{link.id}' says what deviates",
+            remedy=f"Run drkit audit --link '{link.id}' to see what deviates",
         )
     gone = f", {compared.gone:,} are gone from {link.id.source} since" if compared.gone else ""
     return f"the last {compared.equal:,} records of {counted(len(views), 'partition')} are equal by checksum{gone}"
 
 
 def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[LogPosition]:
-    """The last offsets of each target partition that are there and have a row in force."""
+    """The last offsets of each target partition that exist and have a row in force."""
     places = []
     for tp, view in views.items():
         end = view.target_end or 0
@@ -78,7 +78,7 @@ def last_places(views: Mapping[TopicPartition, PartitionView]) -> list[LogPositi
 
 
 def origin(view: PartitionView, target_offset: int) -> LogPosition:
-    """The place on the source that the mapping gives a target offset."""
+    """The source offset that the mapping assigns to a target offset."""
     row = [row for row in view.rows if row.target_offset <= target_offset][-1]
     return LogPosition(view.tp, target_offset - row.delta)
 
@@ -88,12 +88,12 @@ def compare(
     theirs: Mapping[LogPosition, ProbedRecord],
     places: Mapping[LogPosition, LogPosition],
 ) -> TailComparison:
-    """Judge what was seen.
+    """Compare the records read.
 
     Args:
-        ours: the target's places. A place where another offset was found holds a marker or nothing.
+        ours: the target's offsets. An offset for which another one was found holds a marker or nothing.
         theirs: the source's.
-        places: of each target place that holds a record, its place on the source.
+        places: for each target offset with a record, its source offset.
     """
     found = TailComparison()
     for place, seen in ours.items():
@@ -104,7 +104,7 @@ def compare(
         if there.reason is not None and not there.outside:
             found.unread.append(f"{source.tp} at {source.offset} ({there.reason})")
         elif there.offset != source.offset:
-            found.gone += 1  # retention or compaction took it, which a source may do at any time
+            found.gone += 1  # retention or compaction removed it, as a source may at any time
         elif there.crc != ours[place].crc:
             found.wrong.append(f"{place.tp} at {place.offset} differs from {source.tp} at {source.offset}")
         else:

@@ -1,4 +1,4 @@
-"""Where clients find the cluster: looking at the directories for the plan, publishing in the switch."""
+"""Cluster directories: reading them for the plan, publishing the serving cluster in the switch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SERVES = {
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was done: a sentence, and whether there is a directory at all."""
+    """What was done, in a sentence, and whether any directory is configured."""
 
     reason: str
     configured: bool
@@ -40,7 +40,7 @@ def serving(link: LinkId, direction: Direction) -> str:
 
 
 def read_directories(estate: ClusterContext, link: LinkId) -> tuple[DirectoryView, ...]:
-    """What each directory of the link says now; one that doesn't answer is shown with the reason."""
+    """The current entry of each directory of the link; one that doesn't answer has the reason."""
     directories = estate.directories(link)
     if not directories:
         return ()
@@ -54,11 +54,11 @@ def newer_entries(
     """Directories whose entry is newer than the one that a run would write. Pure.
 
     Args:
-        views: what they say now.
-        link: whose entry they hold.
+        views: their current entries.
+        link: the link of the entries.
         active: the cluster that the run would publish.
-        epoch: the least epoch that it would publish with.
-        again: whether that epoch may stand there already, of a run before.
+        epoch: the lowest epoch that it would publish with.
+        again: whether an earlier run may already have published that epoch.
     """
     found = []
     for view in views:
@@ -67,7 +67,7 @@ def newer_entries(
         found.append(
             Obstacle(
                 f"{view.name} says {view.active}, epoch {view.epoch}; this run would write {active} with epoch {epoch}",
-                f"That entry is not of the store's history of {link}: the switch would not overwrite it",
+                f"That entry doesn't belong to the store's history of {link}: the switch would not overwrite it",
                 f"Check [store] in the configuration; if the store was rebuilt: drkit link recover '{link}'; if the "
                 "entry is a leftover of another store, remove it by hand",
             )
@@ -91,7 +91,7 @@ def publish(context: StageContext, link: LinkId, active: str, endpoint: str, rol
         role: which side of the configured link it is, `source` or `target`.
 
     Raises:
-        Refused: the link was decided otherwise since.
+        Refused: another run has decided the link since.
         PartlyDone: a directory doesn't answer, or refuses; the others have it.
     """
     directories = context.estate.directories(link)
@@ -103,7 +103,7 @@ def publish(context: StageContext, link: LinkId, active: str, endpoint: str, rol
     if control is None or _SERVES[control.direction] != role:
         raise Refused(
             f"the link {link} is {'active' if control is None else control.direction} by now",
-            meaning=f"It was decided otherwise since, so {active} is not published",
+            meaning=f"Another run has decided it since, so drkit does not publish {active}",
             remedy="`drkit status` and `drkit runs` show what happened",
         )
     entry = Entry(str(link), active, endpoint, control.version, context.run, now())
@@ -138,7 +138,7 @@ def _publish(directory: Directory, entry: Entry) -> str:
     ):
         raise DrkitError(
             f"{directory.name} was written, and then says {found or 'nothing'}",
-            meaning="Somebody else writes there, or it didn't keep what it was given",
+            meaning="Another program writes there, or it didn't store the entry",
             remedy=f"`drkit endpoint --link '{entry.link}'` shows what it holds; stop the other writer, then try again",
         )
     return f"{directory.name} says epoch {entry.epoch}" + ("" if changed else " already")
@@ -157,13 +157,13 @@ def _view(directory: Directory) -> DirectoryView:
 def recover_epoch(estate: ClusterContext, link: LinkId) -> tuple[LinkControl, bool]:
     """Raise a configured link's version to the greatest epoch in its directories; its control, and whether it changed.
 
-    For a store that was lost and rebuilt. An entry's epoch is the version of a decision: a store that begins again
-    counts from 1, so nothing that it decides would replace what is in the directories. Only the version is raised: the
-    serving cluster must be what they say, else more than the count is lost.
+    For a store that was lost and rebuilt. An entry's epoch is the version of a decision: a new store counts from 1, so
+    none of its decisions would replace the directories' entries. Only the version is raised: the serving cluster must
+    be the one that they name, else more than the count is lost.
 
     Raises:
-        Refused: an entry is another link's, or says that another cluster serves than the store; a run is under way.
-        Unreachable: a directory or the store doesn't answer: an epoch that isn't seen might be greater.
+        Refused: an entry is another link's, or names another serving cluster than the store; a run is in progress.
+        Unreachable: a directory or the store doesn't answer: an unseen epoch might be greater.
     """
     with RunLease(estate.store, link, new_run_id()):
         kept = estate.store.link_control(link)
@@ -179,7 +179,7 @@ def recover_epoch(estate: ClusterContext, link: LinkId) -> tuple[LinkControl, bo
             return control, False
         raised = replace(control, version=greatest)
         if not estate.store.set_link_control(raised, expected_version=None if kept is None else kept.version):
-            raise Refused(f"the state of {link} was changed at the same moment", remedy="Try again")
+            raise Refused(f"the state of {link} was changed at the same time", remedy="Try again")
         return raised, True
 
 
@@ -193,8 +193,8 @@ def _check(entry: Entry, link: LinkId, serves: str, where: str) -> None:
         raise Refused(
             f"{where} says that {entry.active} serves (epoch {entry.epoch}, run {entry.run}); by the store {serves} "
             "does",
-            meaning="More than a count is lost: what is decided on this store would lead clients away from where they "
-            "are",
+            meaning="More than the count is lost: decisions of this store would lead clients away from the cluster that they "
+            "use",
             remedy=f"Restore the store. Or, if {serves} does serve, remove the entry by hand; if {entry.active} does, "
             f'give the link source = "{entry.active}" in the configuration',
         )

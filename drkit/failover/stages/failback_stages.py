@@ -46,7 +46,7 @@ from drkit.store.transactions import forget_transactions
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
 FENCED_PATIENCE_SECONDS = 15.0
-"""Behind the fence clients are turned away by both clusters: one that is down is waited for so long, no longer."""
+"""Behind the fence both clusters turn clients away: how long to wait for one that is down."""
 _ROUNDS = 5
 
 
@@ -54,10 +54,10 @@ _ROUNDS = 5
 class Reverse:
     """Let data flow the way back: the old primary becomes the target.
 
-    `level`: of these topics it holds all that was mirrored: their record is reversed, not begun again. Else they
-    were scrubbed: the mirror takes the new ones as of its own making, so that their offsets are preserved.
-    `for_good`: the way back is to be the link of the configuration: its versions (which are the epochs of what
-    directories say) continue above those of the link that it replaces.
+    `level`: the old primary holds all mirrored records of these topics: their record is reversed, not started anew.
+    Other topics were scrubbed: the mirror treats the new ones as its own, so that their offsets are preserved.
+    `for_good`: the way back becomes the link of the configuration: its versions (the epochs of directory entries)
+    continue above those of the link that it replaces.
     """
 
     configured: LinkId
@@ -78,14 +78,14 @@ class Reverse:
         back = self.configured.reversed()
         control = store.link_control(back)
         admitted = ClusterFence(context, self.configured.source).admit_mirror()
-        filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be brought back as records
+        filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be mirrored back as records
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
             decide_link(
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
             )
             store.forget_link_data(back)
             forget_transactions(store, back)
-            if self.level:  # of other topics the mirror begins a record of its own
+            if self.level:  # for other topics the mirror starts a new record
                 to_be_aligned(context, back, (), for_good=self.for_good)
                 forward = context.link.reversed()
                 before = {
@@ -120,7 +120,7 @@ class Reverse:
         return StageReport(StageOutcome.OK, what, replace(context.facts, reversed=True))
 
     def _made_anew(self, context: StageContext) -> list[TopicState]:
-        """The scrubbed topics as the way back's own; one that isn't on the live cluster any more isn't mirrored."""
+        """The scrubbed topics as the way back's own; one that is gone from the live cluster isn't mirrored."""
         ids = context.facts.scrubbed or {}
         scrubbed = {topic.live_topic: topic for topic in self.topics if topic.topic in ids}
         live = context.estate.admin(self.configured.target).topics(scrubbed)
@@ -141,9 +141,9 @@ class Reverse:
 
 @dataclass(frozen=True, slots=True)
 class Reseed:
-    """Mirror the way back until the old primary holds all that the live cluster held at the start.
+    """Mirror the way back until the old primary has everything that the live cluster held at the start.
 
-    `by_spark`: what there is at the start is brought over by Spark's tasks, the rest by the mirror.
+    `by_spark`: Spark's tasks copy the content at the start, the mirror copies the rest.
     """
 
     live: str
@@ -155,7 +155,7 @@ class Reseed:
     def explain(self) -> str:
         """What it will do."""
         way = f"{self.live}->{self.cluster}"
-        how = f"bring {way} over by Spark, then mirror it" if self.by_spark else f"mirror {way}"
+        how = f"copy {way} by Spark, then mirror it" if self.by_spark else f"mirror {way}"
         return f"{how} until it has caught up; {self.live} keeps serving"
 
     def execute(self, context: StageContext) -> StageReport:
@@ -167,7 +167,7 @@ class Reseed:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave the way back as it is: the live cluster is the source for good."""
+    """Leave the way back as it is: the live cluster stays the source permanently."""
 
     configured: LinkId
     name: str = "close"
@@ -177,7 +177,7 @@ class Keep:
         return f"leave it so for good: groups and clients stay on {self.configured.target}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Say what is left to be done in the configuration."""
+        """Say what remains to be changed in the configuration."""
         back = self.configured.reversed()
         return StageReport(
             StageOutcome.OK,
@@ -189,7 +189,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class QuietFence:
-    """Keep clients out of the live cluster where that can be done, and show that nobody writes there."""
+    """Close the live cluster to clients if possible, and show that nobody writes there."""
 
     live: str
     name: str = "fence"
@@ -203,7 +203,7 @@ class QuietFence:
 
     def execute(self, context: StageContext) -> StageReport:
         """Fence it, and check twice that nobody writes."""
-        since = now()  # from here on, at the latest, the live cluster's writers were idle
+        since = now()  # from here on, at the latest, the live cluster has no writers
         proof = ClusterFence(context, self.live).close()
         if context.facts.mode is Mode.UNPLANNED:
             facts = replace(context.facts, fenced=proof.proven, fence_epoch=proof.epoch, fenced_at=since)
@@ -212,7 +212,7 @@ class QuietFence:
         if not proof.proven and not context.facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.live} is not fenced: {proof.reason}",
-                meaning="What is written there once groups move is lost; nothing has moved yet",
+                meaning="Records written there once groups move are lost; nothing has moved yet",
                 remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes there, "
                 f"then drkit resume {context.run} {ACCEPT_UNFENCED}",
             )
@@ -232,7 +232,7 @@ class QuietFence:
 
 @dataclass(frozen=True, slots=True)
 class DrainBack:
-    """Bring the last records over, then stop the way back for good."""
+    """Copy the last records, then stop the way back permanently."""
 
     live: str
     cluster: str
@@ -241,12 +241,10 @@ class DrainBack:
 
     def explain(self) -> str:
         """What it will do."""
-        return (
-            f"bring the rest over to {self.cluster}, show that nothing came meanwhile, seal {self.live}->{self.cluster}"
-        )
+        return f"copy the rest to {self.cluster}, show that nothing came meanwhile, seal {self.live}->{self.cluster}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Catch up until nothing is left, seal, look once more."""
+        """Catch up until nothing is left, seal, check again."""
         check_cluster(context, self.cluster, self.cluster_id)
         link = context.link
         if context.facts.mode is Mode.UNPLANNED:
@@ -286,7 +284,7 @@ class DrainBack:
         return StageReport(StageOutcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
 
     def _as_it_is(self, context: StageContext) -> StageReport:
-        """The live cluster is gone: what was brought over is all there is."""
+        """The live cluster is gone: what was copied is all there is."""
         decide_link(
             context.estate,
             context.link.id,
@@ -308,7 +306,7 @@ class DrainBack:
         return control is not None and control.direction is Direction.SEALED and control.run == context.run
 
     def _level(self, context: StageContext) -> dict[str, int]:
-        """Mirror until the ends stand still and nothing lags; the ends."""
+        """Mirror until the ends don't move and nothing lags; returns the ends."""
         late: list[str] = []
         for _ in range(_ROUNDS):
             ends = ends_of(context, context.link)
@@ -329,7 +327,7 @@ class DrainBack:
 
 @dataclass(frozen=True, slots=True)
 class ReverseLink:
-    """ReverseLink the configured link round again: the way back's rows, exchanged, are its new epoch."""
+    """Activate the configured link again: its new epoch has the way back's rows, exchanged."""
 
     configured: LinkId
     endpoint: str
@@ -345,7 +343,7 @@ class ReverseLink:
         )
 
     def execute(self, context: StageContext) -> StageReport:
-        """Write the new epoch, activate, then let clients know."""
+        """Write the new epoch, activate, then tell clients."""
         store = context.estate.store
         forward = context.link.reversed()
         control = store.link_control(self.configured)
@@ -380,18 +378,18 @@ class ReverseLink:
         return StageReport(StageOutcome.OK, "; ".join(said), facts)
 
     def _admit_mirror(self, context: StageContext) -> str:
-        """Let the mirror write to the cluster left behind; where it is gone meanwhile nobody waits for it."""
+        """Let the mirror write to the cluster left behind; don't wait for it if it is gone."""
         left = self.configured.target
         try:
             return ClusterFence(context, left).admit_mirror()
         except Unreachable as error:
-            lift = "the mirror can't write there before its fence is narrowed: drkit failover does that"
+            lift = "the mirror can't write there before its fence is narrowed, which drkit failover does"
             return f"{left} does not answer ({error.what}); {lift}"
 
     def _late(self, context: StageContext) -> tuple[Facts, str]:
-        """What was written to the live cluster, unfenced, after all of it was brought back; it is salvaged.
+        """Salvage records written to the unfenced live cluster after everything was brought back.
 
-        Looked for here, before the mirror of the link may write there again; the close looks once more.
+        Done here, before the mirror of the link may write there again; the close checks once more.
         """
         facts, said = find_late_writes(context, turned=True)
         if facts.late == context.facts.late:
@@ -411,21 +409,21 @@ class ReverseLink:
 
 
 def _given_up(facts: Facts, view: PartitionView) -> bool:
-    """Whether a partition went from the live cluster before anything of it was brought back, and that was accepted."""
+    """Whether a partition vanished from the live cluster before anything was brought back, and that was accepted."""
     return view.source_end is None and view.watermark is None and view.target_topic in facts.salvage_only
 
 
 def catch_up(
     context: StageContext, *, by_spark: bool = False, patience_seconds: float = PATIENCE_SECONDS
 ) -> tuple[str, int]:
-    """Let the way back catch up with its source, in this process, or wait for the mirror that does it already.
+    """Let the way back catch up with its source, in this process, or wait for the mirror that is already running.
 
     `patience_seconds`: how long nothing may move while a cluster is down.
     """
     before = _through(context)
     ends = ends_of(context, context.link)
     while (worker := mirror_at_work(context.estate, context.link)) is not None:
-        # What a mirror held outlives it for a while where it was killed.
+        # A killed mirror's lease and note outlive it for a while.
         context.say(f"{worker} mirrors {context.link.id}: waiting until it has caught up, or has stopped")
         said: set[str] = set()
         begun = now()
@@ -464,7 +462,7 @@ def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set
 
 
 def _halted(context: StageContext, begun: datetime) -> list[Problem]:
-    """Problems for which partitions of the way back stand still for so long by now that waiting on is in vain."""
+    """Problems that have halted partitions of the way back for so long that waiting is pointless."""
     if now() - begun < timedelta(seconds=MIRROR_SECONDS):
         return []
     since = now() - timedelta(seconds=MIRROR_SECONDS)
@@ -472,7 +470,7 @@ def _halted(context: StageContext, begun: datetime) -> list[Problem]:
 
 
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:
-    """Where groups are on the old primary now, as the configured link's captured positions."""
+    """The groups' current positions on the old primary, as the configured link's captured positions."""
     at = now()
     return [
         GroupPosition(p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at)

@@ -42,9 +42,9 @@ _MOMENT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Translate:
-    """Compute the final positions, now that nothing moves under them.
+    """Compute the final positions, now that the logs don't move.
 
-    An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, ends here.
+    An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, stops here.
     """
 
     source: str
@@ -62,15 +62,15 @@ class Translate:
         """What it will do."""
         how = "by mapping"
         if self.at is not None:
-            how = f"by time ({self.at.local}), never past what was unread"
+            how = f"by time ({self.at.local}), never past unread records"
             if self.at.by_commits:
                 how = f"by mapping from where each group had committed at {self.at.local}"
         if self.mirrormaker is not None:
-            how = "by what MirrorMaker 2 recorded"
+            how = "by MirrorMaker 2's records"
         return f"compute the final positions {how}; {self.expected} as of now"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Remove filler that is left, observe once more, choose the positions, refresh the store's."""
+        """Remove leftover filler, observe again, choose the positions, update the store's."""
         estate, link = context.estate, context.link
         trimmed = trim_filler(context)
         offsets = None if self.mirrormaker is None else read_mirrormaker(estate, link, self.mirrormaker)
@@ -101,7 +101,7 @@ class Translate:
                 meaning="A planned move takes groups from where they are, not from where they were last seen",
                 remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
             )
-        context.estate.store.put_group_positions(context.link.id, snapshot.news())  # draining kept all a moment ago
+        context.estate.store.put_group_positions(context.link.id, snapshot.news())  # the drain has just stored all
         if offsets is None:
             final = bool(context.facts.fenced) and context.facts.captured_at is not None
             chosen = choose_positions(snapshot, self.selection, self.at, final=final)
@@ -119,7 +119,7 @@ class Translate:
         loss = by_now = LOSS_UNKNOWN
         if offsets is None:
             loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
-            # who isn't kept out may have written ever since, and the run may have stood still for long
+            # a client that isn't kept out may have written ever since, and the run may have been stopped for long
             by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
         self._within_budget(context, by_now)
         facts = replace(context.facts, placed=len(placed), loss=loss)
@@ -132,7 +132,7 @@ class Translate:
         )
 
     def _within_budget(self, context: StageContext, loss: Loss) -> None:
-        """Raise `OverBudget` where more is lost by now than is allowed and accepted."""
+        """Raise `OverBudget` if more is lost by now than is allowed and accepted."""
         found = list(over_budget(loss, self.budgets)) if context.facts.mode is Mode.UNPLANNED else []
         if found and not accepted(loss, self.accept_loss):
             raise OverBudget(
@@ -144,7 +144,7 @@ class Translate:
 
 
 def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:
-    """Partitions that a source that answers doesn't have, and where the target's logs of them begin."""
+    """Partitions that a responsive source lacks, and the begin of the target's logs of them."""
     views = snapshot.partitions.values() if snapshot.source.reachable else ()
     return {view.tp: view.target_start for view in views if view.source_end is None and view.target_start is not None}
 
@@ -164,7 +164,7 @@ class Commit:
         return f"commit {counted(self.positions, 'position')} of {counted(self.groups, 'group')} on {self.target}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Commit group by group; what an earlier attempt did, and consumers moved on from, stays."""
+        """Commit group by group; groups that an earlier attempt committed, or that consumers moved, stay."""
         _same_cluster(context, self.target, self.cluster_id)
         wanted = by_group(context.positions)
         done = self._done_before(context, wanted) if context.again else {}
@@ -198,7 +198,7 @@ class Commit:
         )
 
     def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]) -> dict[str, str]:
-        """Groups that an interrupted attempt committed: they stand where they should, or have read on from there."""
+        """Groups that an interrupted attempt committed: still at their position, or read further."""
         coordinator = context.estate.groups(self.target)
         found = committed_offsets(context, self.target, wanted)
         members = coordinator.members(list(wanted))
@@ -213,7 +213,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Let the target's topics be its own, then point clients at it: by the directories, or by naming the address."""
+    """Make the target's topics its own, then point clients at it: by the directories, or by naming the address."""
 
     target: str
     endpoint: str
@@ -222,7 +222,7 @@ class Switch:
 
     def explain(self) -> str:
         """What it will do."""
-        return f"put the source's settings and access rules on the topics of {self.target}; " + publication(
+        return f"put the source's settings and ACLs on the topics of {self.target}; " + publication(
             self.directories, self.target, self.endpoint
         )
 
@@ -238,9 +238,9 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Read every committed offset back, then the record at each place, and compare both with what was planned.
+    """Read back every committed offset and the record there, and compare both with the plan.
 
-    `source`: the cluster that was fenced, where topics may have been made since; None: none is looked for.
+    `source`: the fenced cluster, where topics may have been created since; None: don't check.
     """
 
     target: str
@@ -252,7 +252,7 @@ class Verify:
         return f"read every position back from {self.target}, and the record there, and compare"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Compare; a group that has read on since is where it should be."""
+        """Compare; a group that has read on is correct."""
         wanted = by_group(context.positions)
         found = committed_offsets(context, self.target, wanted)
         wrong = []
@@ -274,8 +274,8 @@ class Verify:
         if wrong:
             raise DrkitError(
                 f"{len(wrong)} positions on {self.target} are not as committed: {and_more(wrong, separator='; ')}",
-                meaning="Somebody else committed there, or the cluster lost it",
-                remedy=f"Put those groups where they belong (drkit runs {context.run} has it), then drkit resume",
+                meaning="Another program committed there, or the cluster lost it",
+                remedy=f"Reset those groups (drkit runs {context.run} shows their positions), then drkit resume",
             )
         compared = compare_checks(
             context.estate, self.target, {LogPosition(*each) for each in standing}, context.places
@@ -285,8 +285,8 @@ class Verify:
                 f"{len(compared.wrong)} places on {self.target} don't hold what was planned: "
                 f"{and_more(compared.wrong, separator='; ')}",
                 meaning="Records were lost or replaced there since the positions were chosen",
-                remedy=f"Look at these with drkit audit; move the groups that are there "
-                f"(drkit runs {context.run} has them) on by hand, then drkit resume",
+                remedy=f"Check these with drkit audit; move the groups that are there "
+                f"(drkit runs {context.run} lists them) by hand, then drkit resume",
             )
         facts = replace(context.facts, verified=count, verified_at=now(), places=compared.seen)
         more = f"; {counted(len(read_on), 'group')} read on already" if read_on else ""
@@ -297,23 +297,23 @@ class Verify:
         )
 
     def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
-        """The fence reaches topics that were made after it, too; what was done, "" for nothing.
+        """Extend the fence to topics created after it; returns what was done, "" for nothing.
 
         Raises:
-            PartlyDone: it can't be shown.
+            PartlyDone: it can't be proven.
         """
         if self.source is None or not facts.fenced:
             return facts, ""
         try:
             found = close_topics_outside(context, self.source)
         except Unreachable as error:
-            return facts, f"; whether topics were made on {self.source} since its fence isn't known: {error.what}"
+            return facts, f"; whether topics were created on {self.source} since its fence is unknown: {error.what}"
         if found is None:
             return facts, ""
         if not found.proof.proven and not facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.source} is not fenced any more: {found.proof.reason}",
-                meaning=f"{and_more(found.topics)} were created after the fence; what is written there is lost",
+                meaning=f"{and_more(found.topics)} were created after the fence; records written there are lost",
                 remedy=f"Remove the cause, then drkit resume {context.run}",
             )
         proof = found.proof
@@ -323,10 +323,10 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Write down the evidence. `turned`: it is a failback's, whose link flows again.
+    """Journal the evidence. `turned`: it is a failback's, whose link is active again.
 
-    Where a planned move was not fenced, the cluster that groups left is looked at once more: what was written there
-    since is lost to the move, and counts.
+    If a planned move was not fenced, the cluster that groups left is checked again: records written there since are
+    lost and counted.
     """
 
     turned: bool = False
@@ -334,7 +334,7 @@ class Close:
 
     def explain(self) -> str:
         """What it will do."""
-        return "write down the evidence: what was lost, what is read again, how long it took"
+        return "journal the evidence: what was lost, what is read again, how long it took"
 
     def execute(self, context: StageContext) -> StageReport:
         """Sum up."""
@@ -350,7 +350,7 @@ class Close:
 
 
 def _read_again(context: StageContext) -> str:
-    """What groups read again, as far as it is known, and how old the knowledge was at the fence."""
+    """What groups read again, as far as it is known, and the age of the positions at the fence."""
     placed = [position for position in context.positions if position.target_offset is not None]
     again = sum(position.reread or 0 for position in placed)
     unsure = [position for position in placed if position.reread is None]
@@ -367,13 +367,13 @@ def _read_again(context: StageContext) -> str:
 
 
 def _just_captured(facts: Facts) -> bool:
-    """Whether an unplanned move's drain kept all positions a moment ago: nobody is waited for, so that is the state."""
+    """Whether an unplanned move's drain has just stored all positions: it waits for nobody, so they are current."""
     at = facts.captured_at
     return facts.mode is Mode.UNPLANNED and at is not None and abs((now() - at).total_seconds()) < _MOMENT_SECONDS
 
 
 def _same_cluster(context: StageContext, alias: str, planned: str | None) -> None:
-    """Raise `Refused` where another cluster answers at the alias than when the plan was made (None: not known)."""
+    """Raise `Refused` if another cluster answers at the alias than when the plan was made (None: unknown)."""
     found = None if planned is None else context.estate.admin(alias).cluster_id()
     if found != planned:
         raise Refused(
@@ -393,11 +393,10 @@ def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
 def commit_groups(
     coordinator: GroupAdmin, wanted: Mapping[str, Sequence[PlannedPosition]], check: Callable[[], None]
 ) -> dict[str, DrkitError]:
-    """Commit positions by group, many groups at once; why, by group, for those that failed.
+    """Commit positions by group, many groups at once; returns the reason for each group that failed.
 
-    A cluster that answers, only slowly, is given the time that it needs: groups that a call had no time for are
-    committed by the next one, as long as each call commits some. `check` is called before each lot, and raises where
-    nothing more may be done.
+    A slow cluster gets the time that it needs: groups for which a call had no time are committed by the next one, as
+    long as each call commits some. `check` is called before each lot, and raises to stop.
     """
     failures: dict[str, DrkitError] = {}
     left = deque(wanted)
@@ -429,12 +428,12 @@ def by_group(positions: Sequence[PlannedPosition]) -> dict[str, list[PlannedPosi
 def committed_offsets(
     context: StageContext, alias: str, groups: Mapping[str, object]
 ) -> dict[tuple[str, TopicPartition], int]:
-    """What these groups have committed on a cluster, by its own partitions."""
+    """These groups' committed offsets on a cluster, by its own partitions."""
     return {(found.group, found.tp): found.offset for found in context.estate.groups(alias).committed(sorted(groups))}
 
 
 def _read_on(position: PlannedPosition, stands: int | None) -> bool:
-    """Whether consumers took over from the position: further on, and not where the group stood before."""
+    """Whether consumers continued from the position: further on, and not where the group was before."""
     return (
         stands is not None
         and position.target_offset is not None

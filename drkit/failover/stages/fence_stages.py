@@ -1,4 +1,4 @@
-"""The stages that part a link: fence and drain. After them nothing of it lands on the target any more."""
+"""The stages that cut a link: fence and drain. After them it writes nothing to the target."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Part the old cluster from what comes: deny its clients, show that they are out, seal the link (unplanned).
+    """Cut the old cluster off: deny its clients, prove it, seal the link (unplanned).
 
-    `reachable` is what the plan saw, `refused` that the cluster answers all the same, `method` by what it found that
-    the cluster can be fenced. `already_sealed` names the run that sealed the link before. `catch_up`: before the link
-    is sealed, wait at most `seconds` until the mirror has brought over what the source holds; `accept_loss` may be
+    `reachable`: whether the plan saw it answer; `refused`: it answered, but drkit can't work with it; `method`: its
+    `FenceMethod`. `already_sealed` names the run that sealed the link before. `catch_up`: before the link is sealed,
+    wait at most `seconds` until the mirror has copied everything that the source holds; `accept_loss` records may be
     missing then.
     """
 
@@ -59,10 +59,10 @@ class Fence:
         elif self.method == FenceMethod.NONE:
             denial = f"drkit can't deny writes on {self.source} (UNFENCED)"
         else:
-            how = "access rules deny" if self.method == FenceMethod.ACL else "its command keeps"
+            how = "ACLs deny" if self.method == FenceMethod.ACL else "its command keeps"
             what = "writing and reading" if self.method == FenceMethod.ACL else "clients out"
             denial = (
-                f"{how} {what} on {self.source}; every broker must turn a writer away, and the log ends stand still "
+                f"{how} {what} on {self.source}; every broker must refuse a writer, and the log ends must not move "
                 f"for {QUIET_SECONDS:g} s"
             )
         if self.mode is Mode.PLANNED:
@@ -72,7 +72,7 @@ class Fence:
             return f"{denial}; the link is sealed by run {self.already_sealed} already"
         wait = ""
         if self.catch_up:
-            wait = f"wait at most {self.seconds:g} s until the mirror has brought over what {self.source} holds; "
+            wait = f"wait at most {self.seconds:g} s until the mirror has copied everything that {self.source} holds; "
         return f"{denial}; {wait}seal {self.source}->{self.target}: its mirror exits"
 
     def execute(self, context: StageContext) -> StageReport:
@@ -81,7 +81,7 @@ class Fence:
         if not proof.proven and not context.facts.unfenced_accepted:
             raise Refused(
                 f"{self.source} is not fenced: {proof.reason}",
-                meaning="What is still written there is lost",
+                meaning="Records still written there are lost",
                 remedy="Remove the cause; or make sure that nobody writes there, then give --accept-unfenced",
             )
         reason = proof.reason if proof.proven else f"UNFENCED: {proof.reason}"
@@ -109,18 +109,18 @@ class Fence:
         return StageReport(StageOutcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
 
     def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
-        """Until the target has what the source held when it was closed; a source that goes away meanwhile ends it.
+        """Wait until the target has what the source held when it was closed; stop waiting if the source disappears.
 
         Raises:
             Refused: the source keeps answering, and more than is accepted is missing when the time is up.
         """
-        context.say(f"waiting until the mirror has brought over what {self.source} holds")
+        context.say(f"waiting until the mirror has copied everything that {self.source} holds")
         seen: list[Snapshot] = []
         left: list[str] = []
         try:
             ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link)
         except Unreachable as error:
-            return f"{error.what}: what was not mirrored is lost; "
+            return f"{error.what}: records that were not mirrored are lost; "
 
         def over() -> bool:
             snapshot = observe(context.estate, context.link, groups=False)
@@ -131,11 +131,11 @@ class Fence:
         context.wait(over, self.seconds)
         snapshot = seen[0]
         if not snapshot.source.reachable:
-            return f"{self.source} stopped answering: what was not mirrored is lost; "
+            return f"{self.source} stopped answering: records that were not mirrored are lost; "
         if not left:
-            return f"the mirror has brought over what {self.source} held; "
+            return f"the mirror has copied everything that {self.source} held; "
         if within(snapshot.lag, self.accept_loss):
-            return f"{and_more(left)} not brought over, as accepted; "
+            return f"{and_more(left)} not copied, as accepted; "
         lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
         why = "no mirror runs any more" if snapshot.mirror is None else f"the mirror had {self.seconds:g} s"
         held = sorted(str(tp) for tp, view in snapshot.partitions.items() if view.held)
@@ -148,14 +148,14 @@ class Fence:
         raise Refused(
             f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
             meaning="While the source answers, nothing need be lost; nothing was changed",
-            remedy=f"{end_them}--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, goes "
+            remedy=f"{end_them}--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, continues "
             "without them",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until the last record of the link has landed, and settle what the store says about it."""
+    """Wait until the link's last record is on the target, and settle the store's watermarks."""
 
     source: str
     target: str
@@ -168,10 +168,10 @@ class Drain:
         """What it will do."""
         if self.mode is Mode.PLANNED:
             return (
-                f"wait until the mirror has brought all of {self.source} over (at most {self.seconds:g} s), seal the "
+                f"wait until the mirror has copied all of {self.source} (at most {self.seconds:g} s), seal the "
                 "link, compare the last records of both sides"
             )
-        return f"wait until no mirror writes to {self.target} any more; at most {self.mirror_seconds:g} s"
+        return f"wait until no mirror writes to {self.target}; at most {self.mirror_seconds:g} s"
 
     def execute(self, context: StageContext) -> StageReport:
         """Drain, seal (planned), wait for the mirror to stop, settle the watermarks."""
@@ -196,7 +196,7 @@ class Drain:
             equal = f"; {compare_tails(context.estate, snapshot)}"
         settled = settle_watermarks(context, snapshot)
         keep_problems(context, snapshot)
-        if snapshot.positions_live:  # the newest there are, should the source go before they are translated
+        if snapshot.positions_live:  # the newest ones, in case the source disappears before they are translated
             context.estate.store.put_group_positions(context.link.id, snapshot.news())
         facts = replace(
             facts,
@@ -208,12 +208,12 @@ class Drain:
         return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}", facts)
 
     def _sealed_before(self, context: StageContext) -> bool:
-        """Whether an interrupted attempt of this run had sealed the link: then its mirror can't be waited for."""
+        """Whether an interrupted attempt of this run had sealed the link: then don't wait for its mirror."""
         control = context.estate.store.link_control(context.link.id)
         return control is not None and control.direction is Direction.SEALED and control.run == context.run
 
     def _to_zero(self, context: StageContext) -> None:
-        """Until every partition's watermark reaches its frozen end."""
+        """Wait until every partition's watermark reaches its frozen end."""
         left: list[str] = []
 
         def drained() -> bool:
@@ -245,12 +245,12 @@ class Drain:
             raise still_written(self.source, moved)
 
     def _ends(self, context: StageContext) -> Mapping[str, int]:
-        """Up to where it is drained. In a fenced cluster only the ends of transactions still land: they count too."""
+        """The ends to drain to. A fenced cluster still gets the markers of transactions: they count too."""
         return ends_of(context, context.link) if context.facts.fenced else context.facts.ends
 
     def _still_whole(self, context: StageContext, snapshot: Snapshot) -> dict[str, int]:
-        """The ends up to which all is brought over. What was written in the last moment before the seal would be lost:
-        then the link is opened again."""
+        """The ends up to which everything is copied. Records written just before the seal would be lost: if there are
+        any, activate the link again."""
         ends = ends_of(context, context.link)
         moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
         late = moved or behind(snapshot, ends)
@@ -270,7 +270,7 @@ class Drain:
 def behind(snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
     """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
 
-    The end is the high watermark: what an open transaction holds back counts too.
+    The end is the high watermark: records held by open transactions count too.
     """
     missing = []
     for tp, end in ends.items():
@@ -285,10 +285,10 @@ def behind(snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
 
 
 def wait_for_mirror(context: StageContext, seconds: float) -> None:
-    """Until no mirror holds the link: it gave up its lease, or the lease of a dead one ran out.
+    """Wait until no mirror holds the link: its lease was released, or expired.
 
     Raises:
-        PartlyDone: one keeps renewing.
+        PartlyDone: a mirror keeps renewing it.
     """
     holder: list[str] = []
 
@@ -301,8 +301,8 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
         context.say("waiting for the mirror to stop")
     if not context.wait(gone, seconds):
         raise PartlyDone(
-            f"a mirror still works on {context.link.id} after {seconds:g} s: {holder[0]}",
-            meaning="It could write below the positions that are to be committed",
+            f"a mirror is still running on {context.link.id} after {seconds:g} s: {holder[0]}",
+            meaning="It could write below the positions that will be committed",
             remedy=f"Stop that process, then drkit resume {context.run}",
         )
     estate = context.estate
@@ -310,14 +310,14 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
         groups = estate.groups(context.link.id.target)
         elsewhere = mirrors_of_other_stores(groups, context.link, estate.store, estate.config.store.plain_url)
     except Unreachable:
-        return  # nothing is committed there, either
+        return  # nothing is committed there either
     if elsewhere:
         why = other_store(context.link, elsewhere)
         raise PartlyDone(why.what, meaning=why.meaning, remedy=f"Stop that process, then drkit resume {context.run}")
 
 
 def keep_problems(context: StageContext, snapshot: Snapshot) -> None:
-    """Put on record what was just seen and nobody has told: what counts as lost now must count as lost later."""
+    """Record newly seen problems: what counts as lost now must count as lost later."""
     store, link = context.estate.store, snapshot.link.id
     known = {_said(problem) for problem in store.problems(link)}
     for problem in snapshot.problems:
@@ -330,10 +330,10 @@ def _said(problem: Problem) -> tuple[object, ...]:
 
 
 def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
-    """Record how far the target really is, before clients write there; returns how many watermarks moved.
+    """Set the watermarks to the target's real log ends, before clients write there; returns how many changed.
 
-    From here on the store's watermarks are final: the target's log ends belong to its new writers. All
-    partitions are claimed first, so that a mirror that was stopped, and wakes up, changes nothing.
+    From then on they are final: the log ends belong to the target's new writers. All partitions are claimed first, so
+    that a stopped mirror that wakes up changes nothing.
     """
     store, link = context.estate.store, snapshot.link.id
     kept = store.watermarks(link)
@@ -359,5 +359,5 @@ def _drained(snapshot: Snapshot, settled: int) -> str:
     lag = (
         "lag not known" if snapshot.lag is None else f"{counted(snapshot.lag, 'record')} not on {snapshot.target.alias}"
     )
-    corrected = f"; {settled} watermarks settled by the logs' ends" if settled else ""
+    corrected = f"; {settled} watermarks set from the logs' ends" if settled else ""
     return f"no mirror is running; {lag}{corrected}"

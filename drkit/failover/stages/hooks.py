@@ -1,4 +1,4 @@
-"""The user's commands that a run calls: before it changes anything, and once all is verified."""
+"""The user's commands that a run calls: before it changes anything, and after the verification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What one run calls. `environment` is what the commands are told, besides this process's own."""
+    """The hooks of one run. `environment`: variables for the commands, besides this process's own."""
 
     pre: tuple[Command, ...] = ()
     post: tuple[Command, ...] = ()
@@ -33,11 +33,11 @@ class Hooks:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def commands(self, when: When) -> tuple[Command, ...]:
-        """Those of a moment, in order."""
+        """The commands of a moment, in order."""
         return self.pre if when is When.PRE else self.post
 
     def call(self, when: When, state: str) -> str:
-        """Call the commands of a moment, one after the other; a sentence of what was done.
+        """Call the commands of a moment, one after the other; returns what was done, in a sentence.
 
         Raises:
             Refused: one failed, didn't end in time or can't be started. Those after it weren't called.
@@ -64,7 +64,7 @@ def hooks_of(config: HooksConfig, kind: Kind, environment: Mapping[str, str]) ->
 
 
 def with_hooks(stages: tuple[StagePlan, ...], hooks: Hooks) -> tuple[StagePlan, ...]:
-    """What a plan shows: the hooks among the stages, where they will be called."""
+    """The plan's stages with the hooks inserted."""
     planned: list[StagePlan] = []
     if hooks.pre:
         planned.append(StagePlan(When.PRE, f"call {_named(hooks.pre)}; one that fails stops the run"))

@@ -1,6 +1,6 @@
-"""What was written to the cluster that groups left after the last look: looked for again, told, counted.
+"""Finds records written to the cluster that groups left after the last look, reports and counts them.
 
-Where it was fenced, somebody has opened it meanwhile (an operator removed the rules by hand): it is closed again.
+If it was fenced, somebody has opened it meanwhile (an operator removed the ACLs by hand): it is closed again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from drkit.model.wording import and_more
 
 
 def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
-    """The facts with what came since the ends were frozen, and what is said of it ("": nothing was to be looked for).
+    """The facts with records written since the ends were frozen, and a sentence ("": nothing was checked).
 
     Args:
         context: its link's source is the cluster that groups leave.
-        turned: it is a failback whose link was reversed: that cluster may be mirrored to again.
+        turned: a failback whose link was reversed: that cluster may be mirrored to again.
 
     Raises:
-        PartlyDone: it was fenced, was written all the same, and can't be closed again.
+        PartlyDone: it was fenced, was written anyway, and can't be closed again.
     """
     facts = context.facts
     if facts.mode is not Mode.PLANNED or facts.fenced is None or not facts.ends:
@@ -35,14 +35,14 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     source = context.link.id.source
     worker = mirror_at_work(context.estate, context.link.reversed()) if turned else None
     if worker is not None:
-        watched = f"; {worker} mirrors to {source} again: whatever else is written there it reports (drkit status)"
+        watched = f"; {worker} mirrors to {source} again and reports other writes there (drkit status)"
         return facts, "" if facts.fenced else watched
     try:
         after = ends_of(context, context.link)
     except DrkitError as error:
-        if facts.fenced:  # it was shown to be closed, and nobody writes to a cluster that doesn't answer
+        if facts.fenced:  # it was proven closed, and nobody writes to a cluster that doesn't answer
             return facts, ""
-        why = f"{source} isn't fenced, and whether anything was written there since its last look isn't known"
+        why = f"{source} isn't fenced, and whether anything was written there since the last look is unknown"
         loss = replace(facts.loss or Loss(None, None, None), records=None, seconds=None, reason=f"{why}: {error.what}")
         return replace(facts, loss=loss), f"; {why}: {error.what}"
     late = {tp: (facts.ends.get(tp, 0), end) for tp, end in after.items() if end > facts.ends.get(tp, 0)}
@@ -54,7 +54,7 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     loss = _with(facts, late)
     why = "UNFENCED"
     if facts.fenced:
-        why = "in topics that were made after its fence"
+        why = "in topics that were created after its fence"
         if any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
             proof = _closed_again(context)
             why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
@@ -64,20 +64,20 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
 
 
 def _closed_again(context: StageContext) -> FenceProof:
-    """Close the cluster that groups left once more."""
+    """Close the cluster that groups left again."""
     source = context.link.id.source
     proof = ClusterFence(context, source).close()
     if not proof.proven and not context.facts.unfenced_accepted:
         raise PartlyDone(
             f"{source} is not fenced any more, and clients write there: {proof.reason}",
-            meaning="What is written there stays there only",
+            meaning="Records written there stay there only",
             remedy=f"Remove the cause, then drkit resume {context.run}",
         )
     return proof
 
 
 def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:
-    """The loss with what came late, none of it counted before: the move had drained everything up to the ends."""
+    """The loss plus late records, none of which was counted before: the move had drained everything up to the ends."""
     loss = facts.loss or Loss(None, None, None)
     by_topic: dict[str, int] = {}
     for tp, (before, end) in late.items():

@@ -1,7 +1,7 @@
-"""A standby's topics become a cluster's own: settings and access rules that were held back until the switch.
+"""Promotes a standby's topics: puts the settings and ACLs that were held back until the switch.
 
-All of it comes from what the mirror noted in the store while the source was there. What the target refuses
-is said and holds the switch up for nothing else: clients are waiting.
+All of it comes from the mirror's notes in the store, made while the source was there. What the target refuses is
+reported and delays nothing else: clients are waiting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
 
 @dataclass(frozen=True, slots=True)
 class PromotionReport:
-    """What was done: topics whose settings were changed, rules put, rules removed; and what failed, in words."""
+    """What was done: topics whose settings were changed, ACLs put, ACLs removed; and failures, in words."""
 
     topics: int = 0
     put: int = 0
@@ -36,7 +36,7 @@ class PromotionReport:
         if self.topics:
             parts.append(f"{counted(self.topics, 'topic')} with the source's settings")
         if self.put or self.removed:
-            parts.append(f"{self.put} access rules put, {self.removed} removed")
+            parts.append(f"{self.put} ACLs put, {self.removed} removed")
         if self.failures:
             more = f" and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
             parts.append(f"NOT DONE: {self.failures[0]}{more}")
@@ -46,13 +46,13 @@ class PromotionReport:
 def release(
     store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()
 ) -> PromotionReport:
-    """Put what was held back on the target's topics. Doing it again changes nothing.
+    """Put what was held back on the target's topics. Idempotent.
 
     Args:
         store: the notes.
-        link: the direction of the data until now: its target is a standby no longer.
+        link: the direction of the data until now: its target stops being a standby.
         target: that cluster.
-        settled: topics of it that have their own settings already.
+        settled: topics of it that already have their own settings.
     """
     settings = _attempt(partial(_settings, settled=settled), store, link, target)
     rules = activate_or_report(store, link, target)
@@ -60,14 +60,14 @@ def release(
 
 
 def activate_or_report(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
-    """As `activate`; what keeps it from being done is among the failures."""
+    """Like `activate`; an error is reported among the failures."""
     return _attempt(activate, store, link, target)
 
 
 def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
-    """Put the access rules that hold after a switch, and remove those that stood in for them.
+    """Put the ACLs for after the switch, and remove those that replaced them.
 
-    A mirror that runs again on this link, with `acls = "standby"`, takes them back.
+    A mirror that runs again on this link, with `acls = "standby"`, reverts this.
 
     Raises:
         DrkitError: the target or the store doesn't answer, or there is no authorizer.
@@ -93,7 +93,7 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
 
 
 def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> PromotionReport:
-    """The settings that a topic has only while it is a standby give way to its source's."""
+    """Replace the settings that a topic has only while it is a standby by its source's."""
     noted = store.notes(link.id, SOURCE_SETTINGS)
     states = store.topic_states(link.id)
     names = {state.target_topic: noted[topic] for topic, state in states.items() if topic in noted}

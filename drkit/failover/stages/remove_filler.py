@@ -1,10 +1,10 @@
-"""Removing filler that an alignment left visible, or a broker shows again, from a cluster that clients read.
+"""Removes filler that an alignment left visible, or a broker shows again, from a cluster that clients read.
 
-DeleteRecords isn't durable at once: a broker keeps log starts in a checkpoint that it writes once a minute
-(`log.flush.start.offset.checkpoint.interval.ms`), so one that is killed soon after shows again what was removed. So
-alignments stay noted: while a mirror runs it removes what comes back
-(`drkit.mirror.resume.offset_alignment.returned_filler`), while the target is read by clients a failover's close, a
-failback and `drkit link trim` do, and a status tells (`drkit.observe.filler`).
+DeleteRecords isn't durable at once: a broker writes log starts to a checkpoint once a minute
+(`log.flush.start.offset.checkpoint.interval.ms`), so one that is killed soon after shows the removed records again.
+So alignments stay noted, and the filler is removed again: by a running mirror
+(`drkit.mirror.resume.offset_alignment.returned_filler`), and, while clients read the target, by a failover's close, a
+failback and `drkit link trim`. A status reports it (`drkit.observe.filler`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from drkit.store.link_notes import alignments, forget_alignments, put_alignment
 
 
 class Trimmed(NamedTuple):
-    """Target partitions whose filler was removed, and those where something else lies in it, each with what."""
+    """Target partitions whose filler was removed, and those where it contains other records, each with which."""
 
     removed: list[TopicPartition]
     refused: dict[TopicPartition, Refused]
 
 
 def trim_filler(context: StageContext) -> str:
-    """Remove what is left of it on the link's target, where the mirror is stopped; what was done, in words.
+    """Remove filler that is left on the link's target, while the mirror is stopped; returns what was done, in words.
 
-    Doing it again changes nothing.
+    Idempotent.
 
     Raises:
-        Refused: where filler is noted the partition holds something else, too.
+        Refused: a range with noted filler contains other records.
         DrkitError: the target or the store doesn't answer.
     """
     found = remove_filler(context.estate, context.link.id, context.lease.check)
     for place, error in found.refused.items():
         raise Refused(
             f"{place} shows filler of its alignment: {error.what}",
-            meaning=f"Empty records of drkit's own would be read there. {error.meaning}",
+            meaning=f"Consumers would read empty records of drkit's there. {error.meaning}",
             remedy=f"{error.remedy}; then drkit resume {context.run}",
         ) from error
     if not found.removed:
@@ -55,14 +55,14 @@ def trim_filler(context: StageContext) -> str:
 
 
 def trimmed_again(context: StageContext, link: LinkId) -> str:
-    """Remove what brokers of a link's target show again since it was removed; what was done, in words.
+    """Remove filler that brokers of a link's target show again; returns what was done, in words.
 
-    A target that doesn't answer stops no run here: `drkit status` tells what stays visible.
+    A target that doesn't answer stops no run: `drkit status` reports visible filler.
     """
     try:
         found = remove_filler(context.estate, link, context.lease.check)
     except (Unreachable, AuthenticationError, Refused) as failed:
-        return f"; whether brokers of {link.target} show filler again isn't known: {failed.what}"
+        return f"; whether brokers of {link.target} show filler again is unknown: {failed.what}"
     said, places = "", and_more([str(place) for place in found.removed])
     if places:
         said = f"; a broker had forgotten that filler of {places} was removed: it is removed again"
@@ -73,14 +73,14 @@ def trimmed_again(context: StageContext, link: LinkId) -> str:
 
 
 def remove_filler(estate: ClusterContext, link: LinkId, check: Callable[[], None]) -> Trimmed:
-    """Remove what of a link's filler is visible on its target, where no mirror of it runs. All of it is proven first.
+    """Remove a link's visible filler on its target, while no mirror of it runs. All of it is proven to be filler first.
 
-    What isn't filled of an alignment is clients' from now on: the note ends where the log ends.
+    The unfilled part of an alignment belongs to clients from now on: the note ends where the log ends.
 
     Args:
         estate: the clusters and the store.
         link: the link.
-        check: called before each removal; raises where nothing may be changed any more.
+        check: called before each removal; raises to stop.
 
     Raises:
         DrkitError: the target or the store doesn't answer.
@@ -112,7 +112,7 @@ def remove_filler(estate: ClusterContext, link: LinkId, check: Callable[[], None
 
 
 def _of_topics_as_they_are(estate: ClusterContext, link: LinkId, noted: list[Alignment]) -> list[Alignment]:
-    """Those of the topics that the target has now: of another topic of the same name nothing is known."""
+    """Those of the topics that the target has now; other incarnations are unknown."""
     if not noted:
         return []
     there = estate.admin(link.target).topics({each.target_topic for each in noted})

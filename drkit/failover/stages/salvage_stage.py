@@ -1,7 +1,7 @@
-"""The stage that keeps what only the old primary holds, and what tells later whether that is still all of it.
+"""The stage that salvages what only the old primary holds, and detects later whether that is still everything.
 
-A salvage compares both logs as they are. What it saw of them when it began (log ends, the live topic's id and bounds,
-committed offsets) is journaled with it: where any of that has changed before the scrub, the salvage is made again.
+A salvage compares both logs. Their state when it began (log ends, the live topic's id and bounds, committed offsets) is
+journaled with it: if any of that has changed before the scrub, the salvage is repeated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Salvage:
     def execute(self, context: StageContext) -> StageReport:
         """Write them out."""
         check_cluster(context, self.cluster, self.cluster_id)
-        with suppress(Refused):  # another cluster is there: what the failover lost can't be told any more
+        with suppress(Refused):  # another cluster is there: the failover's loss can't be counted any more
             complete_evidence(context.estate, context.link.reversed())
         if self.level or not self.topics:
             facts = replace(context.facts, salvaged=0)
@@ -69,14 +69,14 @@ class Salvage:
 def keep(
     context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
 ) -> tuple[Facts, tuple[PlannedPosition, ...], str]:
-    """Salvage of these topics what only the old primary holds; facts and carried offsets, journaled, and what was done.
+    """Salvage what only the old primary holds of these topics; facts and carried offsets, journaled, and what was done.
 
-    It goes to a new folder: what an attempt before has kept is never written over.
+    It uses a new folder: an earlier attempt's is never overwritten.
 
     Raises:
-        Refused: it is still written, or open transactions hide records.
-        FolderUnusable: the folder takes nothing.
-        DrkitError: the salvage doesn't hold all of it.
+        Refused: the topics are still written, or open transactions hide records.
+        FolderUnusable: the folder can't be written.
+        DrkitError: the salvage is incomplete.
     """
     names = {topic.topic: topic for topic in topics}
     seen = topics_at_salvage(context, cluster, live, topics)
@@ -92,7 +92,7 @@ def keep(
     except FolderUnusable as error:
         raise FolderUnusable(
             error.what,
-            meaning=f"What only {cluster} holds can't be kept there, so nothing is deleted",
+            meaning=f"Records that only {cluster} holds can't be kept there, so nothing is deleted",
             remedy="Make room there, or give --salvage-dir DIR on a disk with room",
         ) from error
     moved = differing(_written(seen), _written(topics_at_salvage(context, cluster, live, topics)))
@@ -101,15 +101,15 @@ def keep(
     if kept.unreadable:
         raise Refused(
             f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum",
-            meaning="They are compared with nothing and can't be kept; a scrub would delete the last there is of them",
-            remedy="Bring these partitions back from a replica or a backup that can be read (the rest is kept in "
-            f"{kept.path}), or delete the topics on {cluster} yourself where they may be lost; then try again",
+            meaning="They can't be compared or kept; a scrub would delete the last copy",
+            remedy="Restore these partitions from a readable replica or backup (the rest is kept in "
+            f"{kept.path}), or delete the topics on {cluster} yourself if they may be lost; then try again",
         )
     if kept.uncommitted:
         where = [f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())]
         raise Refused(
             f"transactions are still open on {cluster}: {and_more(where)}",
-            meaning="What is behind their first record can't be read yet, and would be deleted unread",
+            meaning="Records after their first one can't be read yet, and would be deleted unread",
             remedy="Wait until they are over (transaction.timeout.ms, 15 minutes at most by default), or end them with "
             "kafka-transactions.sh abort; then try again",
         )
@@ -146,7 +146,7 @@ class TopicAtSalvage:
 def topics_at_salvage(
     context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
 ) -> dict[str, TopicAtSalvage]:
-    """These topics as they are now on both clusters."""
+    """The current state of these topics on both clusters."""
     ends: dict[str, dict[int, int]] = {topic.topic: {} for topic in topics}
     for tp, end in ends_now(context, cluster, topics).items():
         ends[tp.topic][tp.partition] = end
@@ -159,7 +159,7 @@ def topics_at_salvage(
 
 
 def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[str]) -> dict[str, str]:
-    """Salvages of these topics that can't be read back; why, by path. As dear as they are large."""
+    """Salvages of these topics that can't be read back, with reasons, by path. Reads them completely."""
     unreadable: dict[str, str] = {}
     for path in sorted({facts.kept[name].path for name in topics if name in facts.kept}):
         try:
@@ -170,7 +170,7 @@ def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[st
 
 
 def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAtSalvage]) -> dict[str, str]:
-    """Topics whose salvage isn't all that only the old primary holds now, or can't be read back; why, by topic."""
+    """Topics whose salvage is no longer complete, or can't be read back; the reason by topic."""
     found = {}
     for name, seen in now.items():
         kept = facts.kept.get(name)
@@ -188,7 +188,7 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
 
 
 def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], facts: Facts) -> None:
-    """Raise `Refused` where the live cluster lacks, by now, what was mirrored of a topic, and nobody accepted that."""
+    """Raise `Refused` if the live cluster now lacks mirrored records of a topic, and nobody accepted that."""
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     gaps = [
         topic
@@ -215,7 +215,7 @@ def unreadable_places(kept: Salvaged) -> list[str]:
 
 
 def committed_on(groups: GroupAdmin, topics: Iterable[str]) -> list[CommittedOffset]:
-    """What any group has committed on these topics, of whatever link."""
+    """Committed offsets of all groups on these topics, of any link."""
     names = set(topics)
     listed = [name for name, info in groups.list_groups().items() if info.commits_offsets]
     return [found for found in groups.committed(listed) if found.topic in names]
@@ -227,13 +227,13 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
     if found != cluster_id:
         raise Refused(
             f"{alias} is cluster {found}, not {cluster_id}",
-            meaning="The address leads to another cluster than the one that was confirmed; nothing there is touched",
+            meaning="The address leads to another cluster than the confirmed one; nothing there is changed",
             remedy="Correct bootstrap_servers, or plan again",
         )
 
 
 def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) -> dict[TopicPartition, int]:
-    """The log ends (high watermarks) of these topics on a cluster, of partitions added since the plan, too."""
+    """The log ends (high watermarks) of these topics on a cluster, including partitions added since the plan."""
     admin = context.estate.admin(alias)
     planned = {topic.topic: topic.partitions for topic in topics}
     found = {name: info.partitions for name, info in admin.topics(planned).items()}
@@ -250,7 +250,7 @@ def _written(seen: Mapping[str, TopicAtSalvage]) -> dict[str, int]:
 
 
 def free_folder(folder: Path) -> Path:
-    """The folder, or with a number behind its name the first that isn't there yet."""
+    """The folder, or the first numbered variant that doesn't exist yet."""
     number = 1
     free = folder
     while free.exists():

@@ -1,8 +1,8 @@
 """The stage that makes the old primary a fresh target: it deletes what was salvaged, or is on the live cluster.
 
-Only what the plan names is touched, and only while it is what the plan saw: the cluster by its id,
-each topic by the id of its incarnation. A topic of another id that is empty is the one an
-interrupted attempt created; one that holds records belongs to somebody, and stops the run.
+It touches only what the plan names and only if unchanged: the cluster by its id, each topic by the id of its
+incarnation. An empty topic with another id was created by an interrupted attempt; one that holds records belongs to
+somebody else, and stops the run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Scrub:
     def explain(self) -> str:
         """What it will do."""
         if self.level:
-            return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
+            return f"nothing is deleted: everything that {self.cluster} holds was mirrored, so it is only brought up to date"
         if not self.topics:
             return f"nothing is deleted: {self.cluster} ({self.cluster_id}) has no topic of the link"
         records = sum(topic.records for topic in self.topics)
@@ -66,7 +66,7 @@ class Scrub:
         forward = context.link.reversed()
         worker = mirror_at_work(context.estate, forward)
         if worker is not None:
-            raise Refused(f"a mirror works on {self.configured}: {worker}", remedy="Stop it")
+            raise Refused(f"a mirror is running on {self.configured}: {worker}", remedy="Stop it")
         if self.level:
             return self._spared(context)
         found = admin.topics([topic.topic for topic in self.topics])
@@ -75,7 +75,7 @@ class Scrub:
         facts = self._all_kept(context, old)
         context.lease.check()
         _delete(admin, old)
-        context.lease.check()  # or they are another run's by now, live perhaps, and not ours to configure
+        context.lease.check()  # or they belong to another run by now, and may be live
         ids = recreate(admin, self.topics)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
@@ -90,7 +90,7 @@ class Scrub:
         )
 
     def _unreadable(self, context: StageContext, facts: Facts, checked: set[str]) -> str:
-        """What to say where the salvage of topics that an interrupted attempt deleted can't be read here any more."""
+        """A sentence if the salvage of topics that an interrupted attempt deleted can't be read here any more."""
         found = []
         for path in sorted({kept.path for name, kept in facts.kept.items() if name not in checked}):
             try:
@@ -100,7 +100,7 @@ class Scrub:
         return f"; a salvage of topics deleted before can't be read back here: {'; '.join(found)}" if found else ""
 
     def _spared(self, context: StageContext) -> StageReport:
-        """Nothing is deleted, if it still is as the plan saw it."""
+        """Delete nothing, if the topics are still as planned."""
         found = context.estate.admin(self.cluster).topics([topic.topic for topic in self.topics])
         planned = {str(TopicPartition(t.topic, number)): end for t in self.topics for number, end in t.ends.items()}
         found_ends = {str(tp): end for tp, end in ends_now(context, self.cluster, self.topics).items()}
@@ -109,8 +109,8 @@ class Scrub:
         if moved or gone:
             raise Refused(
                 f"{self.cluster} is not as planned: {and_more((*gone, *moved))}",
-                meaning="It was written since, or topics were recreated: what is there now has to be kept first",
-                remedy="Stop what writes there, then plan the failback again",
+                meaning="It was written since, or topics were recreated: what is there now must be kept first",
+                remedy="Stop the writers there, then plan the failback again",
             )
         return StageReport(
             StageOutcome.SKIPPED,
@@ -119,10 +119,10 @@ class Scrub:
         )
 
     def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
-        """Each topic's salvage was read back, and still is all that only the old primary holds; else it is made again.
+        """Check that each topic's salvage can be read back and is still complete; else repeat it.
 
-        Both logs and the committed offsets are looked at once more at the end, right before the topics are deleted:
-        to read a large salvage back takes minutes, in which they may change.
+        Both logs and the committed offsets are checked again at the end, right before the topics are deleted, because
+        reading back a large salvage takes minutes.
         """
         facts, why = context.facts, ""
         for _ in range(_ROUNDS):
@@ -140,7 +140,7 @@ class Scrub:
             context = replace(context, facts=facts, carried=carried)
         raise Refused(
             f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
-            meaning="What is deleted has to be what was kept",
+            meaning="Only what was kept may be deleted",
             remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
         )
 
@@ -148,8 +148,8 @@ class Scrub:
 def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
     """Delete exactly these topics, by their ids, and wait until they are gone.
 
-    By name would be wrong: where this process stood still meanwhile and another one took the run to its end, the name
-    is that of a new topic, which clients write to. No check before the request can rule that out.
+    Deleting by name would be wrong: if this process was stopped meanwhile and another one finished the run, the name
+    belongs to a new topic, which clients write to. No check before the request can rule that out.
     """
     failures = admin.delete_exact({topic.topic: topic.topic_id for topic in topics}, wait=True)
     if failures:
@@ -161,10 +161,11 @@ def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
 
 
 def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
-    """Create those that are missing, configure all as they were; their new ids by name.
+    """Create the missing ones, configure all as they were; returns their new ids by name.
 
-    Compacted ones are made so only when they begin where the live cluster's do: by the mirror (`reverse` notes them).
-    Only settings that differ from what the cluster gives a new topic are set, so that broker
+    The mirror makes compacted ones compacted once they begin where the live cluster's do (`reverse` notes them). Only
+    settings that differ from what the cluster gives a new topic are set, so that broker defaults stay
+    defaults.
     defaults stay defaults.
     """
     found = admin.topics([topic.topic for topic in topics])
@@ -173,7 +174,7 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
     if failures:
         name, why = next(iter(failures.items()))
         raise DrkitError(
-            f"topic {name} can't be recreated: {why}", remedy="Remove the cause named; nothing of it is lost"
+            f"topic {name} can't be recreated: {why}", remedy="Remove the cause named; none of its records is lost"
         )
     waiting = [replace(t, config={**t.config, **UNCOMPACTED}) if is_compacted(t.config) else t for t in topics]
     restore_configs(admin, waiting)
@@ -198,8 +199,8 @@ def restore_configs(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
 def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTopic], *, for_good: bool) -> None:
     """Note the compacted ones: the mirror compacts them once they begin where the live cluster's do.
 
-    `for_good`: nothing configures them after it, so it also gives back what `recreate` held back and its link's
-    policy doesn't let follow.
+    `for_good`: nothing configures them later, so it also restores settings that `recreate` held back and that its
+    link's policy doesn't let follow.
     """
     store = context.estate.store
     settings = context.estate.admin(back.source).topic_configs([t.live_topic for t in topics], keys=("cleanup.policy",))
@@ -213,7 +214,7 @@ def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTop
 
 
 def delete_offsets(context: StageContext, alias: str, topics: set[str]) -> None:
-    """Delete what groups have committed on these topics, which were recreated, and on nothing else."""
+    """Delete the groups' committed offsets on these recreated topics, and on nothing else."""
     coordinator = context.estate.groups(alias)
     by_group: dict[str, list[TopicPartition]] = {}
     for found in committed_on(coordinator, topics):
@@ -228,14 +229,14 @@ def _is_old(topic: ScrubTopic, found: Mapping[str, TopicInfo]) -> bool:
 
 
 def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> None:
-    """Topics of another incarnation must be those an interrupted attempt created: empty."""
+    """Check that topics of another incarnation were created by an interrupted attempt: they are empty."""
     tps = [TopicPartition(info.name, partition) for info in infos for partition in range(info.partitions)]
     written = {tp: end for tp, end in admin.end_offsets(tps, committed=False).items() if end}
     if written:
         tp, end = next(iter(written.items()))
         raise Refused(
             f"{tp} on {alias} holds {end} offsets, but it is not the topic that the plan saw",
-            meaning="Somebody deleted and recreated it, and writes there; it is not touched",
-            remedy=f"If nothing of it is needed, delete {tp.topic} on {alias} by hand, then drkit resume; else stop "
+            meaning="Somebody deleted and recreated it, and writes there; drkit does not touch it",
+            remedy=f"If you need none of it, delete {tp.topic} on {alias} by hand, then drkit resume; else stop "
             "its writers and keep its records first",
         )

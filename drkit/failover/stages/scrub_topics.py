@@ -1,4 +1,4 @@
-"""The topics that a scrub deletes, and what the live cluster holds of them."""
+"""The topics that a scrub deletes, and what the live cluster has of them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from drkit.model.topology import TopicPartition, is_canary
 
 
 def scrub_topics(snapshot: FailbackSnapshot) -> Iterator[ScrubTopic]:
-    """Topics that the link mirrored and that are still the incarnation it mirrored, and those that a failback which was
-    given up has recreated.
+    """Topics that the link mirrored and that are still the same incarnation, and those that a failback that was given
+    up has recreated.
     """
     for name, live_topic in sorted(snapshot.live_names().items()):
         info = snapshot.topics.get(name)
@@ -52,7 +52,7 @@ def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition,
         found[number] = only_here((topic.starts.get(number, 0), end), mark, rows, there)
     only = {number: each.offsets for number, each in found.items()}
     if gap is not None and not any(only.values()):
-        gap = None  # it holds nothing that could be missing
+        gap = None  # it is empty, so nothing can be missing
     return replace(topic, live_starts=live.starts, only=only, gap=gap or gap_of(found) or "")
 
 
@@ -63,7 +63,7 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
 
 
 def mapped_topics(topics: Iterable[ScrubTopic]) -> list[MappedTopic]:
-    """What their mappings are looked up by."""
+    """The keys for looking up their mappings."""
     return [MappedTopic(topic.topic, topic.live_topic, topic.partitions, topic.way_back) for topic in topics]
 
 

@@ -1,4 +1,4 @@
-"""What a stage is, and what it is given. The runner carries stages out; the plan shows their `explain`."""
+"""The interface of stages and their context. The runner executes stages; the plan shows their `explain`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CAS_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """How a stage ended well: `ok`, or `skipped` with the reason.
+    """The result of a successful stage: `ok`, or `skipped` with the reason.
 
-    `positions`: the final ones, if it found them; then `places` is what is there.
+    `positions`: the final ones, if the stage computed them; then `places` has the records there.
     """
 
     outcome: StageOutcome
@@ -48,14 +48,14 @@ def at_once(wanted: WantedGroups) -> Iterator[WantedGroups]:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What a stage acts on.
+    """A stage's context.
 
-    `link` is the direction of the data while groups move: source = where they leave. `positions` are
-    the final ones once translated, `places` what the plan (once translated: the journal) says stands where they
-    are. `again` says that the stage was begun before and may be half done.
-    `ports` are what a failback needs of other packages. `carried`: committed offsets that the old primary had, with
-    their places on the live cluster. `establish` journals facts and what is carried before the stage ends.
-    `in_order`: the groups to commit, in portions; the next one comes when its time has come.
+    `link` is the direction of the data while groups move: they leave its source. `positions` are the final ones once
+    translated, `places` the records there by the plan (once translated: by the journal). `again`: the stage was begun
+    before and may be half done.
+    `ports`: what a failback needs from other packages. `carried`: committed offsets of the old primary, with their
+    offsets on the live cluster. `establish` journals facts and carried offsets before the stage ends.
+    `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn.
     """
 
     estate: ClusterContext
@@ -77,19 +77,19 @@ class StageContext:
         """The ports; a failback always has them.
 
         Raises:
-            DrkitError: it was started without.
+            DrkitError: the run has none.
         """
         if self.ports is None:
             raise DrkitError("a failback needs a mirror, a salvager and an auditor", remedy="Run `drkit failback`")
         return self.ports
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Poll until `done`, at most for `seconds`; whether it came true. Keeps the right to run."""
+        """Poll until `done`, for at most `seconds`; returns whether it came true. Keeps the lease."""
         return wait_for(self.lease, done, seconds)
 
 
 def wait_for(lease: RunLease, done: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `done`, often at first, at most for `seconds`; whether it came true. Keeps the right to run."""
+    """Poll until `done`, often at first, for at most `seconds`; returns whether it came true. Keeps the lease."""
     deadline = time.monotonic() + seconds
     pause = _FIRST_POLL_SECONDS
     while not done():
@@ -102,9 +102,9 @@ def wait_for(lease: RunLease, done: Callable[[], bool], seconds: float) -> bool:
 
 
 class Stage(Protocol):
-    """One step of a run: a small dataclass that holds what it needs of the plan.
+    """One step of a run: a small dataclass with what it needs from the plan.
 
-    `execute` is idempotent: after a kill it is carried out again.
+    `execute` is idempotent: after a kill it is executed again.
     """
 
     @property
@@ -112,14 +112,14 @@ class Stage(Protocol):
         """Its name in the journal and the contract's `stages`."""
 
     def explain(self) -> str:
-        """What it will do, one sentence, for the plan."""
+        """What it will do, in one sentence, for the plan."""
 
     def execute(self, context: StageContext, /) -> StageReport:
-        """Do it.
+        """Execute it.
 
         Raises:
             Refused: a precondition does not hold.
-            OutcomeUnknown: it was attempted and the answer never came.
+            OutcomeUnknown: an attempt got no answer.
             DrkitError: it failed.
         """
 
@@ -134,14 +134,14 @@ def decide_link(
     allowed: frozenset[Direction],
     above: int = 0,
 ) -> LinkControl:
-    """Change a link's direction by compare-and-set, from one of the `allowed` ones (none kept: active).
+    """Change a link's direction by compare-and-set, from one of the `allowed` ones (none stored: active).
 
-    Deciding what this run has decided already changes nothing. Pausing or resuming at the same
-    moment is not a conflict: it is tried again on what is kept then. The new version is greater than `above`.
+    Idempotent within a run. Pausing or resuming at the same time is not a conflict: it retries with the newly stored
+    state. The new version is greater than `above`.
 
     Raises:
         Refused: the link's direction isn't an allowed one.
-        OutcomeUnknown: the store took the change and never answered.
+        OutcomeUnknown: the store got the change and never answered.
     """
     for _ in range(_CAS_ATTEMPTS):
         kept = estate.store.link_control(link)
@@ -174,7 +174,7 @@ def decide_link(
         if taken:
             return wanted
     raise DrkitError(
-        f"the state of link {link} changed {_CAS_ATTEMPTS} times while it was being decided",
+        f"the state of link {link} changed {_CAS_ATTEMPTS} times during the decision",
         remedy="Find what changes it (`drkit link pause`, another run), then try again",
     )
 
@@ -184,6 +184,6 @@ def _look_again(estate: ClusterContext, link: LinkId, error: Unreachable) -> Lin
         return estate.store.link_control(link)
     except Unreachable:
         raise OutcomeUnknown(
-            f"the store did not say whether the link {link} was changed: {error.what}",
+            f"the store did not say whether link {link} was changed: {error.what}",
             remedy="Once the store answers: drkit resume",
         ) from error

@@ -61,7 +61,7 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
         still_open.flush(TIMEOUT)
         held = make_plan(estate, PlanRequest("dr", consistent=True)).cut
         assert (held.instant, held.limits[0].topic) == (from_millis(start + 5_000), idle)
-        assert "what an open transaction holds back" in held.limits[0].why
+        assert "records held by an open transaction" in held.limits[0].why
         still_open.abort_transaction(TIMEOUT)
 
         result = run_failover(estate, plan, accept_unfenced=True)

@@ -93,7 +93,7 @@ def test_topics_deleted_and_cut_on_the_live_cluster_are_named_kept_and_only_then
         assert obstacle.waived_by == ACCEPT_SALVAGE_ONLY
         assert f"{topics[1]} is missing (60 offsets)" in obstacle.what
         assert f"{topics[2]} starts later than what was mirrored (20 offsets)" in obstacle.what
-    with pytest.raises(Refused, match="lacks what only primary still holds"):
+    with pytest.raises(Refused, match="lacks records that only primary still holds"):
         fail_back(own, ports)
     before = everywhere(own, "primary", topics)
 

@@ -445,7 +445,7 @@ def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secur
         result = run_failover(working, make_plan(working, PlanRequest("dr")), accept_unfenced=False)
     assert result.error is None
     assert result.evidence.fenced is True
-    assert "the command has kept clients out" in str(result.machine.facts.fence_reason)
+    assert "the command keeps clients out" in str(result.machine.facts.fence_reason)
     assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
 
 

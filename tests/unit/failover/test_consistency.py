@@ -76,7 +76,7 @@ def test_a_transaction_that_is_still_open_on_the_source_holds_everybody_back():
     held = Scanned(12, [data(10, NOW - 70_000)])
     cut = cut_of([view("a", source_end=10), view("b")], {}, {A: held})
     assert cut.instant == from_millis(NOW - 70_000)
-    assert "what an open transaction holds back" in cut.limits[0].why
+    assert "records held by an open transaction" in cut.limits[0].why
 
 
 def test_it_is_refused_where_nothing_bounds_what_is_missing():

@@ -300,7 +300,7 @@ def test_a_link_of_which_only_topics_are_known_can_be_planned():
 def test_nothing_is_planned_by_mirrormaker_without_its_checkpoints():
     offsets = MirrorMakerOffsets(())
     seen = a_world(source_reachable=True)
-    for mode, words in ((Mode.PLANNED, "can't rest on MirrorMaker 2"), (Mode.UNPLANNED, "has no checkpoint")):
+    for mode, words in ((Mode.PLANNED, "can't rely on MirrorMaker 2"), (Mode.UNPLANNED, "has no checkpoint")):
         with pytest.raises(Refused, match=words):
             plan_for(replace(seen, positions=()), PlanRequest("dr", mode), endpoint="h:1", offsets=offsets)
     assert not captured(seen.link, offsets)

@@ -98,7 +98,7 @@ def test_a_broken_chain_is_not_believed(store):
 def test_two_writers_of_one_run_stop_the_second(store):
     one, two = Journal(store, "R"), Journal(store, "R")
     one.write(PLAN, PLAN, {"by": 1})
-    with pytest.raises(Refused, match="somebody else has written"):
+    with pytest.raises(Refused, match="another process has written"):
         two.write(PLAN, PLAN, {"by": 2})
 
 
@@ -251,7 +251,7 @@ def test_who_stood_still_while_another_took_over_and_finished_has_lost_the_lease
             return None
 
         error = wait_until(stopped, timeout=30.0, what="the loss of the lease to be seen")
-        assert "somebody else had it meanwhile" in error.what
+        assert "another process had it meanwhile" in error.what
         wait_until(lambda: store.lease("run:primary->dr") is None, what="the lease to be free for others")
 
 

@@ -1,1 +1,1 @@
-"""A run's journal: its entries, what was anchored of them, and a run read back from them."""
+"""A run's journal: its entries, their anchors, and the run read back from them."""

@@ -1,13 +1,12 @@
-"""Heads of runs' journals, anchored where a writer of the store can't follow.
+"""Anchors of journal heads, where a writer of the store can't change them.
 
-That is a file of the operator's machine, and a topic of the cluster that the run leads to.
+These are a file on the operator's machine, and a topic of the cluster that the run leads to.
 
-A run isn't delayed by it and doesn't fail for it: a thread writes, and `close` waits a bounded time for the rest. What
-couldn't be anchored is told by whoever compares (`drkit runs RUN`).
+A run neither waits nor fails because of anchors: a thread writes them, and `close` waits with a deadline. The
+comparison (`drkit runs RUN`) reports missing anchors.
 
 An anchor is one JSON object, a line of the file or the value of a record whose key is `RUN/SEQ`:
-`{"run", "seq", "hash", "at", "store", "cluster"}`. A reader leaves alone what it doesn't know: a
-signature will be one more key.
+`{"run", "seq", "hash", "at", "store", "cluster"}`. Readers ignore unknown keys, so that a signature can be added.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ def anchor_file() -> Path:
 
 
 class Anchors:
-    """Writes anchors. Any thread may hand over heads.
+    """Writes anchors. Any thread may submit heads.
 
     Args:
         clusters: connections to the clusters.
-        store: what the store is called in anchors (`store_identity`).
+        store: the store's id in anchors (`store_identity`).
         file: where they are kept on this machine.
     """
 
@@ -56,7 +55,7 @@ class Anchors:
         self._clusters = clusters
         self._store = store
         self._file = file
-        # one each: while a cluster is waited for, the file has what a killed run leaves
+        # one thread each: while a cluster is slow, the file still gets the heads of a killed run
         self._for_file: queue.SimpleQueue[Anchor | None] = queue.SimpleQueue()
         self._for_clusters: queue.SimpleQueue[Anchor | None] = queue.SimpleQueue()
         self._threads: tuple[threading.Thread, ...] = ()
@@ -65,11 +64,11 @@ class Anchors:
         self._gone: set[str] = set()
 
     def on(self, alias: str) -> Callable[[JournalEntry], None]:
-        """What takes the heads of a run that leads to this cluster."""
+        """A callable for the heads of a run that leads to this cluster."""
         return lambda entry: self.put(alias, entry)
 
     def put(self, alias: str, entry: JournalEntry) -> None:
-        """Anchor a head, soon."""
+        """Anchor a head soon."""
         with self._lock:
             if not self._threads:
                 works = (self._write_file, self._write_clusters)
@@ -83,7 +82,7 @@ class Anchors:
         self._for_clusters.put(anchor)
 
     def close(self) -> None:
-        """Wait, a bounded time, until all that was handed over is anchored."""
+        """Wait, with a deadline, until all submitted heads are anchored."""
         with self._lock:
             threads, self._threads = self._threads, ()
         if threads:
@@ -133,7 +132,7 @@ class Anchors:
 
 
 def read_anchors(clusters: Clusters, aliases: Sequence[str], file: Path | None = None) -> list[AnchorPlace]:
-    """All that is anchored: in the file, and on each of these clusters, asked side by side. Nothing is raised."""
+    """All anchors: in the file, and on each of these clusters, read concurrently. Raises nothing."""
     file = file or anchor_file()
     with ThreadPoolExecutor(max(1, len(aliases)), "drkit-anchors") as pool:
         found = list(pool.map(lambda alias: _on_cluster(clusters, alias), aliases))
@@ -141,7 +140,7 @@ def read_anchors(clusters: Clusters, aliases: Sequence[str], file: Path | None =
 
 
 def read_anchor_file() -> tuple[Anchor, ...]:
-    """What the operator's file of anchors has; nothing where it can't be read."""
+    """The operator's file of anchors; empty if it can't be read."""
     return _in_file(anchor_file()).anchors or ()
 
 
@@ -179,7 +178,7 @@ def append_anchor(anchor: Anchor, file: Path | None = None) -> None:
     handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # by a full disk or a power cut
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # after a full disk or a power cut
         line = f"{chr(10) if torn else ''}{_text(anchor)}\n".encode()
         if os.write(handle, line) != len(line):  # one write: lines of several operators don't mix
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -205,7 +204,7 @@ def _text(anchor: Anchor) -> str:
 
 
 def _anchor(text: str | bytes) -> Anchor | None:
-    """An anchor read back; None: a line that a kill cut short, or something else."""
+    """Parse an anchor; None: a truncated line, or something else."""
     try:
         body = json.loads(text)
         at = datetime.fromisoformat(body["at"])

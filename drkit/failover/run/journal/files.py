@@ -1,7 +1,7 @@
-"""Journals as files, verbatim, with what was anchored of them: for evidence that leaves the store.
+"""Journals as files, verbatim, with their anchors: evidence for use outside of the store.
 
 journal/RUN.jsonl    the entries, one JSON object a line, in the form that docs/journal.md states
-anchors.json         what each place that keeps anchors has of this store's runs
+anchors.json         the anchors of this store's runs, by place
 runs.jsonl           the runs that the store lists, oldest first
 """
 
@@ -34,10 +34,10 @@ class JournalFiles:
 
 
 def journal_files(config: Config, store: Store, runs: Sequence[str]) -> JournalFiles:
-    """The journals of these runs; every configured cluster is asked for anchors.
+    """The journals of these runs; asks every configured cluster for anchors.
 
     Raises:
-        Unreachable: the store doesn't answer. A cluster that doesn't is said in the file.
+        Unreachable: the store doesn't answer. The file names clusters that don't answer.
     """
     identity = store_identity(config.store.plain_url)
     aliases = list(dict.fromkeys(alias for link in config.links for alias in (link.source, link.target)))
@@ -77,7 +77,7 @@ def anchor_document(anchor: Anchor) -> dict[str, Any]:
 
 
 def _place(place: AnchorPlace, identity: str, runs: Collection[str]) -> dict[str, Any]:
-    """Anchors of this store's runs, and all of these runs: the store may have been moved since they were anchored."""
+    """Anchors of this store's runs, and all anchors of the given runs: the store may have been moved since."""
     mine = None
     if place.anchors is not None:
         kept = (anchor for anchor in place.anchors if anchor.store == identity or anchor.run in runs)

@@ -1,21 +1,21 @@
 """A run's journal: intent before acting, outcome after, in the store, hash-chained.
 
     seq  stage      event      payload
-    0    plan       plan       what was decided, complete
+    0    plan       plan       the complete decision
     1    fence      intent     {}
     2    fence      outcome    {"outcome", "reason", "seconds", "facts"}
-    …    translate  places     what is at the places where groups will be put
+    …    translate  places     the records at the groups' new positions
     …    translate  positions  the final positions
-    …    salvage    carried    committed offsets of the old primary, with their places on the live cluster
-    …    scrub      facts      what a stage established before its end: nothing is deleted before it is written
+    …    salvage    carried    committed offsets of the old primary, with their offsets on the live cluster
+    …    scrub      facts      facts established before the stage's end: written before anything is deleted
     …    resume     taken      who took the run over
     …    fence      rewound    the fence is no longer in place: {"reason", "facts"}
     …    cancel     cancelled  why
-    …    abandon    abandoned  why, and what stands
-    …    audited    audited    what was lost, counted once the old primary was back
+    …    abandon    abandoned  why, and what stays unchanged
+    …    audited    audited    the loss, counted once the old primary was back
 
-A long payload is kept in several entries (`part`), so that no single write is too large for a store.
-An append whose answer was lost is recognised by its hash when it is tried again.
+A long payload is split into several entries (`part`), so that no single write is too large for a store.
+A retried append recognises its earlier entry by the hash.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ABANDONED = "abandoned"
 AUDITED = "audited"
 
 _WITHIN_A_STAGE = frozenset({INTENT, PLACES, POSITIONS, CARRIED})
-"""What is followed by the outcome of its stage, which is anchored."""
+"""Events that the outcome of their stage follows, which is anchored."""
 _PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -69,7 +69,7 @@ def new_run_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """How a stage ended last. `seconds` is what the last attempt took."""
+    """A stage's last outcome. `seconds`: the duration of the last attempt."""
 
     name: str
     outcome: StageOutcome
@@ -78,7 +78,7 @@ class StageRecord:
 
 
 class Event(NamedTuple):
-    """One thing that happened: `payload` is complete JSON text."""
+    """One event: `payload` is complete JSON text."""
 
     stage: str
     event: str
@@ -86,14 +86,14 @@ class Event(NamedTuple):
 
 
 class Journal:
-    """The journal of one run, appended to by whoever holds the run's lease.
+    """The journal of one run; the holder of the run's lease appends to it.
 
-    `anchor` takes the chain's head after what ends a step (`failover/run/journal/anchors.py`); whoever appends sets it.
+    `anchor` gets the chain's head after each completed step (`failover/run/journal/anchors.py`); the writer sets it.
 
     Args:
         store: where it is kept.
         run: the run's id.
-        entries: what is kept already, in order.
+        entries: the stored entries, in order.
         anchor: see above.
     """
 
@@ -124,7 +124,7 @@ class Journal:
         if broken is not None:
             raise DrkitError(
                 f"the journal of run {run} is {broken}",
-                meaning="What it says can't be trusted, so drkit does not act on it",
+                meaning="Its content can't be trusted, so drkit does not act on it",
                 remedy=f"drkit abandon {run} ends it by what the store, the fence and both clusters say",
             )
         return cls(store, run, entries)
@@ -133,7 +133,7 @@ class Journal:
         """Append; returns only when the entry is durable.
 
         Raises:
-            Refused: somebody else has written to this run meanwhile.
+            Refused: another process has written to this run meanwhile.
             Unreachable: the store doesn't answer.
         """
         text = payload if isinstance(payload, str) else json.dumps(payload, separators=(",", ":"))
@@ -147,11 +147,11 @@ class Journal:
             self.anchor(self.entries[-1])
 
     def intent(self, stage: str) -> None:
-        """Say that a stage is about to act."""
+        """Record that a stage is about to act."""
         self.write(stage, INTENT, {})
 
     def outcome(self, record: StageRecord, facts: Facts) -> None:
-        """Say how a stage ended and what it established."""
+        """Record how a stage ended and its facts."""
         body = {
             "outcome": record.outcome,
             "reason": record.reason,
@@ -161,27 +161,27 @@ class Journal:
         self.write(record.name, OUTCOME, body)
 
     def rewound(self, facts: Facts, why: str) -> None:
-        """Say that the run is before its fence again."""
+        """Record that the run went back to before its fence."""
         self.write("fence", REWOUND, {"reason": why, "facts": FACTS.dump_python(facts, mode="json")})
 
     def positions(self, stage: str, positions: tuple[PlannedPosition, ...]) -> None:
-        """Keep the final positions."""
+        """Record the final positions."""
         self.write(stage, POSITIONS, POSITION_LIST.dump_json(positions).decode())
 
     def carried(self, stage: str, positions: tuple[PlannedPosition, ...]) -> None:
-        """Keep what is carried over from the old primary."""
+        """Record the offsets carried over from the old primary."""
         self.write(stage, CARRIED, POSITION_LIST.dump_json(positions).decode())
 
     def established(self, stage: str, facts: Facts) -> None:
-        """Keep what a stage has established so far."""
+        """Record a stage's facts so far."""
         self.write(stage, ESTABLISHED, {"facts": FACTS.dump_python(facts, mode="json")})
 
     def places(self, stage: str, places: tuple[PositionCheck, ...]) -> None:
-        """Keep what is at the places where groups will be put."""
+        """Record the records at the groups' new positions."""
         self.write(stage, PLACES, PLACE_LIST.dump_json(places).decode())
 
     def events(self) -> Iterator[Event]:
-        """What happened, in order, parts put together; a series of parts that a kill cut short is left out."""
+        """All events in order, with parts joined; an incomplete series of parts is left out."""
         parts: list[str] = []
         for entry in self.entries:
             body = json.loads(entry.payload)
@@ -193,12 +193,12 @@ class Journal:
                 yield Event(entry.stage, entry.event, "".join(parts))
 
     def read(self, event: str) -> str | None:
-        """The newest complete payload of an event; None: there is none."""
+        """The newest complete payload of an event, or None."""
         found = [happened.payload for happened in self.events() if happened.event == event]
         return found[-1] if found else None
 
     def stages(self) -> list[StageRecord]:
-        """How each stage that ended did so last, in the order they were first carried out."""
+        """The last outcome of each stage, in the order of their first execution."""
         records: dict[str, StageRecord] = {}
         for happened in self.events():
             if happened.event == OUTCOME:
@@ -221,7 +221,7 @@ class Journal:
             kept = self._store.append_entry(entry)  # an append is idempotent: the same entry once more
         if not kept and not self._mine(entry):
             raise Refused(
-                f"somebody else has written to run {self.run} meanwhile",
+                f"another process has written to run {self.run} meanwhile",
                 meaning="Two operators act on the same run; this one stops",
                 remedy=f"See `drkit runs {self.run}`",
             )

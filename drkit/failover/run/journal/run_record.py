@@ -1,4 +1,4 @@
-"""Reading a run back from its journal: where it stands, what it planned, what it found."""
+"""Reads a run back from its journal: its state, plan and findings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS = frozenset(Kind)
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A failover or failback as its journal tells it. `site`: the site run that it belongs to; None: to none."""
+    """A failover or failback from its journal. `site`: the site run that it belongs to, or None."""
 
     journal: Journal
     plan: Plan
@@ -66,17 +66,17 @@ class RunRecord:
 
     @property
     def label(self) -> str:
-        """The run's line in the listing."""
+        """The run's line in `drkit runs`."""
         return label_of(self.plan, self.site)
 
 
 def label_of(plan: Plan, site: str | None = None) -> str:
-    """What `drkit runs` shows of a run; it begins with the configured link. `site`: the site run it belongs to."""
+    """A run's line in `drkit runs`; begins with the configured link. `site`: the site run that it belongs to."""
     return f"{plan.link} {plan.mode} to {plan.target.alias}" + ("" if site is None else f", of site run {site}")
 
 
 def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
-    """What the plan says stands where groups will be put; a failback knows only once the target is seeded again."""
+    """The plan's records at the groups' new positions; a failback knows them only once the target is seeded again."""
     return plan.places if isinstance(plan, FailoverPlan) else ()
 
 
@@ -90,7 +90,7 @@ def begin(
     *,
     site: str | None = None,
 ) -> Run:
-    """Write a run's first entry: the plan, what it starts from, when and by whom
+    """Write a run's first entry: the plan, the initial facts, when and by whom
     (`drkit.failover.run.journal.run_record`).
 
     `site`: the site run that it belongs to.
@@ -105,7 +105,7 @@ def begin(
         **({} if site is None else {"site": site}),
     }
     frame = json.dumps(body, separators=(",", ":"))
-    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # as it is: it may be tens of megabytes
+    journal.write(PLAN, PLAN, f'{frame[:-1]},"plan":{plan_text}}}')  # not parsed again: it may be tens of megabytes
     return Run(plan.kind, State.PLANNED, facts)
 
 
@@ -143,29 +143,28 @@ def load_run(store: Store, run: str) -> RunRecord:
 
 
 def load_anchored_run(estate: ClusterContext, run: str) -> RunRecord:
-    """A run from its journal, which is compared with what is anchored of it; for whoever acts on its word.
+    """Load a run and compare its journal with its anchors, before acting on it.
 
     Raises:
         Refused: no such run, or it isn't a failover or failback.
-        DrkitError: its journal isn't what was written. Where no anchor can be read, it is believed.
+        DrkitError: its journal was tampered with. Without readable anchors it is trusted.
     """
     entries = Journal.open(estate.store, run).entries
-    # before any of it is read, and asked of all clusters: a plan that was written again may name another one
+    # before reading the plan, and on all clusters: a forged plan may name another one
     aliases = dict.fromkeys(alias for link in estate.config.links for alias in (link.source, link.target))
     verdict = judge_chain(run, entries, read_anchors(estate, list(aliases)))
     if verdict.contradicted:
         raise DrkitError(
             f"the journal of run {run} is not what was written: {verdict.words}",
-            meaning="The store was brought back from an older copy, or somebody wrote to it. What the journal says "
+            meaning="The store was restored from an older copy, or somebody wrote to it. The journal's content "
             "can't be trusted, so drkit does not act on it",
-            remedy=f"drkit runs {run} shows it; drkit abandon {run} ends it by what the link, the fence and both "
-            "clusters say",
+            remedy=f"drkit runs {run} shows it; drkit abandon {run} ends it by the link, the fence and both clusters",
         )
     return load_run(estate.store, run)
 
 
 def _replay(journal: Journal, run: Run) -> Run:
-    """The machine where the journal leaves it. What was journaled was checked when it happened."""
+    """Replay the journal through the state machine. Entries were checked when they were written."""
     reaches = {step.stage: step.reaches for step in PATHS[run.kind]}
     for happened in journal.events():
         if happened.event == CANCELLED:
@@ -201,7 +200,7 @@ def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
 
 
 def run_to_resume(store: Store, run: str | None) -> str:
-    """The run that `drkit resume` means.
+    """The run that `drkit resume` should continue.
 
     Raises:
         Refused: it is finished, or none (or more than one) is unfinished and none was named.
@@ -218,11 +217,11 @@ def run_to_resume(store: Store, run: str | None) -> str:
 
 
 _JUDGED = {"rpo_records", "rpo_seconds", "rto_seconds"}
-"""The objectives that the evidence of a run is compared with."""
+"""The objectives that a run's evidence is compared with."""
 
 
 def origin_of(config: Config, operator: str, approval: Approval | None = None) -> dict[str, Any]:
-    """What is journaled of the moment a run begins. `operator`: user@host, as in the lease."""
+    """The journal's data about a run's start. `operator`: user@host, as in the lease."""
     approved = {} if approval is None else {"approval": approval.journaled()}
     return approved | {
         "operator": operator,

@@ -1,4 +1,4 @@
-"""The plan of a failback or reprotect of several links: their plans, and one digest over theirs."""
+"""The plan of a failback or reprotect of several links: their plans, and one digest over them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LEFT_OUT = TypeAdapter(tuple[LinkLeftOut, ...])
 class SiteFailbackPlan:
     """What a failback or reprotect of several links will do: each link's plan, in the order of the configuration.
 
-    `left_out`: links that would have been meant, and were not failed away from. `obstacles`: those of
-    the run as a whole; each link's plan has its own.
+    `left_out`: matching links that were not failed away from. `obstacles`: those of the run as a whole; each link's
+    plan has its own.
     """
 
     kind: Kind
@@ -63,7 +63,7 @@ class SiteFailbackPlan:
 
     @property
     def old_primaries(self) -> dict[str, str]:
-        """The clusters that are gone back to, with their ids, in the order of the links."""
+        """The clusters to go back to, with their ids, in the order of the links."""
         return {plan.target.alias: plan.target.cluster_id or "" for plan in self.plans}
 
     @property
@@ -93,12 +93,12 @@ class SiteFailbackPlan:
 
     @property
     def confirmed_by(self) -> str:
-        """The word that is typed to confirm that the run continues: a cluster's name."""
+        """The word to type as confirmation: a cluster's name."""
         return self.to or self.live[0]
 
     @property
     def again(self) -> str:
-        """The command that plans it once more, except for its links."""
+        """The command that plans it again, without its links."""
         return f"drkit {self.kind}"
 
     @property
@@ -108,13 +108,13 @@ class SiteFailbackPlan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over what is decided: the links' digests, in the order of their names; hexadecimal."""
+        """SHA-256 over the decision: the links' digests, in the order of their names; hexadecimal."""
         body = {"kind": self.kind, "links": sorted([str(plan.link), plan.digest] for plan in self.plans)}
         return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     @property
     def shared_groups(self) -> dict[str, tuple[LinkId, ...]]:
-        """Groups that more than one link moves back from the same live cluster, and by which."""
+        """Groups that more than one link moves back from the same live cluster, with these links."""
         by_group: dict[tuple[str, str], list[LinkId]] = {}
         for plan in self.plans:
             for group in {position.group for position in plan.positions}:
@@ -122,7 +122,7 @@ class SiteFailbackPlan:
         return {group: tuple(links) for (group, _), links in sorted(by_group.items()) if len(links) > 1}
 
     def own_warnings(self) -> list[str]:
-        """What the run as a whole has to say, each link's plan having its own."""
+        """Warnings of the run as a whole; each link's plan has its own."""
         found = [f"{each.link} is left out: {each.why}" for each in self.left_out]
         shared = self.shared_groups
         if shared:
@@ -135,7 +135,7 @@ class SiteFailbackPlan:
 
 
 def site_failback_plan_json(plan: SiteFailbackPlan) -> str:
-    """The plan as JSON text, complete except for obstacles: a run begins only where none stands."""
+    """The plan as JSON text, without obstacles: a run begins only if there are none."""
     frame = json.dumps(
         {
             "kind": plan.kind.value,

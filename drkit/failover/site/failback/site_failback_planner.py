@@ -1,4 +1,4 @@
-"""Planning a failback or reprotect of several links: each is looked at side by side."""
+"""Plans a failback or reprotect of several links; reads their clusters concurrently."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def make_site_failback_plan(
     Args:
         site: the links, and connections for each.
         kind: failback or reprotect.
-        left_out: links that would have been meant and are left as they are.
-        by_spark: have Spark's tasks seed the old primaries.
+        left_out: matching links that are left as they are.
+        by_spark: let Spark's tasks seed the old primaries.
 
     Raises:
         ConfigError, Refused: a link can't be planned at all; it is named.
@@ -63,6 +63,6 @@ def _contended(plans: Sequence[FailbackPlan]) -> Iterator[Obstacle]:
         links = list(dict.fromkeys(str(link) for meant in twice.values() for link in meant))
         yield Obstacle(
             f"{and_more(sorted(twice))} would be brought back by more than one link: {and_more(links)}",
-            "Each would replace what the other has brought back",
-            f"Say from which cluster they are to come, by leaving the others out: --link '{links[0]}'",
+            "Each would replace the records that the other has brought back",
+            f"Choose the cluster that they come from, by leaving the others out: --link '{links[0]}'",
         )

@@ -1,12 +1,12 @@
-"""Carrying a failback or reprotect of several links out: one link after the other, in phases that all go through.
+"""Executes a failback or reprotect of several links: one link after the other, in common phases.
 
-    salvage                         of every link: nothing is deleted anywhere yet
-    scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
-    fence … close                   of every link; one that shares a group with a link that failed waits
-                                    (a reprotect only closes)
+salvage                         of every link: nothing is deleted anywhere yet
+scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
+fence … close                   of every link; one that shares a group with a failed link waits
+                                (a reprotect only closes)
 
-A link's run stops at the end of a phase and is continued in the next, as `drkit resume` would continue it. So a run
-that was killed anywhere goes through the same phases again, and finds each link where its own journal says.
+A link's run stops at the end of a phase and continues in the next, like with `drkit resume`. So a killed run goes
+through the same phases again, and finds each link in its journaled state.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from drkit.model.wording import and_more, counted
 
 @dataclass(frozen=True, slots=True)
 class FailbackMeans:
-    """What a failback or reprotect of several links is carried out with.
+    """The options and ports of a failback or reprotect of several links.
 
-    `before_fence`: asked before a link's live cluster is closed; see `Runner`. The flags: see `run_failback`.
+    `before_fence`: called before a link's live cluster is closed; see `Runner`. The flags: see `run_failback`.
     """
 
     ports: Ports
@@ -64,7 +64,7 @@ class FailbackMeans:
 
     @property
     def waived(self) -> frozenset[str]:
-        """The obstacles that the flags given waive."""
+        """The obstacles that the given flags waive."""
         flags = {ACCEPT_UNFENCED: self.accept_unfenced, ACCEPT_SALVAGE_ONLY: self.accept_salvage_only}
         return frozenset(flag for flag, given in flags.items() if given)
 
@@ -78,18 +78,18 @@ def run_site_failback(
     started_at: datetime | None = None,
     watch: SiteWatch = nobody_watches,
 ) -> SiteResult:
-    """Carry a plan out.
+    """Execute a plan.
 
     Args:
         site: the links, and connections for each.
-        plan: what is to be done.
-        means: what it is done with.
-        cluster_ids: of each old primary by alias, the id that the operator typed or gave.
+        plan: the plan.
+        means: options and ports.
+        cluster_ids: for each old primary by alias, the id that the operator gave.
         started_at: where the run begins (default: when the plan was made).
-        watch: told as stages go.
+        watch: receives progress.
 
     Raises:
-        Refused: a cluster has another id, a precondition of some link does not hold, or somebody else acts on one;
+        Refused: a cluster has another id, a precondition of some link does not hold, or another run acts on one;
             nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
@@ -119,7 +119,7 @@ class _PhaseOver(PartlyDone):
 
 @dataclass(slots=True)
 class SiteFailbackRunner:
-    """Carries the links out, in the thread that calls it. `again`: the run was begun before."""
+    """Executes the links in the calling thread. `again`: the run was begun before."""
 
     site: SiteContext
     record: SiteRecord
@@ -134,7 +134,7 @@ class SiteFailbackRunner:
     _interrupted: bool = False
 
     def plan_anew(self) -> None:
-        """A link whose run rolled itself back gets a new plan by the same request, and a run of a new id."""
+        """Plan a link again whose run rolled itself back; it gets a run with a new id."""
         for link, since in links_to_plan_again(self.site, self.record):
             if since is not None:
                 self._end(LinkResult(link.id, self._plan(link.id), elsewhere=since))
@@ -155,16 +155,16 @@ class SiteFailbackRunner:
             self._go_through(links, began)
         except KeyboardInterrupt:
             self._interrupted = True
-        except DrkitError as error:  # the store is gone: no link can be carried on
+        except DrkitError as error:  # the store is gone: no link can continue
             self._stop_all(links, error)
         if self._interrupted:
-            self._stop_all(links, PartlyDone("not carried on: the run was interrupted"))
+            self._stop_all(links, PartlyDone("not continued: the run was interrupted"))
         return end_site(self.site, self.record, list(self._ended.values()))
 
     def _go_through(self, links: Sequence[LinkId], began: float) -> None:
         every_stage = frozenset(step.stage for step in PATHS[self.plan.kind])
         for link in links:
-            if self._is_closing(link):  # its clients are turned away: nothing is to be waited for
+            if self._is_closing(link):  # its clients are turned away: don't wait
                 self._carry_on(link, every_stage, began)
         for number, phase in enumerate(phases(self.plan.kind)):
             if number == _DELETING:
@@ -172,11 +172,11 @@ class SiteFailbackRunner:
             for link in links:
                 if link not in self._ended and not (number > _DELETING and self._waits(link)):
                     self._carry_on(link, phase, began)
-            if self.record.state not in FINAL_STATES:  # what is over is listed so once the journal says it
+            if self.record.state not in FINAL_STATES:  # a finished run gets its summary once it is journaled
                 list_site(self.site.estate.store, self.record, self.record.state)
 
     def _before_deleting(self, links: Sequence[LinkId]) -> None:
-        """Nothing is deleted for any link as long as one isn't salvaged, or a precondition of one doesn't hold."""
+        """Delete nothing for any link while one isn't salvaged, or a precondition of one doesn't hold."""
         if self._interrupted:
             return
         before = [link for link in links if link not in self._ended and not self._deletes(link)]
@@ -191,7 +191,7 @@ class SiteFailbackRunner:
                 )
 
     def _waits(self, link: LinkId) -> bool:
-        """Whether a link is not moved, because one that failed shares groups with it."""
+        """Whether a link isn't moved because it shares groups with a failed one."""
         child = self.record.children.get(link)
         if self._interrupted or (child is not None and child.journal.attempted("switch")):
             return False
@@ -220,7 +220,7 @@ class SiteFailbackRunner:
         return fenced or child.machine.state in BEHIND_THE_FENCE | {State.SWITCHED, State.VERIFIED}
 
     def _look_again(self, links: Sequence[LinkId]) -> None:
-        """Salvages may take hours: all preconditions are looked at once more before the first topic is deleted."""
+        """Salvages may take hours: check all preconditions again before the first topic is deleted."""
 
         def look(link: Link) -> DrkitError | None:
             try:
@@ -253,17 +253,17 @@ class SiteFailbackRunner:
         confirm_cluster(made, kept.target.cluster_id or "")
         if made.deletes and made.target.alias not in self.plan.deleting:
             raise Refused(
-                f"{counted(len(made.topics), 'topic')} of {made.target.alias} would be deleted by now, and nobody has "
+                f"{counted(len(made.topics), 'topic')} of {made.target.alias} would be deleted now, and nobody has "
                 "confirmed that",
-                meaning=f"When the run was planned, {made.target.alias} held nothing that {made.live.alias} had not",
+                meaning=f"When the run was planned, {made.target.alias} held nothing that {made.live.alias} lacked",
                 remedy=f"drkit {made.kind} --link '{link.id}' brings this link back by itself, and asks for the id of "
                 f"{made.target.alias}; then drkit resume {self.record.run}",
             )
         return made
 
     def _may_be_salvage_only(self, link: LinkId) -> frozenset[str]:
-        """Topics of which somebody has accepted that the salvage only shall have what the live cluster lacks: those
-        that were named when it was accepted, and on a resume all.
+        """Topics for which an operator accepted that only the salvage has what the live cluster lacks: those named
+        then, and all on a resume.
         """
         plan, child = self._plan(link), self.record.children.get(link)
         if self.again and self.means.accept_salvage_only:
@@ -278,7 +278,7 @@ class SiteFailbackRunner:
         return frozenset(flag for flag, given in flags.items() if given)
 
     def _carry_on(self, link: LinkId, phase: frozenset[str], began: float) -> None:
-        """One link through one phase; it is ended where its run is over, or stops."""
+        """Run one link through one phase; it ends if its run is over, or stops."""
         if self._interrupted:
             return
         try:
@@ -333,7 +333,7 @@ class SiteFailbackRunner:
         return frozenset(position.group for position in self._plan(link).positions)
 
     def _deletes(self, link: LinkId) -> bool:
-        """Whether a link's run has gone beyond its point of no return."""
+        """Whether a link's run is beyond its point of no return."""
         child = self.record.children.get(link)
         return child is not None and child.journal.attempted(point_of_no_return(child.plan))
 
@@ -363,14 +363,14 @@ class SiteFailbackRunner:
 
 
 def phases(kind: Kind) -> tuple[frozenset[str], ...]:
-    """The stages of each phase: all links go through one before the next begins."""
+    """The stages of each phase: all links complete one before the next begins."""
     names = [step.stage for step in PATHS[kind]]
     cuts = [0, *(names.index(stage) for stage in ("scrub", "fence") if stage in names), len(names)]
     return tuple(frozenset(names[first:last]) for first, last in pairwise(cuts))
 
 
 def _until(phase: frozenset[str]) -> Gate:
-    """A gate that stops a link's run at the first stage beyond a phase."""
+    """A gate that stops a link's run at the first stage after a phase."""
 
     def ask(stage: str, _run: Run, _positions: tuple[PlannedPosition, ...]) -> None:
         if stage not in phase:
