@@ -342,8 +342,8 @@ def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss)
     if found and not accepted(loss, accept_loss):
         raise OverBudget(
             and_more(found, separator="; "),
-            meaning=f"Records that {link.id.target} got since the last catching up stay there only, and the configuration "
-            "limits what an unplanned move may lose ([objectives]); nothing was changed",
+            meaning=f"Records that {link.id.target} got since the last catching up stay there only, and the "
+            "configuration limits what an unplanned move may lose ([objectives]); nothing was changed",
             remedy=f"Bring {link.id.target} back, or give {flag_for(loss)}",
         )
 

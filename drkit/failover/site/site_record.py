@@ -209,8 +209,8 @@ def refuse_alone(store: Store, record: RunRecord) -> None:
         return
     raise Refused(
         f"run {record.run} is a part of run {site}, that of {record.plan.link}",
-        meaning="Resumed alone it would wait for no other link: nothing is deleted before all links are salvaged, and no "
-        "clients are switched before all links have committed the groups that they share",
+        meaning="Resumed alone it would wait for no other link: nothing is deleted before all links are salvaged, and "
+        "no clients are switched before all links have committed the groups that they share",
         remedy=f"drkit resume {site} continues all its links; drkit abandon {record.run} gives up this link's part, "
         "and the others continue without it",
     )

@@ -76,9 +76,7 @@ class Audit:
                 state = states.get(topic.live_topic)
                 same = state is not None and state.source_topic_id == live.topic_id
                 rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
-                if (
-                    still
-                ):  # the audit compares what is left; records that retention removed before they could be read are gone
+                if still:  # the audit compares what is left; what retention removed unread is gone
                     first = rows[0].source_offset if rows else live.starts[number]
                     missing += max(0, first - live.starts[number])
                     deleted += max(0, min(first, logs[name].starts.get(number, 0)) - live.starts[number])

@@ -193,8 +193,8 @@ def _check(entry: Entry, link: LinkId, serves: str, where: str) -> None:
         raise Refused(
             f"{where} says that {entry.active} serves (epoch {entry.epoch}, run {entry.run}); by the store {serves} "
             "does",
-            meaning="More than the count is lost: decisions of this store would lead clients away from the cluster that they "
-            "use",
+            meaning="More than the count is lost: decisions of this store would lead clients away from the cluster "
+            "that they use",
             remedy=f"Restore the store. Or, if {serves} does serve, remove the entry by hand; if {entry.active} does, "
             f'give the link source = "{entry.active}" in the configuration',
         )

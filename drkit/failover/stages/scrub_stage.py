@@ -50,7 +50,7 @@ class Scrub:
     def explain(self) -> str:
         """What it will do."""
         if self.level:
-            return f"nothing is deleted: everything that {self.cluster} holds was mirrored, so it is only brought up to date"
+            return f"nothing is deleted: all that {self.cluster} holds was mirrored, so it is only brought up to date"
         if not self.topics:
             return f"nothing is deleted: {self.cluster} ({self.cluster_id}) has no topic of the link"
         records = sum(topic.records for topic in self.topics)

@@ -48,7 +48,7 @@ def test_what_is_lost_since_the_plan_was_made_is_found_before_a_group_is_committ
         result = run_failover(estate, plan, accept_unfenced=True)
         assert isinstance(result.error, OverBudget)
         assert int(result.error.exit_code) == 3
-        assert "4 records would be lost, and max_loss_records is 1" in result.error.what
+        assert "4 records would be lost, but max_loss_records is 1" in result.error.what
         assert result.machine.state is State.CANCELLED
         control = own.store.link_control(own.link.id)
         assert control is not None

@@ -122,7 +122,7 @@ def test_nobody_writes_on_a_standby_and_after_the_switch_who_wrote_before(secure
         result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
     assert result.error is None
     (switch,) = [stage for stage in result.stages if stage.name == "switch"]
-    assert "3 access rules put, 2 removed" in switch.reason
+    assert "3 ACLs put, 2 removed" in switch.reason
     wait_until(
         lambda: rules(secured, "dr") == {may_read, may_join, may_write, may_all, prefixed}, what="the rules after it"
     )
@@ -154,13 +154,13 @@ def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink
     put(secured, "dr", theirs)
     mirror(secured)
     with secured.estate() as estate:
-        for expected in ("1 access rules put, 0 removed", ""):
+        for expected in ("1 ACLs put, 0 removed", ""):
             assert str(activate(secured.store, secured.link, estate.admin("dr"))) == expected
     wait_until(lambda: rules(secured, "dr") == {own, theirs}, what="the rules of the switch")
     run_until(secured, lambda: rules(secured, "dr") == {theirs})
     assert write(secure_lab, "app", topic) == "TOPIC_AUTHORIZATION_FAILED"
     with secured.estate() as estate:
-        assert str(activate(secured.store, secured.link, estate.admin("dr"))) == "1 access rules put, 0 removed"
+        assert str(activate(secured.store, secured.link, estate.admin("dr"))) == "1 ACLs put, 0 removed"
     with ClusterAdmin("primary", secured.config.clusters["primary"]) as admin:
         assert admin.delete_acls([own, theirs]) == {}
     wait_until(lambda: rules(secured, "primary") == set(), what="a source without rules of ours")

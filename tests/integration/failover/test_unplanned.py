@@ -201,7 +201,7 @@ def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_
         assert result.error is None
         assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (0, False)
         assert slow.values("dr", topic) == slow.values("primary", topic)
-        assert "the mirror has brought over what primary held" in result.stages[0].reason
+        assert "the mirror has copied everything that primary held" in result.stages[0].reason
     finally:
         slow.store.close()
 

@@ -417,7 +417,7 @@ def test_a_loss_above_its_budget_is_refused_until_it_is_accepted(site: Site) -> 
     write(site.net.sides["b"], site.name, ["one more"])
     code, refused = site.drkit("failover", "--to", "c", "--unplanned", "--accept-unfenced")
     assert code == 3
-    assert "b->c: 1 record would be lost, and max_loss_records is 0" in refused["error"]["what"]
+    assert "b->c: 1 record would be lost, but max_loss_records is 0" in refused["error"]["what"]
     assert site.directions() == dict.fromkeys(LINKS, Direction.ACTIVE)
     words = ("failover", "--to", "c", "--unplanned", "--accept-unfenced", "--accept-loss")
     assert site.drkit(*words, "0")[0] == 3

@@ -246,7 +246,7 @@ def test_many_sentences_are_cut():
 def test_a_budget_of_several_patterns_is_for_all_that_match_one():
     lost = loss(("orders", 7, 1.0), ("payments", 3, 4.0), ("other", 9, 9.0))
     (said,) = over_budget(lost, [LossBudget(("pay.*", "orders"), 9, None)])
-    assert said == "10 records of pay.*, orders would be lost, and max_loss_records is 9"
+    assert said == "10 records of pay.*, orders would be lost, but max_loss_records is 9"
     assert len(list(over_budget(lost, [LossBudget(("none",), 0, None), LossBudget(ALL, 18, None)]))) == 1
     (named,) = over_budget(lost, [LossBudget(("pay.*",), 2, None, "wave one")])
     assert "3 records of wave one would be lost" in named

@@ -52,7 +52,7 @@ def test_a_run_is_read_back_where_it_stands(store):
     sealed = replace(FACTS, sealed=True, fenced=False, fenced_at=now())
     journal.outcome(StageRecord("fence", StageOutcome.OK, "link sealed", 0.25), sealed)
     journal.intent("drain")
-    journal.outcome(StageRecord("drain", StageOutcome.FAILED, "a mirror still works", 1.0), sealed)
+    journal.outcome(StageRecord("drain", StageOutcome.FAILED, "a mirror is still running", 1.0), sealed)
     record = load_run(store, "R")
     assert record.plan == plan
     assert record.machine == Run(plan.kind, State.FENCED, sealed)

@@ -43,13 +43,13 @@ GONE = loss(("orders", 7, 1.0), ("payments", 3, 4.0), lower_bound=True, reason="
     ("what", "budget", "said"),
     [
         (KNOWN, LossBudget(ALL, 10, None), []),
-        (KNOWN, LossBudget(ALL, 9, None), ["10 records would be lost, and max_loss_records is 9"]),
+        (KNOWN, LossBudget(ALL, 9, None), ["10 records would be lost, but max_loss_records is 9"]),
         (KNOWN, LossBudget(("pay.*",), 3, 4.0), []),
-        (KNOWN, LossBudget(("pay.*",), 2, None), ["3 records of pay.* would be lost, and max_loss_records is 2"]),
-        (KNOWN, LossBudget(ALL, None, 3.9), ["records up to 4.0 s old would be lost, and max_loss_seconds is 3.9"]),
+        (KNOWN, LossBudget(("pay.*",), 2, None), ["3 records of pay.* would be lost, but max_loss_records is 2"]),
+        (KNOWN, LossBudget(ALL, None, 3.9), ["records up to 4.0 s old would be lost, but max_loss_seconds is 3.9"]),
         (KNOWN, LossBudget(("nothing",), 0, 0.0), []),
         (GONE, LossBudget(ALL, None, 4.0), []),
-        (GONE, LossBudget(ALL, 9, None), ["10 records or more would be lost, and max_loss_records is 9"]),
+        (GONE, LossBudget(ALL, 9, None), ["10 records or more would be lost, but max_loss_records is 9"]),
     ],
 )
 def test_a_loss_is_compared_with_its_budget(what, budget, said):

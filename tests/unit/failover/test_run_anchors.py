@@ -609,5 +609,5 @@ def test_a_directory_that_says_another_cluster_serves_is_no_mere_count(published
 def test_a_link_that_is_decided_at_the_same_moment_is_not_overwritten(published, monkeypatch):
     estate = published(entry(7))
     monkeypatch.setattr(estate.store, "set_link_control", lambda *_, **__: False)
-    with pytest.raises(Refused, match="was changed at the same moment"):
+    with pytest.raises(Refused, match="was changed at the same time"):
         recover_epoch(estate, LINK)

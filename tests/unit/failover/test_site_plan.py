@@ -83,7 +83,7 @@ def test_what_other_links_see():
     ]
     found = {str(each.link): each.effect for each in other_links(links, links[:1], "dr")}
     assert found.keys() == {"hub->spoke", "dr->hub", "dr->archive", "field->hub", "west->dr"}
-    assert "nothing of what clients write to dr" in found["hub->spoke"]
+    assert "nothing that clients write to dr" in found["hub->spoke"]
     assert "active-active" in found["dr->hub"]
     assert "reaches archive" in found["dr->archive"]
     assert "leads into hub, which is left" in found["field->hub"]

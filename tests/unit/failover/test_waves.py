@@ -226,7 +226,7 @@ def test_a_wave_limits_what_may_be_lost_of_what_its_groups_read():
     plan = plan_for(seen, PlanRequest("dr"), endpoint="127.0.0.1:1", waves=waves)
     assert [(each.of, each.records) for each in plan.budgets] == [("wave tight", 1), ("wave wide", 5)]
     said = [obstacle.what for obstacle in plan.obstacles if obstacle.waived_by == "--accept-loss"]
-    assert any("of wave tight would be lost, and max_loss_records is 1" in what for what in said)
+    assert any("of wave tight would be lost, but max_loss_records is 1" in what for what in said)
     loose = plan_for(seen, PlanRequest("dr"), endpoint="127.0.0.1:1", waves=(Wave("tight", groups=("billing",)),))
     assert loose.budgets == ()
     assert loose.digest != plan.digest

@@ -1,9 +1,9 @@
 """Executes a failback or reprotect of several links: one link after the other, in common phases.
 
-salvage                         of every link: nothing is deleted anywhere yet
-scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
-fence … close                   of every link; one that shares a group with a failed link waits
-                                (a reprotect only closes)
+    salvage                         of every link: nothing is deleted anywhere yet
+    scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
+    fence … close                   of every link; one that shares a group with a failed link waits
+                                    (a reprotect only closes)
 
 A link's run stops at the end of a phase and continues in the next, like with `drkit resume`. So a killed run goes
 through the same phases again, and finds each link in its journaled state.
