@@ -1,1 +1,1 @@
-"""The Spark audit: both sides of a link compared record by record; salvage of what one side alone holds."""
+"""The Spark audit: compares both sides of a link record by record; salvages what only one side holds."""

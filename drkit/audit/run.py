@@ -1,4 +1,4 @@
-"""`run_audit`: observe, compare, judge, hand over. Starts again where retention moved a log meanwhile."""
+"""`run_audit`: observe, compare, classify, report. Starts again if retention moved a log meanwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from drkit.store.api import Store
 
 _ATTEMPTS = 5
 _OF_ALL = 3
-"""After so many attempts an audit leaves out partitions whose logs keep moving: they must not end it for the others."""
+"""After this many attempts an audit leaves out partitions whose logs keep moving, so that it ends for the others."""
 _OFFSETS_A_SHUFFLE_TASK = 500_000
 
 
@@ -93,7 +93,7 @@ def run_audit(
             shutil.rmtree(path, ignore_errors=True)
         return _audit(request, store, config, spark, path, say, tasks)
     except BaseException:
-        discard_findings(request)  # some of the findings would pass for all of them
+        discard_findings(request)  # incomplete findings would look complete
         raise
 
 
@@ -115,7 +115,7 @@ def _audit(
 ) -> AuditResult:
     began = time.monotonic()
     refuse_unmapped(request.link, "the audit", from_digests=request.from_digests)
-    Alteration.of(config, request.link)  # a callable that can't be used is an error before anything is read
+    Alteration.of(config, request.link)  # report an unusable callable before anything is read
     foreign_keys = concerned(request, config)
     check_decoders(foreign_keys)
     found = judged(request, store, config, spark, "the audit", say, tasks, leave_out=True)
@@ -186,7 +186,7 @@ def judged(
     Raises:
         DrkitError: the logs moved during each attempt.
     """
-    progress("looking at both clusters")
+    progress("reading the state of both clusters")
     with session_starting(spark, brief=True) as started:
         scope = observe_scope(request, store, config)
         progress("starting Spark")
@@ -263,14 +263,14 @@ def refuse_unmapped(link: Link, what: str, *, from_digests: bool = False) -> Non
     if link.shares_target:
         raise Refused(
             f"{what} of {link.id} is unavailable: its target's topics have other writers, too",
-            meaning="Such a link keeps no mapping, so records of others can't be told from strange ones by their place",
-            remedy='Name another link with --link; with `policy = "prefix"` each cluster has topics of its own, and '
-            "an audit of them",
+            meaning="Such a link keeps no mapping, so drkit can't tell its records from other writers' by their offset",
+            remedy='Name another link with --link; with `policy = "prefix"` each cluster has its own topics, and '
+            "can be audited",
         )
     if from_digests and link.alters:
         raise Refused(
-            f"--from-digests is unavailable for {link.id}: it alters what it carries",
-            meaning="The mirror keeps digests of batches that it forwards as they are; this link rebuilds every one",
+            f"--from-digests is unavailable for {link.id}: it alters records",
+            meaning="The mirror keeps digests of batches that it forwards unchanged; this link rebuilds every batch",
             remedy="Run the audit without --from-digests",
         )
 
@@ -281,7 +281,7 @@ def refuse_altered(link: Link, what: str) -> None:
         return
     alters = [key for key in ("filter", "transform", "provenance") if getattr(link, key)]
     raise Refused(
-        f"{what} of {link.id} is unavailable: its {' and '.join(alters)} alters what it carries",
+        f"{what} of {link.id} is unavailable: its {' and '.join(alters)} alters records",
         meaning="The source's records are not what its target should hold, so they can't be replayed there",
         remedy=f"`drkit audit --link '{link.id}'` names every record that the target lacks; nothing of the source is "
         "destroyed, since a failback along this link is refused, too",
@@ -294,8 +294,8 @@ def _hidden_by_compaction(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...
         return ()
     found = {scope.partitions[number].topic for number in uncompared(counts)}
     return tuple(
-        f"{topic} is compacted on {scope.link.id.source}: the target holds records whose originals are gone there, and "
-        "what the link would have made of them can't be known"
+        f"{topic} is compacted on {scope.link.id.source}: the target holds records whose originals are gone there, so "
+        "drkit can't know what the link would have made of them"
         for topic in sorted({each.topic for each in scope.partitions if each.source_compacted} & found)
     )
 

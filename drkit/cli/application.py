@@ -23,7 +23,7 @@ VERBS = {
     "config": "Show the configuration with the origin of each value, check it, print its schema.",
     "demo": "Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.",
     "acls": "Print the least rights (ACLs) that drkit's commands need, by cluster and principal.",
-    "jars": "Fetch the jars of the lab ahead; the audit needs none.",
+    "jars": "Fetch the lab's jars in advance; the audit needs none.",
     "lab": "Real Kafka clusters and Cassandra on this machine, for trying and testing.",
     "mirror": "Mirror records, topics and group positions; exact after any stop.",
     "status": "Show links, lag in records and seconds, delta, group positions, the recovery point now.",
@@ -35,13 +35,13 @@ VERBS = {
     "failback": "Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link.",
     "reprotect": "Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are.",
     "fence": "Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence.",
-    "resume": "Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again.",
-    "abandon": "End a run in its present state, by the clusters, the link and the fence; also where its journal is "
+    "resume": "Continue an interrupted run; a stage whose outcome isn't journaled is executed again.",
+    "abandon": "End a run in its current state, by the clusters, the link and the fence; works even if its journal is "
     "damaged.",
     "runs": "List runs, or show one: each stage, its evidence, whether its hash chain holds.",
     "store": "Back up and restore the store; refill a lost one from the copy that a target cluster keeps.",
     "audit": "Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.",
-    "salvage": "Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.",
+    "salvage": "Keep what only the source of a link holds, as Parquet and for replay.",
     "drill": "Rehearse: play an experiment on real clusters and judge it.",
     "evidence": "Export the evidence of a run or a drill as a signed bundle; verify one.",
     "serve": "Serve the status page, its JSON and Prometheus metrics; read-only.",
@@ -74,7 +74,7 @@ _COLLECT_AFTER = (
     50_000,
     20,
     100,
-)  # positions by the ten thousand aren't cycles: looking for some among them costs time
+)  # tens of thousands of positions aren't cycles: searching them for some costs time
 
 
 def _version(wanted: bool) -> None:
@@ -122,9 +122,9 @@ def _empty() -> typer.Typer:
 
 
 def application_for(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments, or for what the shell completes: with the verb that is called.
+    """The command line for these arguments, or for a shell completion, with only the called verb loaded.
 
-    Loading them all takes more than a second, which a failover at night needn't wait for.
+    Loading all verbs takes more than a second.
     """
     if "_DRKIT_COMPLETE" in os.environ:
         typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -134,7 +134,7 @@ def application_for(arguments: Sequence[str]) -> typer.Typer:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; returns the exit code. A reader that went away (`drkit runs | head`) is no error."""
+    """Run the command line; returns the exit code. A closed pipe (`drkit runs | head`) is no error."""
     gc.set_threshold(*_COLLECT_AFTER)
     try:
         return _run(application_for(arguments), arguments)
@@ -144,7 +144,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run it. A usage error is told as any other error is: with `--output json` it is a document on stdout, too."""
+    """Run it. With `--output json` a usage error is a document on stdout, like any other error."""
     try:
         code = app(arguments, prog_name="drkit", standalone_mode=False)
     except SystemExit as ended:  # as Typer ends a shell's completion

@@ -1,8 +1,8 @@
-"""What Spark's workers do for partitions with more residuals than the driver holds: compare them again and classify
-what is left over there, with the very definitions that the driver uses.
+"""Classification in Spark's tasks, for partitions with more residuals than the driver can hold: each task compares them
+again and classifies the residuals by the same definitions as the driver.
 
-A unit is what one task classifies by itself: a partition, or, where nothing but source records are left over and
-nothing is compacted, any part of one, as then each is judged by its own place.
+A unit is what one task classifies alone: a partition, or, if only source records are residuals and nothing is
+compacted, any part of one, because then each record is judged by its own offset.
 """
 
 from __future__ import annotations

@@ -1,42 +1,41 @@
-"""What happened to each residual: the audit's definitions, one after the other. Pure; the only ones there are.
+"""Classifies each residual: the audit's only definitions, in order. Pure.
 
 The first pass (`compare/merge_join.py`) leaves residuals: records of either side without an equal one at their place.
-Target
-residuals, the first reason that holds:
+Target residuals, by the first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
     (paired)          an equal source record is elsewhere in the partition: matched, displaced
-    uncompared        stands where the source can't be read, or nobody can say what the link made of it
-    source_retired    stands for a record that the source's retention or compaction removed
-    duplicated        equal to a source record, which is matched to another copy
-    corrupted         stands where an unmatched source record should
+    uncompared        at an offset where the source can't be read, or the link's result is unknown
+    source_retired    corresponds to a record that the source's retention or compaction removed
+    duplicated        equal to a source record that is matched to another copy
+    corrupted         in the place of an unmatched source record
     foreign           none of these
 
 Source residuals:
 
     (paired), corrupted   as above
     unreadable            its place is in a batch of the target that can't be read
-    target_hidden         its place is behind an open transaction of the target
+    target_hidden         its place is after an open transaction of the target
     target_retired        the target's retention or compaction removed it
-    target_unproven       the target's compaction may have removed it: nothing shows that the tombstone of it was there
+    target_unproven       the target's compaction may have removed it: nothing shows that its tombstone was there
     unseen                at or above the highest mirrored position
     lost                  none of these
 
-Matched records that are out of order are reordered: the fewest that must be set aside (`ordering.py`). Where a record
-should stand follows from its place and how far the records around it are displaced, so one record missing early in a
-topic doesn't make the others corrupted.
+Matched records that are out of order are reordered: the smallest set that must be removed to restore order
+(`ordering.py`). The expected offset of a record follows from its place and the displacement of the records around it,
+so one missing record early in a topic doesn't make the others corrupted.
 
 Pairs are equal digests within a partition:
 
-1. A digest that is left once on each side is one pair.
-2. Of a digest left several times, first those that stand where the records around them say.
-3. The others by their order: the n-th on the source with the n-th on the target.
+1. A digest left once on each side is one pair.
+2. Of a digest left several times, first pair those at the offsets that the records around them predict.
+3. Pair the others in order: the n-th on the source with the n-th on the target.
 
-Every digest is paired as often as both sides have it, so what stays unpaired is what one side has more
-of, whatever the pairing. Where several records of a partition are equal in key, value, headers and
-timestamp, which of them is which can't be known; 2 takes the explanation with the fewest movements near by.
+Every digest is paired as often as both sides have it, so the unpaired ones are what one side has more of, whatever the
+pairing. Which of several equal records (key, value, headers and timestamp) is which can't be known; step 2 takes the
+explanation with the fewest movements nearby.
 
-`classify` is about one partition. It asks for what residuals don't tell (`log_lookups.py`): a generator, so that the
+`classify` handles one partition. It requests what residuals don't show (`log_lookups.py`) as a generator, so that the
 driver can answer many partitions at once, and a task one by itself.
 """
 
@@ -74,12 +73,12 @@ from drkit.model.audit.audit_result import FindingKind
 SOURCE_RETIRED = "source_retired"
 TARGET_RETIRED = "target_retired"
 TARGET_UNPROVEN = "target_unproven"
-"""Of the source: whether the target's cleaner took it, or it is lost, isn't known."""
+"""Of the source: it is unknown whether the target's cleaner removed it, or it is lost."""
 TARGET_HIDDEN = "target_hidden"
-"""Of the source: what stands at its place isn't known, for readers of committed records don't get it yet."""
+"""Of the source: the target record at its place is unknown, because readers of committed records don't get it yet."""
 TARGET_APPENDED = "target_appended"
 UNCOMPARED = "uncompared"
-"""On the target, where nothing says what should stand there."""
+"""On the target, where nothing says what belongs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +127,8 @@ class PartitionLimits:
 
 
 class Classification(NamedTuple):
-    """What happened to a residual, or that a matched record is out of order. Offsets are null where a side has no part;
-    rows where it isn't a residual of that side."""
+    """The outcome of a residual, or of a matched record that is out of order. Offsets are null where a side has no
+    part; rows where it isn't a residual of that side."""
 
     outcome: str
     p: int
@@ -179,7 +178,7 @@ def classify(
     stretches: Sequence[MatchedRange],
     runs: Sequence[MatchedLine] = (),
 ) -> Steps:
-    """Say what happened to every residual of a partition.
+    """Classify every residual of a partition.
 
     Args:
         limits: what is known of it.
@@ -223,7 +222,7 @@ class _Classifier:
         self._through = limits.through
         self._paired: dict[int, int] = {}
         self._beside = Neighbours()
-        # The source's records as they were compared: its cleaner may take some of them meanwhile.
+        # The source's records as they were compared: its cleaner may remove some of them meanwhile.
         self._compared = len(source) + sum(each.n for each in stretches) + sum(run.records for run in runs)
 
     def run(self) -> Steps:

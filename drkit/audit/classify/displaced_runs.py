@@ -1,8 +1,8 @@
-"""Long runs of records that are on both sides in the same order, displaced: paired as they are read. Pure.
+"""Long runs of records that are on both sides in the same order, but displaced: paired while they are read. Pure.
 
-Where one record is missing early and no mapping says where the others belong, all of a partition stands beside its
-place. Such records are handed over as pairs at once, and of a run only its ends are kept, so what is held of a
-partition is what really differs. Everything else is left to `classifier.py`, which pairs what is anywhere.
+If one record is missing early and no mapping gives the others' places, a whole partition is displaced. Such records are
+paired at once, and only the ends of a run are kept, so memory holds only real differences. The rest is left to
+`classifier.py`, which pairs records anywhere.
 
     source   a b c d e f g h        kept        a, x
     target       c d e x f g h      runs        c d e (displaced by …), f g h (…)

@@ -1,8 +1,8 @@
-"""Declared foreign keys between topics: child records on the target whose parent isn't there.
+"""Checks declared foreign keys between topics: child records on the target whose parent is missing.
 
-A mirror keeps order within partitions, not between topics, so a failover may find line items whose orders had not
-arrived. A parent counts as there while any record of its key is on the log, whatever came later, except that a
-tombstone alone is no parent. The source is read the same way: what is an orphan there, too, was never whole.
+A mirror keeps order within partitions, not between topics, so after a failover line items may exist whose orders had
+not arrived. A parent exists if any record of its key is on the log, whatever came later, but a tombstone alone doesn't
+count. The source is read in the same way: an orphan there, too, was never complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a classification asks of the logs beside its residuals, and how that is read. Pure except for the reader.
+"""A classification's requests to the logs beyond its residuals, and how they are read. Pure except for the reader.
 
-A request is about one partition. It says which offsets must be read, takes batches, and hands over an answer; answers
-of several tasks are merged. So the same request is answered by one task or by many.
+A request concerns one partition. It says which offsets to read, takes batches, and returns an answer; answers of
+several tasks are merged. So one task or many can answer the same request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ bytes that takes 15 µs for one, 0.1 ms for a hundred; decoding it 1 ms."""
 
 
 class LogRequest(Protocol):
-    """A question about the records of one partition, on one side."""
+    """A request about the records of one partition, on one side."""
 
     @property
     def of_target(self) -> bool:
@@ -56,7 +56,7 @@ class LogRequest(Protocol):
 
 
 class Segment(NamedTuple):
-    """Matched records that follow each other, with none of the cuts between them. Each stands at its place."""
+    """Consecutive matched records, without a cut between them. Each is at its place."""
 
     n: int
     s_lo: int
@@ -109,7 +109,7 @@ class MatchedSegments:
 
 
 class WantedRecord(NamedTuple):
-    """A record that is looked for: its digest and timestamp (ms), and bytes that it holds."""
+    """A record to look for: its digest and timestamp (ms), and bytes that it contains."""
 
     first: int
     second: int

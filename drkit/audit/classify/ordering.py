@@ -1,9 +1,9 @@
-"""The matched records of a partition in which something moved, as lines: which are in order, and what stands before
-and after an offset. Pure.
+"""The matched records of a partition in which something moved, as lines: which are in order, and what is before and
+after an offset. Pure.
 
-A line is a stretch of matched records that is known to be whole, or one record that was found elsewhere than at its
-place. Only the chunks in which a moved record stands, on either side, are taken apart, at the moved records; the rest
-stay the stretches that the first pass made. So the work grows with the damage, not with the topic.
+A line is a complete range of matched records, or one record that was found elsewhere than at its place. Only chunks
+with a moved record, on either side, are split, at the moved records; the rest stay the ranges of the first pass. So the
+work grows with the damage, not with the topic.
 """
 
 from __future__ import annotations

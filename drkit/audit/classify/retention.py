@@ -1,22 +1,21 @@
-"""What one side's own clean-up removed is no anomaly of the mirror: which residuals compaction explains. Pure.
+"""Decides which residuals are explained by compaction, which is no anomaly of the mirror. Pure.
 
-Compaction takes a record out of the middle once a later record of its key is there, and leaves its offset
-empty. So a record that is missing on a compacted side is explained only where
+Compaction removes a record once a later record of its key exists, and leaves its offset empty. So a record that is
+missing on a compacted side is explained only if
 
-- its place there is empty: nothing else stands in it, and the records around it are no closer together
-  than on the other side (a record that was never written leaves no gap), each empty place explaining
-  one record; and
-- a later record of its key is there, whoever wrote it, and also where it came after the audit had begun: a cleaner goes
-  by all that its log holds when it runs; or it is a tombstone, or older than one that is missing, too, and nothing as
-  old of its key is left, as tombstones go after `delete.retention.ms`; or it has no key (it came before the topic was
-  compacted), or, on a source whose link mirrors records of aborted transactions, it may have been one of these: the
-  cleaner takes such in any case.
+- its place there is empty: nothing else is there, and the records around it are no closer together than on the other
+  side (a record that was never written leaves no gap), each empty offset explaining one record; and
+- a later record of its key is there, whoever wrote it, even after the audit began (a cleaner considers everything that
+  its log holds when it runs); or it is a tombstone, or older than one that is missing, too, and nothing as old of its
+  key is left, because tombstones are removed after `delete.retention.ms`; or it has no key (it is older than the
+  topic's compaction); or, on a source whose link mirrors records of aborted transactions, it may have been one of
+  these, which the cleaner always removes.
 
-The newest value of a key is never explained away.
+The newest value of a key is never explained by compaction.
 
 A tombstone above the highest mirrored position may have been copied by a mirror that was killed before it recorded so,
-and be gone since. Nothing shows that it was: an empty place there may have held a record of somebody else. What only
-such a tombstone would explain is neither taken nor lost: it isn't known.
+and may have been removed since. Nothing shows that: the empty offset may have held somebody else's record. A record
+that only such a tombstone would explain is neither retired nor lost, but unknown.
 """
 
 from __future__ import annotations

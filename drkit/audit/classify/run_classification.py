@@ -1,7 +1,7 @@
-"""Runs the classification (`classifier.py`) over what the first pass left: on the driver where it holds the residuals,
-in Spark's tasks for partitions that have more. The number of jobs is bounded, whatever the damage.
+"""Runs the classification (`classifier.py`) of the residuals: on the driver, or in Spark's tasks for partitions with
+too many. The number of jobs is bounded, whatever the damage.
 
-On the driver all partitions advance together: what they ask for at one step is read in one job.
+On the driver all partitions advance together: their requests of one step are read in one job.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _check_unmoved(comparison: Comparison, facts: Iterable[RowOfSpark]) -> None:
     for number, counts in found.items():
         tally = comparison.tallies[number]
         if counts != [tally.source_left, tally.target_left]:
-            raise LogMoved("records went away while they were compared", remedy="Run it again")
+            raise LogMoved("records were removed during the comparison", remedy="Run it again")
 
 
 def _on_driver(

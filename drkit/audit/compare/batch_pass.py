@@ -1,9 +1,8 @@
-"""The first pass in Spark's tasks: what a mirror forwarded untouched is proven equal without decoding a record.
+"""The first pass in Spark's tasks: proves batches equal that a mirror forwarded unchanged, without decoding a record.
 
-Tasks read both sides' parts of a partition side by side and compare them (`merge_join.py`); nothing is shuffled. What
-they
-hand over is small: stretches of matched records, and the few that have no equal one at their place. Where these are
-many, they stay in tasks (`compare.MEMORY_BUDGET`).
+Tasks read both sides of a partition together and compare them (`merge_join.py`); nothing is shuffled. Their results are
+small: ranges of matched records, and the few records without an equal one at their place. If there are many, they stay
+in tasks (`compare.MEMORY_BUDGET`).
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def _brought_in(reader: ScopeReader, pieces: Sequence[Piece], found: list[PieceC
     again = [at for at, each in enumerate(found) if each.stays and each.number in fetched]
     for at, each in zip(again, compared_pieces(reader, [[pieces[at]] for at in again], full=full), strict=True):
         if (each.source_count, each.target_count) != (found[at].source_count, found[at].target_count):
-            raise LogMoved("records went away while they were compared", remedy="Run it again")
+            raise LogMoved("records were removed during the comparison", remedy="Run it again")
         found[at] = each
     return stay - fetched
 

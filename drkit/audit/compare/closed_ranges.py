@@ -1,7 +1,7 @@
-"""Closed ranges compared as an audit compares: batches first, records where they differ.
+"""Compares closed ranges like an audit: batches first, records where they differ.
 
-What an audit observes is cut down to the ranges: source offsets [first, until) and the places that they have on the
-target. So a verdict is the audit's own, on less.
+An audit's scope is limited to the ranges: source offsets [first, until) and their places on the target. So the verdict
+is the audit's, on less data.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def reconcile(
             return aside + found
     raise LogMoved(
         f"retention moved a log during each of {_ATTEMPTS} looks at closed ranges",
-        remedy="It is tried again; see whether retention is far too short",
+        remedy="drkit tries again; check whether retention is far too short",
     )
 
 

@@ -3,18 +3,18 @@
     source batch ──place──▶ target batch that begins there, as many records, equal digest: proven, none is decoded
                             anything else: taken apart together with what is beside it, joined record by record
 
-A source batch is proven by its digest where every one of its offsets has its own place in one zone of the mapping,
-so that the batch on the target holds those places and nothing else. Places rise with offsets and are nobody else's;
-so what is between two proven pairs on one side can only belong to what is between them on the other, and
-what is open at any moment is small, however long the logs are. Where batches overlap without end, what is open is
-joined up to where both sides have been read, and the few records beyond stay open.
+A source batch is proven by its digest if every one of its offsets has its own place in one zone of the mapping, so that
+the target's batch holds those places and nothing else. Places rise with offsets and are unique; so records between two
+proven pairs on one side can only belong to those between them on the other, and the open part is small, however long
+the logs are. If batches overlap endlessly, the open part is joined up to where both sides have been read, and the few
+records beyond stay open.
 
-The outcome of a piece is handed over in parts of bounded size, so memory doesn't grow with the damage.
+The result of a piece is returned in parts of bounded size, so memory doesn't grow with the damage.
 
-What a consumer that checks CRCs can't read is never matched: its offsets are handed over as ranges, and what its batch
-holds stays out of the comparison.
+Records that a consumer with CRC checks can't read are never matched: their offsets are returned as ranges, and the
+batch is not compared.
 
-A time window is decided for a whole batch where its highest timestamp says enough; else its records are decoded.
+A time window is decided for a whole batch if its highest timestamp suffices; otherwise its records are decoded.
 """
 
 from __future__ import annotations

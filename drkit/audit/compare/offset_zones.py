@@ -1,7 +1,7 @@
 """Where each source record belongs on the target, from mapping rows. Pure.
 
 A mapping row opens a segment: from its source offset on, the place of a record is offset + delta.
-Rows don't say where a segment's last record is; what they do say bounds it:
+Rows don't say where a segment's last record is, but they bound it:
 
     rows     100 -> 100        200 -> 190
     source   100 … 189         (190 … 199: a hole)   200 …
@@ -9,9 +9,9 @@ Rows don't say where a segment's last record is; what they do say bounds it:
 
 A place at or beyond a later row's target offset belongs to that row, so 190 … 199 have no place of
 their own. `Zone`s cut the offsets of a partition into ranges of one delta; in each, the offsets in
-[valid_from, valid_until) have a place, and no two offsets of a partition share one. The others are given
+[valid_from, valid_until) have a place, and no two offsets of a partition share one. The others get
 the nearest place below (`Zone.place`), which keeps places in the order of offsets; it says where such a
-record would stand, not that it stands there.
+record would be, not that it is there.
 """
 
 from __future__ import annotations

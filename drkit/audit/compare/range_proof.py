@@ -3,13 +3,13 @@
     range digests   [100 ……… 200)          [230 …… 300)
     regions        …100)         [200 … 230)            [300 …
 
-A mirror's range digest sums up the batches that it appended. Where the target's batches sum up to the same, every
-record that the mirror read in the range stands at its place, whole and alone; so it counts as matched, and the source
-isn't read for it. Between such ranges lie regions of both sides that belong together: places rise with offsets and
-are nobody else's, so what has its place in a range has nothing to do with what stands in a region.
+A mirror's range digest sums up the batches that it appended. If the target's batches have the same sum, every record
+that the mirror read in the range is at its place, unaltered and alone; so it counts as matched, and the source isn't
+read for it. Between such ranges are regions of both sides that belong together: places rise with offsets and are
+unique, so records with a place in a range have nothing to do with those in a region.
 
-A range is read as a whole or not at all. Where the source's retention has taken its beginning meanwhile, the rest of
-it is proven all the same; what the target still has of the beginning is a region's.
+A range is read completely or not at all. If the source's retention has removed its beginning meanwhile, the rest of it
+is still proven; what the target has of the beginning belongs to a region.
 """
 
 from __future__ import annotations

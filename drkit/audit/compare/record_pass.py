@@ -1,15 +1,15 @@
-"""The first pass: every record of both sides is compared with what is at its place; what agrees is counted, the
-rest is kept.
+"""The first pass: compares every record of both sides with the one at its place; equal ones are counted, the rest is
+kept.
 
     source   s  ──place──▶  e ═══ t   target
                             │
-              equal:          matched at its place     → summed up (a stretch)
+              equal:          matched at its place     → summed up (a range)
               anything else:  a residual               → kept, with both sides' fields
 
-A stretch sums up the records that matched within one chunk of target offsets, so that later steps know where they are
-without seeing them again. On a clean pair of clusters nothing but stretches is left. The driver holds the residuals of
-as many partitions as its budget has room for (`MEMORY_BUDGET`, over all partitions); the others are compared again
-where they are classified, in tasks.
+A range sums up the records that matched within one chunk of target offsets, so that later steps know their offsets
+without reading them again. Without damage only ranges are left. The driver holds the residuals of as many partitions as
+fit into its budget (`MEMORY_BUDGET`, over all partitions); the others are compared again in the tasks that classify
+them.
 """
 
 from __future__ import annotations

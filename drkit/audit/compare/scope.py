@@ -1,8 +1,8 @@
-"""What an audit compares: both sides' offsets, and where records belong, observed once at the start.
+"""The scope of an audit: both sides' offsets, and the places of records, observed once at the start.
 
-The order of the observations matters while the mirror runs: the watermarks are read before the target's
-ends, and these before the source's. So what a watermark covers is read on the target, and what is
-read on the target has its record within what is read on the source.
+The order of the observations matters while the mirror runs: the watermarks are read before the target's ends, and these
+before the source's. So records below a watermark are read on the target, and each record read on the target has its
+original within the range read on the source.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         builder = _ScopeBuilder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
-        if not sealed:  # after the switch the target's owner may remove what he will
+        if not sealed:  # after the switch the target's owner may remove anything
             builder.partitions = with_purges(link, store, watermarks, builder.partitions, source_admin, target_admin)
     return Scope(
         link=link,

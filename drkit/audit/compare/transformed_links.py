@@ -1,7 +1,7 @@
-"""Audits of links that alter records: their callables, and why one could not answer.
+"""Audits of links that alter records: their callables, and why one failed.
 
-The source is read as the link makes it (`drkit.kafka.transform.transformed_reader`), in Spark's tasks; nothing else
-differs.
+The source is read with the link's alterations applied (`drkit.kafka.transform.transformed_reader`), in Spark's tasks;
+everything else is the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Batches compared and searched without decoding their records. Pure.
+"""Compares and searches batches without decoding their records. Pure.
 
-The digest is 128 bits over the records as they lie in the batch and over the header's fields that they are read by: two
-batches of equal digests hold equal records (key, value, headers, timestamp) at equal distances from their first offset.
-A mirror that forwards a batch rewrites other fields only.
+The digest is 128 bits over the records' bytes and the header fields that they are read by: two batches with equal
+digests hold equal records (key, value, headers, timestamp) at equal distances from their first offset. A mirror that
+forwards a batch rewrites only other fields.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     watermarks ──▶ stream of closed ranges ──▶ a batch ──▶ slices ──▶ reconciled ──▶ kept, told
                    (offsets in the checkpoint)                                       (progress, beside it)
 
-Spark writes a batch's ranges to the checkpoint before it runs, and marks it done after. The sum is kept with the
-batch's number in one atomic step in between. So after a SIGKILL a batch is either run again from its start, with
-nothing of it in the sum, or known to be in the sum and passed over.
+Spark writes a batch's ranges to the checkpoint before it runs, and marks it done afterwards. In between, one atomic
+step stores the sum with the batch's number. So after a SIGKILL a batch is either run again from its start, with none of
+it in the sum, or known to be in the sum and skipped.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ContinuousAudit:
             self._stop_or_raise(query)
         finally:
             self._stop.set()
-            self._idle.wait()  # a slice at work is let finish: its answer may still be on the way
+            self._idle.wait()  # let a running slice finish: its answer may still arrive
             query.stop()
 
     def _stop_or_raise(self, query: StreamingQuery) -> None:
@@ -216,13 +216,13 @@ class ContinuousAudit:
     def _reconcile(self, rows: DataFrame, batch: int) -> None:
         progress = self._progress
         assert progress is not None  # noqa: S101 - `run` sets it before the stream begins
-        if batch <= progress.batch:  # kept, but Spark could not mark it done any more
+        if batch <= progress.batch:  # stored, but Spark could not mark it done
             return
         if batch != progress.batch + 1:
             raise DrkitError(
-                f"{self._request.checkpoint} is torn: the stream is at batch {batch}, the sum at {progress.batch}",
-                meaning="One of its parts was put back from an earlier time; ranges between them are in no sum",
-                remedy="Give another --checkpoint to begin again",
+                f"{self._request.checkpoint} is inconsistent: stream at batch {batch}, sum at {progress.batch}",
+                meaning="One of its parts was restored from an earlier time; ranges between them are in no sum",
+                remedy="Give another --checkpoint to start over",
             )
         closed = [ClosedRange(*row) for row in rows.collect()]
         kept, found, progress = self._begun(closed, batch, progress)
@@ -289,9 +289,9 @@ def load_progress(checkpoint: Path, link: str) -> AuditProgress | None:
     except FileNotFoundError:
         if (checkpoint / STREAM / "offsets").exists():
             raise DrkitError(
-                f"{checkpoint} is torn: {STATE_FILE} is missing beside the stream's checkpoint",
-                meaning="What was reconciled before is in no sum",
-                remedy="Give another --checkpoint to begin again",
+                f"{checkpoint} is inconsistent: {STATE_FILE} is missing beside the stream's checkpoint",
+                meaning="Ranges reconciled before are in no sum",
+                remedy="Give another --checkpoint to start over",
             ) from None
         return None
     except OSError as error:

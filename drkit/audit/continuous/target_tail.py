@@ -1,4 +1,4 @@
-"""Records on the target behind the last mirrored one: they belong to no closed range, and are audited as well."""
+"""Audits records on the target after the last mirrored one: they belong to no closed range."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from drkit.store.api import Store
 
 
 class TargetTailAudit:
-    """Audits the records on the target behind the last one that was mirrored and reconciled.
+    """Audits the records on the target after the last one that was mirrored and reconciled.
 
-    No closed range holds them, and nothing would read them before the mirror continues. What the mirror may have
-    written beyond its watermark is left to the range that it will be in.
+    They are in no closed range, so nothing would read them before the mirror continues. Records that the mirror may
+    have written beyond its watermark are left to their future range.
     """
 
     def __init__(self, link: Link, store: Store, config: Config) -> None:
@@ -83,7 +83,7 @@ class TargetTailAudit:
             hindered = unreadable_target(scope, judgement)
             found += [_unreadable(parts[number], each.words) for number, each in hindered.items()]
         if log_starts(scope, self._config) != scope.starts():
-            raise LogMoved("retention moved a log meanwhile", remedy="It is tried again")
+            raise LogMoved("retention moved a log meanwhile", remedy="drkit tries again")
         self._ends |= {f"{each.topic}:{each.partition}": each.target_end for each in parts}
         return [each for each in found if each is not None]
 

@@ -244,14 +244,14 @@ def _partition(
     broken = counts.broken_identity()
     if broken is not None and judgement.reader.scope.asks_callables:
         raise DrkitError(
-            f"what was counted of {each.topic}:{each.partition} contradicts itself: {broken}",
-            meaning="A callable of the link answered differently when it was asked again about the same record",
-            remedy="Correct the filter or transform: it must always answer the same about a record",
+            f"the counts of {each.topic}:{each.partition} contradict each other: {broken}",
+            meaning="A callable of the link gave another result when it was called again with the same record",
+            remedy="Correct the filter or transform: it must always give the same result for a record",
         )
     if broken is not None:
         raise DrkitError(
             f"the audit's counts of {each.topic}:{each.partition} contradict each other: {broken}",
-            meaning="This is a defect of drkit: nothing this audit says can be relied on",
+            meaning="This is a bug of drkit: you can't rely on this audit",
             remedy="Report it, with the two topics if you can",
         )
     return PartitionAudit(

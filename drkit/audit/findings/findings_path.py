@@ -1,4 +1,4 @@
-"""The path of an audit's findings: it must be free, and is cleared where the audit didn't end."""
+"""The path of an audit's findings: it must be unused, and is cleared if the audit didn't finish."""
 
 from __future__ import annotations
 

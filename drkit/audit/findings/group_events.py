@@ -1,6 +1,6 @@
-"""What an audit's classifications mean for one group, by the group's positions on both sides.
+"""Interprets an audit's classifications for one group, by the group's positions on both sides.
 
-A record is told apart by two questions: had the group read it on the source (its offset is below the group's source
+Two questions decide about a record: had the group read it on the source (its offset is below the group's source
 position), and will it read it on the target (its offset there is at or above the group's target position)?
 """
 

@@ -5,9 +5,9 @@
     target   ────── T ──────┼─────── end        T: the next it reads (`target_offset`)
                     └ again ┘                   place of S: the first place at or above S
 
-Of records that stand at their place, those between T and the place of S are read again, or, where T lies beyond it,
-were skipped: they are counted on the target. Everything else (lost, altered, moved, copied, never mirrored) is known
-record by record from the audit's judgement. While the source can't be read, only the former is known.
+Records at their place between T and the place of S are read again, or, if T is beyond it, were skipped: these are
+counted on the target. Everything else (lost, altered, moved, copied, never mirrored) comes record by record from the
+audit's classification. While the source can't be read, only the former is known.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def _counted(
     place, notes = log.place, [*log.place.why, *log.why]
     between = log.between() if log.zones else None
     if not log.zones:
-        notes.append("the mirror recorded nothing of this partition: what stands for which record is not known")
+        notes.append("the mirror recorded nothing of this partition: which record is at which offset is unknown")
     known: dict[Reason, int] = {}
     witnesses: list[GroupWitness] = []
     if between is not None:

@@ -1,7 +1,7 @@
-"""Findings that explain each other across partitions: a record that landed in another partition of its topic.
+"""Findings that explain each other across partitions: a record that was written to another partition of its topic.
 
-Within its partition such a record is lost (or unseen), and where it landed it is foreign. Both stay counted so; each
-names the place of the other: the n-th missing record of a digest and the n-th foreign one of it belong together.
+In its own partition such a record is lost (or unseen), in the other one it is foreign. Both still count; each names the
+other's offset: the n-th missing record of a digest belongs to the n-th foreign one.
 """
 
 from __future__ import annotations

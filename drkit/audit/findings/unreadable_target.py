@@ -1,7 +1,7 @@
-"""What keeps a consumer of the target from reading, and is no record of the source's: an unreadable batch that stands
-for none (a marker, somebody else's records), and an open transaction.
+"""Obstacles for consumers of the target that are no source records: an unreadable batch without source records (a
+marker, somebody else's records), and an open transaction.
 
-No finding names it, so it must be in the verdict in another way: not all of the target can be compared.
+No finding names them, so they make the verdict incomplete: not all of the target can be compared.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def hidden_target(scope: Scope, counts: Mapping[int, Mapping[str, int]]) -> dict
         number: IncomparableOffsets(
             hidden,
             each.hidden.end,
-            f"{each.target_topic}:{each.partition} on {target} can be read up to offset {each.hidden.begin - 1} only: "
-            f"a transaction is open there, and {counted(hidden, 'record')} behind it can't be compared. Its producer "
+            f"{each.target_topic}:{each.partition} on {target} can be read only up to offset {each.hidden.begin - 1}: "
+            f"a transaction is open there, and {counted(hidden, 'record')} after it can't be compared. Its producer "
             "ends it, or its time-out does; kafka-transactions.sh find-hanging names one that nobody ends",
         )
         for number, of in sorted(counts.items())
@@ -93,6 +93,6 @@ def _unreadable_words(scope: Scope, each: PartitionScope, ranges: Sequence[tuple
     which = f"{more:,} of these offsets" if not whole else "this offset" if more == 1 else "these offsets"
     return (
         f"{link.target} can't be read at {each.target_topic}:{each.partition}, {offsets} {', '.join(named)}{rest}: "
-        f"what is stored there fails its checksum, so a consumer that checks CRCs stops. No record of {link.source} "
+        f"its batches fail their checksum, so a consumer that checks CRCs stops. No record of {link.source} "
         f"has its place at {which}"
     )

@@ -1,4 +1,4 @@
-"""The records that the first findings name, read from both sides: what a report shows of them."""
+"""Reads the records of the first findings from both sides, for a report."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Kafka's logs as DataFrames, one row a record.
 
-An audit reads both sides in one task instead (`compare/merge_join.py`), so what it compares is never a row of Spark's.
+An audit instead reads both sides in one task (`compare/merge_join.py`), so the compared records are never rows in
+Spark.
 
-Spark's Python tasks decode: one row a record, and one for each stretch of offsets that can't be read, as Arrow. They
-read committed records, each about as many offsets as the next. How to reach the cluster, secrets included, travels to
-them as code, and is in no plan, property or log.
+Spark's Python tasks decode the logs as Arrow: one row per record, and one per unreadable range of offsets. They read
+committed records, each task about the same number of offsets. The cluster's connection, with its secrets, is sent to
+them as code, and appears in no plan, property or log.
 """
 
 from __future__ import annotations

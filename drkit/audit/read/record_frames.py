@@ -3,9 +3,9 @@
 `p` is the partition's number in the scope, `s` an offset of the source, `e` its place on the target, or the nearest
 below, `t` an offset of the target, `h1` and `h2` the digest of the content.
 
-Only committed records are read (unless the link mirrors uncommitted ones); offsets without one (markers, aborted and
-compacted records) are simply not there. Each partition is read up to the end observed at the start, and reading fails
-where retention takes records away under it: nothing is skipped in silence.
+Only committed records are read (unless the link mirrors uncommitted ones); other offsets (markers, aborted and
+compacted records) have no rows. Each partition is read up to the end observed at the start, and reading fails if
+retention removes records meanwhile: nothing is skipped silently.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Putting salvaged records back: into a topic of the target, once only however often it is run.
+"""Writes salvaged records back, into a topic of the target, exactly once however often it is run.
 
-Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names where it came
-from: `cluster id/topic/partition/offset`. Before anything is written the topic is read, and what carries the
-header of a record already is left out. One transactional id per topic fences off another replay that
-still runs, and what an interrupted one wrote last is rolled back: so what the reading sees is final.
+Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names its origin:
+`cluster id/topic/partition/offset`. The topic is read before anything is written, and records whose header is already
+there are left out. One transactional id per topic fences off another running replay, and rolls back an interrupted
+one's last transaction: so what was read is final.
 
-What was `new` when it was salvaged need not be now: a key that others have written since, to the topic that was
-compared or to the one that is replayed into, is conflicting.
+A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
+to the compared topic or to the topic that is replayed into.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def replay(
         bounds = _bounds(admin, tps)
         compared = _compared(manifest)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
-    say(f"reading {topic} for what is there already")
+    say(f"reading {topic} for records that are already there")
     seen = _TargetContents(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
     _read(client, link.target, bounds, lambda message: seen.add(message, compared))
     say("looking for keys that were written since the salvage")
@@ -146,8 +146,8 @@ def refuse_mirrored(topic: str, cluster: str, config: Config, store: Store) -> N
         if any(state.target_topic == topic for state in store.topic_states(flows).values()):
             raise Refused(
                 f"{topic} on {cluster} is written by the mirror of {flows}",
-                meaning="A record from elsewhere takes an offset that the mirror's next record has: it halts there",
-                remedy=f"Replay into a topic of its own, or into the topic on {flows.source}: what is written there is "
+                meaning="Another record takes the offset of the mirror's next record: the mirror halts there",
+                remedy=f"Replay into a topic of its own, or into the topic on {flows.source}, from which records are "
                 "mirrored",
             )
 
@@ -269,9 +269,9 @@ def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:
     """What can't be read may hold records that were put back already, or newer values of their keys."""
     return Refused(
         f"{message.topic()}:{message.partition()} on {alias} can't be read at offset {message.offset()}: {error.str()}",
-        meaning="What is there may be a salvaged record that was put back before, or a newer value of its key: "
-        "nothing more is written",
-        remedy="Replay into another topic; `drkit audit` names the offsets that can't be read",
+        meaning="The record there may be a salvaged one that was replayed before, or a newer value of its key: "
+        "drkit writes no more",
+        remedy="Replay into another topic; `drkit audit` names the unreadable offsets",
     )
 
 
@@ -346,7 +346,7 @@ class _Writer:
         return int(self._partitioner(row["key"], numbers, numbers))
 
     def _sure(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        again = "Run it again: what was written is not written twice"
+        again = "Run it again: it writes no record twice"
         try:
             self._runner.run(asyncio.wait_for(step(), _SECONDS))
         except (errors.ProducerFenced, errors.InvalidProducerEpoch) as failure:

@@ -1,17 +1,17 @@
-"""Salvage: what only the source side holds, kept before anything is destroyed.
+"""Salvage: keeps what only the source side holds, before anything is destroyed.
 
-The records are all of the source's that the target's log doesn't hold now, whatever the reason: the mirror had not
-got there (`unseen`), they were lost, altered (`corrupted`, the source's version) or the target's own retention,
-compaction or DeleteRecords removed them there (`retired`). Both logs are compared; what the mirror recorded only
-names the reason. They are written twice, and never over an earlier salvage:
+It keeps all source records that the target's log doesn't hold now, for any reason: the mirror had not reached them
+(`unseen`), they were lost, altered (`corrupted`, the source's version), or the target's own retention, compaction or
+DeleteRecords removed them (`retired`). Both logs are compared; the mirror's records only name the reason. Records are
+written twice, and never over an earlier salvage:
 
     DIR/manifest.json        what, from where, how many, and the SHA-256 of every file
     DIR/records.parquet/     all fields, types kept
     DIR/replay/*.json.gz     one JSON object a line, keys and values in base64 (docs/audit.md)
     DIR/positions.json       committed offsets that are kept with the records, if any were given
 
-Everything is written beside DIR first, counted and hashed from what is on the disk, and only then renamed
-to DIR: a salvage that is there is whole.
+Everything is first written beside DIR, then counted and hashed from disk, and only then renamed to DIR: so an existing
+salvage is complete.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def salvage(
     folder = _free_folder(request.out)
     found = judged(request, store, config, spark, "the salvage", say, tasks)
     say = described(found.reader.spark, f"salvage of {request.link.id}", say)
-    say("writing what only the source holds")
+    say("writing the records that only the source holds")
     staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
         with in_words("the salvage"), watching(found.reader.spark, tasks):
@@ -318,7 +318,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
     in_parquet = in_replay = 0
     for path in sorted(each for each in staging.rglob("*") if each.is_file()):
         if path.name.startswith((".", "_")):
-            path.unlink()  # Spark's own marks and checksums: the manifest has better ones
+            path.unlink()  # Spark's own marks and checksums: the manifest replaces them
             continue
         if path.suffix == ".parquet":
             records = pq.read_metadata(path).num_rows
@@ -340,7 +340,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
     if not in_parquet == in_replay == expected:
         raise DrkitError(
             f"{expected} records were to be kept, and {in_parquet} (Parquet) and {in_replay} (replay) were written",
-            meaning="Records went away while they were read, or the disk lost some; nothing was kept",
+            meaning="Records were removed while they were read, or the disk lost some; nothing was kept",
             remedy="Run it again",
         )
     by_kind = {kind.value: sum(n for (_, each), n in facts.counts.items() if each is kind) for kind in SalvageKind}

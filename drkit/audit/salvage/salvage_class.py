@@ -1,8 +1,8 @@
-"""Classes of salvaged records against the target as it is now: new key, conflicting key, identical.
+"""Classifies salvaged records against the current target: new key, conflicting key, identical.
 
-A record is `new` only where nothing of its key on the target is, or may be, later than it: neither behind its own
-place, nor among what the target got from others (its own producers after a failover, a recreated topic, records from
-nowhere). Whatever the target holds of its key there, a replay would overwrite for whoever keeps the last of a key.
+A record is `new` only if no record of its key on the target is, or may be, later: neither after its own place, nor
+among records from others (the target's own producers after a failover, a recreated topic, foreign records). A replay
+would overwrite any such record for consumers that keep the last value of a key.
 """
 
 from __future__ import annotations

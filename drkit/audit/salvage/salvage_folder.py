@@ -1,4 +1,4 @@
-"""The folder of a salvage, read back: its manifest, and whether every file is what the manifest says."""
+"""Reads a salvage's folder back: its manifest, and whether every file matches it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         Refused: there is none, it can't be read, or another version of drkit wrote it.
     """
     if not is_salvage(folder):
-        raise Refused(f"{folder} holds no whole salvage", remedy="Give the folder of one, or a new one for --out")
+        raise Refused(f"{folder} holds no complete salvage", remedy="Give the folder of one, or a new one for --out")
     path = folder / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
         except (OSError, ValueError, EOFError) as error:
             raise _damaged(path, str(error)) from error
         if records != file["records"]:
-            raise _damaged(path, "it is not what the salvage's manifest says")
+            raise _damaged(path, "it does not match the salvage's manifest")
         if path.suffix in counted:
             counted[path.suffix] += file["records"]
     wanted = sum(manifest["records"].values())
@@ -92,7 +92,7 @@ def _records(path: Path) -> int:
 
 def _damaged(path: Path, why: str) -> Refused:
     return Refused(
-        f"{path} is not what the salvage's manifest says: {why}",
-        meaning="It was changed, damaged or taken away after it was written",
+        f"{path} does not match the salvage's manifest: {why}",
+        meaning="It was changed, damaged or removed after it was written",
         remedy="Restore it, or salvage again while the source still holds the records",
     )

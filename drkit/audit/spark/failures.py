@@ -1,4 +1,4 @@
-"""Translates Spark's failures into drkit's errors: the root cause, never a Java trace."""
+"""Converts Spark's failures to drkit's errors: the root cause, never a Java trace."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ def _translated(what: str, found: list[str]) -> DrkitError:  # noqa: PLR0911 - o
     text, root = " ".join(found), found[-1]
     if any(word in text for word in _MOVED):
         return LogMoved(
-            f"records went away while {what} read them: {root}",
+            f"records were removed while {what} read them: {root}",
             meaning="Retention or compaction removed them, or a topic was deleted meanwhile",
             remedy="Run it again",
         )
     if any(word in text for word in _KEPT):
         return ExecutorLost(
             f"an executor was lost during {what}, and with it what it kept of the work so far: {root}",
-            remedy="Run it again; see in Spark's page why the executor was lost",
+            remedy="Run it again; Spark's web UI shows why the executor was lost",
         )
     if "OutOfMemoryError" in text or "SparkOutOfMemory" in text:
         return DrkitError(f"Spark ran out of memory during {what}: {root}", remedy="Give it more with --driver-memory")
@@ -141,11 +141,11 @@ def _translated(what: str, found: list[str]) -> DrkitError:  # noqa: PLR0911 - o
     if "SocketException" in text:
         return DrkitError(
             f"a connection between Spark's processes was cut during {what}: {root}",
-            meaning="Nothing is wrong with the data; a worker or the network between them failed",
+            meaning="The data is fine; a worker or the network between them failed",
             remedy="Run it again",
         )
     return DrkitError(
-        f"{what} failed in Spark: {root}", remedy="Run it with --verbose for the trace; report it if it makes no sense"
+        f"{what} failed in Spark: {root}", remedy="Run it with --verbose for the trace; report it if that doesn't help"
     )
 
 

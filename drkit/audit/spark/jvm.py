@@ -1,9 +1,9 @@
-"""Spark's JVM as a child process of drkit: with its output in a file, ended by drkit.
+"""Spark's JVM as a child process of drkit: its output goes to a file, and drkit ends it.
 
-PySpark would launch it with this process's stdout, give no handle before it answers, and leave it to
-itself when interrupted meanwhile. So it is launched here and PySpark connects to it as it does under
-`spark-submit`. That script starts a JVM of its own to find out how to start the real one; where the work is done in
-this environment's Spark, what it would find is known, and one JVM is enough.
+PySpark would launch it with this process's stdout, give no handle before it answers, and leave it running when
+interrupted meanwhile. So drkit launches it and PySpark connects to it, as under `spark-submit`. That script starts
+another JVM to find out how to start the real one; with this environment's Spark the answer is known, and one JVM is
+enough.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Spark session of this process: started without output, reused by every audit, removed completely.
+"""The Spark session of this process: starts without output, is reused by every audit, and is removed completely.
 
-Nothing of Spark reaches stdout: the JVM is launched by drkit with its output in a log file of a
-temporary folder, which also holds everything else that Spark writes and is removed at the end.
+Nothing of Spark reaches stdout: drkit launches the JVM with its output in a log file of a temporary folder, which also
+holds everything else that Spark writes and is removed at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A temporary folder of one process: removed at its end, or by the next process if it was killed.
 
-A lock, which dies with its process, says whose it is. A process id could be another's by now, or be counted in another
-container that shares the folder for temporary files.
+A lock, which ends with its process, identifies the owner. A process id could be reused, or belong to another container
+that shares the folder for temporary files.
 """
 
 from __future__ import annotations

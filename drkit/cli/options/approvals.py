@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 ApprovalOption = Annotated[
     list[Path] | None,
-    typer.Option("--approval", metavar="FILE", help="What `drkit evidence approve` wrote; one of each operator."),
+    typer.Option("--approval", metavar="FILE", help="A file that `drkit evidence approve` wrote; one per operator."),
 ]
 EmergencyOption = Annotated[
     str | None,
-    typer.Option("--emergency", metavar="REASON", help="Act alone although approvals are asked for; journaled."),
+    typer.Option("--emergency", metavar="REASON", help="Act alone although approvals are required; journaled."),
 ]
 
 
@@ -37,10 +37,10 @@ def give_approval(run: Invocation, estate: ClusterContext, files: list[Path] | N
         if files:
             raise ConfigError("--approval and --emergency exclude each other", remedy="Give one of them")
         if not emergency.strip():
-            raise ConfigError("--emergency: no reason is given", remedy="Say why one acts alone; it is journaled")
+            raise ConfigError("--emergency: no reason is given", remedy="Say why you act alone; it is journaled")
         estate.approval = Approval(emergency=emergency.strip())
         if rule is not None:
-            run.writer.log.print("[bold]![/] An emergency: one acts alone, and the journal says so", soft_wrap=True)
+            run.writer.log.print("[bold]![/] An emergency: you act alone, and the journal says so", soft_wrap=True)
     elif files:
         if rule is None:
             raise ConfigError("--approval: there is no [approvals]", remedy="Leave it out, or name the operators there")

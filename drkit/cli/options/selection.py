@@ -32,13 +32,13 @@ def select(
     if all_groups and plain:
         raise ConfigError(
             f"--all-groups and --group {plain[0]} exclude each other",
-            meaning=f"With --all-groups, --group gives a group a place of its own: {plain[0]}=-5m",
+            meaning=f"With --all-groups, --group gives a group its own position: {plain[0]}=-5m",
             remedy="Give one of them",
         )
     names = [place.group for place in places]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
-        raise ConfigError(f"--group {twice} is given two places", remedy="Give one")
+        raise ConfigError(f"--group {twice} is given two positions", remedy="Give one")
     chosen = () if all_groups else tuple(dict.fromkeys((*plain, *names)))
     return Selection(chosen, tuple(parse_topic_selector(text) for text in topics), tuple(places), edge)
 
@@ -65,5 +65,5 @@ def _place(group: str, where: str, timezone: str | None) -> GroupTarget:
         return GroupTarget(group, Edge(where))
     found = moment(where, timezone, option=f"--group {group}")
     if found is None:
-        raise ConfigError(f"--group {group}={where} is no place", remedy=f"Write it as {FORMS}, earliest or latest")
+        raise ConfigError(f"--group {group}={where} is no position", remedy=f"Write it as {FORMS}, earliest or latest")
     return GroupTarget(group, found)

@@ -1,4 +1,4 @@
-"""What verbs that use Spark share: the runtime, where results go, progress on stderr."""
+"""Shared by verbs that use Spark: the runtime, the results' folder, progress on stderr."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ MemoryOption = Annotated[
 ]
 SparkConfOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--spark-conf", metavar="NAME=VALUE", help="A further property of Spark, e.g. of executors; repeat it."
-    ),
+    typer.Option("--spark-conf", metavar="NAME=VALUE", help="Another Spark property, e.g. for executors; repeat it."),
 ]
 
 
@@ -61,7 +59,7 @@ def spark_obstacle(user: str) -> Obstacle | None:
     try:
         require_spark(user)
     except DrkitError as error:
-        return Obstacle(error.what, "This plan was made without it; a run from here is refused", error.remedy)
+        return Obstacle(error.what, "This plan was made without Spark; a run from here would be refused", error.remedy)
     return None
 
 
@@ -78,7 +76,7 @@ def spark_runtime(master: str, driver_memory: str, properties: list[str] | None 
             f"--master {master}: Spark knows no such master", remedy="For example local[*], spark://host:7077 or yarn"
         )
     if not _SIZE.fullmatch(driver_memory):
-        raise ConfigError(f"--driver-memory {driver_memory}: that is no size", remedy="For example 1g or 1500m")
+        raise ConfigError(f"--driver-memory {driver_memory}: not a size", remedy="For example 1g or 1500m")
     settings = spark_properties(properties or [])
     require_spark("this step")
     from drkit.audit.spark.session import SparkRuntime
@@ -117,8 +115,8 @@ _SIZE = re.compile(r"[0-9]{1,6}[kmgtKMGT][bB]?")
 _OWN = {"spark.master": "--master", "spark.driver.memory": "--driver-memory"}
 
 
-NOTHING_KEPT = "Nothing is kept of what it had done"
-"""What an interrupt means for an audit or a salvage: their results are written at their end."""
+NOTHING_KEPT = "None of its results are kept"
+"""The effect of an interrupt on an audit or a salvage: they write their results at the end."""
 
 
 def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[Link]:

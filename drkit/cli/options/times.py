@@ -17,7 +17,7 @@ AtOption = Annotated[
         "--at",
         "--to-datetime",
         metavar="TIME",
-        help=f"Put groups where the log was at this time, never past what was unread: {FORMS}.",
+        help=f"Put groups where the log was at this time, never past unread records: {FORMS}.",
     ),
 ]
 CommittedAtOption = Annotated[
@@ -25,7 +25,7 @@ CommittedAtOption = Annotated[
     typer.Option(
         "--committed-at",
         metavar="TIME",
-        help="Put each group where it had committed at this time (as the mirror captured it), translated.",
+        help="Put each group at its committed offset at this time (as the mirror captured it), translated.",
     ),
 ]
 TimezoneOption = Annotated[
@@ -38,7 +38,7 @@ def either_moment(at: str | None, committed_at: str | None, timezone: str | None
     """The moment of `--at` or of `--committed-at`; None where neither was given.
 
     Raises:
-        ConfigError: both were given, or it is no time that can be meant.
+        ConfigError: both were given, or it is not a valid time.
     """
     if at is not None and committed_at is not None:
         raise ConfigError(

@@ -8,23 +8,23 @@ import os
 from drkit.model.errors import ConfigError, DrkitError
 
 _ELSEWHERE = "name another place"
-_RIGHTS = f"Give drkit the right to use it (ls -ld shows who has it), or {_ELSEWHERE}"
+_RIGHTS = f"Give drkit permission to use it (ls -ld shows who has it), or {_ELSEWHERE}"
 _REASONS = {
     errno.ENOSPC: ("its disk is full", f"Free space there (df -h), or {_ELSEWHERE}; then run the command again"),
-    errno.EDQUOT: ("the quota is used up there", f"Free space there, or {_ELSEWHERE}; then run the command again"),
+    errno.EDQUOT: ("the quota there is used up", f"Free space there, or {_ELSEWHERE}; then run the command again"),
     errno.EFBIG: ("it would be larger than files may be", "Raise the limit (ulimit -f), then run the command again"),
     errno.EROFS: ("its file system is read-only", f"Mount it for writing, or {_ELSEWHERE}"),
     errno.EACCES: ("the operating system denies it", _RIGHTS),
     errno.EPERM: ("the operating system denies it", _RIGHTS),
     errno.ENOENT: ("it isn't there", "Check the path, and create its folder where that is missing"),
-    errno.ENOTDIR: ("a part of its path is no folder", "Check the path"),
+    errno.ENOTDIR: ("a part of its path is not a folder", "Check the path"),
     errno.EISDIR: ("it is a folder", "Name a file"),
     errno.EEXIST: ("there is one already", "Name another"),
-    errno.ELOOP: ("its symbolic links lead in a circle", "Correct the links, or name the file itself"),
+    errno.ELOOP: ("its symbolic links form a cycle", "Correct the links, or name the file itself"),
     errno.ENAMETOOLONG: ("its name is too long", "Give it a shorter name"),
     errno.EMFILE: ("drkit has too many files open", "Raise the limit (ulimit -n), then run the command again"),
     errno.ENFILE: ("the machine has too many files open", "End what holds them, then run the command again"),
-    errno.EIO: ("the disk refuses", "Look at the disk (dmesg)"),
+    errno.EIO: ("the disk refuses", "Check the disk (dmesg)"),
 }
 _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -37,7 +37,7 @@ def explained(error: OSError | UnicodeEncodeError) -> DrkitError | None:
     if isinstance(error, UnicodeEncodeError):
         given = error.object[error.start : error.end]
         return ConfigError(
-            f"{given!r} is no text: its bytes are not UTF-8", remedy="Give the name as it is on the cluster"
+            f"{given!r} is not text: its bytes are not UTF-8", remedy="Give the name as it is on the cluster"
         )
     reason, remedy = _REASONS.get(error.errno or 0, (None, ""))
     if reason is None:
@@ -47,7 +47,7 @@ def explained(error: OSError | UnicodeEncodeError) -> DrkitError | None:
     if error.errno not in _OF_OUTPUT:
         return None
     return DrkitError(
-        f"stdout takes no more: {reason}",
-        meaning="The result is not written, or not whole; what the command did remains in effect",
+        f"stdout accepts no more: {reason}",
+        meaning="The result is not written, or incomplete; what the command did remains in effect",
         remedy=f"{remedy}. `drkit runs` lists what was done",
     )

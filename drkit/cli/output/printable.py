@@ -1,4 +1,4 @@
-"""Text of others on a terminal: names of groups, reasons and files may hold what a terminal would obey."""
+"""Makes foreign text safe for a terminal: names, reasons and files may contain control sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
-    """A text with a replacement character for each that a terminal would obey."""
+    """Replace each character that a terminal would interpret."""
     return _OBEYED.sub(_SHOWN, text)
 
 

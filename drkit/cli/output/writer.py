@@ -55,7 +55,7 @@ class OutputWriter:
     """Where a verb's result goes.
 
     `console` is stdout for people; `log` is stderr, for progress and remarks in either mode, in `log_format`; `events`
-    takes errors where that is JSON. `lines`: each JSON object is one line, errors too. `answered`: the result is
+    gets errors if that is JSON. `lines`: each JSON object is one line, errors too. `answered`: the result is
     written; `wrote`: by any writer of this process.
     """
 
@@ -104,7 +104,7 @@ class OutputWriter:
         _write_json(document)
 
     def error(self, error: DrkitError) -> None:
-        """Say what happened, what it means and what to do; in JSON mode the document on stdout too.
+        """Write what happened, what it means and what to do; in JSON mode the document on stdout too.
 
         Not after the result: stdout holds one document.
         """
@@ -120,7 +120,7 @@ class OutputWriter:
 
 
 class _StderrStream:
-    """stderr. What it doesn't take (its disk is full, its reader is gone) is dropped: no command fails for remarks."""
+    """stderr. Writes that fail (a full disk, a closed pipe) are dropped: no command fails for remarks."""
 
     def write(self, text: str) -> int:
         """Write what can be written."""

@@ -1,7 +1,7 @@
-"""SIGHUP of a command that runs until it is stopped: from its first line on it is noted, and answered once it is ready.
+"""SIGHUP of a long-running command: noted from its first line on, and handled once the command is ready.
 
-A terminal that closes sends SIGHUP, too. A command that was started at one ends in order then, as by SIGTERM; one that
-was started with `nohup` continues, and answers the signal as any other.
+A terminal that closes sends SIGHUP, too. A command started at one then stops normally, as by SIGTERM; one started with
+`nohup` continues, and handles the signal like any other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 _ANSWERING = (("mirror",), ("serve",), ("drill", "schedule"), ("audit", "watch"))
-"""The commands that answer SIGHUP. Of any other it is the end, as it is of any program."""
+"""The commands that handle SIGHUP. It ends any other, as it ends any program."""
 
 
 class Hangups:
-    """The signals that came: each is answered by a thread, once somebody has said how."""
+    """Received signals: a thread handles each, once a handler is set."""
 
     def __init__(self) -> None:
         self._came: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal handler may put into it at any moment

@@ -1,23 +1,23 @@
 """Ctrl-C and SIGTERM of a command, from its first line to the process's end.
 
-Left to itself, Python dies of SIGTERM wherever it is, loses an interrupt that strikes where exceptions are dropped, and
-once the command is over prints one as a trace and ends with the command's own code. So the handlers are installed
-before anything else is imported (`catch`) and stay to the end:
+By default Python dies of SIGTERM anywhere, loses an interrupt where exceptions are dropped, and once the command is
+over prints one as a trace and exits with the command's own code. So the handlers are installed before anything else is
+imported (`catch`) and stay to the end:
 
 - While the command works, the first signal raises KeyboardInterrupt or TermSignal in the main thread. Further ones are
-  ignored, so that they cut no clean-up short.
-- One that is lost on its way is raised again: dropped by Python (a finaliser, a callback of the garbage collector), or
-  by whoever clears any error (pyarrow imports pandas so, in C++; `except: pass`). It counts as lost once nobody holds
-  the exception any more, or where `check` finds the command continuing without handling one. Only while the command
-  means to end at once (`insist`): others catch it themselves, and say what it means.
-- One that another thread takes from the kernel (after SIGSTOP and SIGCONT) wakes the main thread out of whatever it
-  waits for; Python alone would run the handler once that has come.
-- Within `held` it waits for the block's end: what is written there is written whole. A second one doesn't wait.
-- Once the command is `over`, signals are noted only: Spark stops and folders are removed in peace, and the process
-  then ends with 130 or 143, half a minute after the signal at the latest.
+  ignored, so that they don't interrupt the clean-up.
+- A lost one is raised again. It gets lost if Python drops it (a finaliser, a callback of the garbage collector), or if
+  some code clears any error (pyarrow imports pandas so, in C++; `except: pass`). It counts as lost once nobody holds
+  the exception, or where `check` finds the command continuing without handling one. This applies only while the command
+  should end at once (`insist`): other commands catch it themselves, and report its effect.
+- If another thread receives it (after SIGSTOP and SIGCONT), the main thread is woken from whatever it waits for;
+  Python alone would run the handler only after that.
+- Within `held` it is delayed to the block's end, so that writes there are complete. A second one isn't delayed.
+- Once the command is `over`, signals are only noted: Spark stops and folders are removed undisturbed, and the process
+  then exits with 130 or 143, at most half a minute after the signal.
 
-A signal that is ignored already (nohup, a background job) stays ignored. Nothing here does anything in a process that
-didn't `catch`: a program that calls drkit as a library keeps its own handlers.
+A signal that is already ignored (nohup, a background job) stays ignored. A process that didn't call `catch` isn't
+affected: a program that uses drkit as a library keeps its own handlers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A command that runs until it is stopped reads its configuration again, and logs the outcome."""
+"""Reloads the configuration of a long-running command, and logs the outcome."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LiveConfig:
             log.error("the configuration is not reloaded, the old one stays: %s", error)  # noqa: TRY400 - not a defect
             return
         except Exception:  # the process must not lose its way to reload, nor end
-            log.exception("the configuration is not reloaded, the old one stays: a defect of drkit")
+            log.exception("the configuration is not reloaded, the old one stays: a bug of drkit")
             return
         self._config = found.config
         for each in found.refused:

@@ -1,4 +1,4 @@
-"""Ends a mirror's process because a partition is stuck, also where the stuck thread can't be ended."""
+"""Ends a mirror's process because a partition is stuck, even if the stuck thread can't be ended."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def wait_for(
     grace_seconds: float = GRACE_SECONDS,
     leave: Callable[[int], None] = os._exit,
 ) -> None:
-    """Wait until all have ended. When one is stuck the others are told to end in order; one that still has
-    not ended after `grace_seconds` is left behind with the whole process: nothing else ends a call that
-    doesn't return. What was acknowledged is kept, as after any kill.
+    """Wait until all have ended. When one is stuck the others are told to stop normally; if one still runs
+    after `grace_seconds` the whole process is left, because nothing else ends a call that doesn't return.
+    Acknowledged records are kept, as after any kill.
     """
     deadline: float | None = None
     while any(worker.is_alive() for worker in workers):

@@ -1,8 +1,7 @@
-"""`drkit mirror --processes N`: N workers of the same links on one machine, started and kept by a parent.
+"""`drkit mirror --processes N`: a parent starts and supervises N workers of the same links on one machine.
 
-The parent moves no records. It forwards signals and whole lines of output, and starts a child again that
-died; the others take its share over meanwhile, as with workers on other machines. A child ends by itself
-when its parent is gone.
+The parent moves no records. It forwards signals and whole lines of output, and restarts a child that died; meanwhile
+the others take over its share, as with workers on other machines. A child exits when its parent is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is told what a continuous audit finds: people on stderr, the store, the journal, the user's hooks."""
+"""Reports a continuous audit's findings: to people on stderr, the store, the journal, and the user's hooks."""
 
 from __future__ import annotations
 
@@ -226,8 +226,8 @@ class AlertNotifier:
                 self._last, self._unsure = entry, False
                 return
         raise Unreachable(
-            f"the journal of {run} takes no entry: its place is taken again and again",
-            remedy="See that no other audit works on a copy of this checkpoint",
+            f"the journal of {run} accepts no entry: its next place is always taken",
+            remedy="Check that no other audit uses a copy of this checkpoint",
         )
 
     def _list(self, progress: AuditProgress, state: str) -> None:

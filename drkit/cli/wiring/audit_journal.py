@@ -1,4 +1,4 @@
-"""An audit as `drkit runs` lists it: one row, and one journal entry with what it found."""
+"""An audit in `drkit runs`: one summary, and one journal entry with its result."""
 
 from __future__ import annotations
 

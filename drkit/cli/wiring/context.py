@@ -50,7 +50,7 @@ LinksOption = Annotated[
     list[str] | None,
     typer.Option(
         "--link",
-        help="This link, as source->target, or those whose names match a regular expression; repeat it (default: all).",
+        help="This link, as source->target, or all whose names match a regular expression; repeat it (default: all).",
         metavar="L",
     ),
 ]
@@ -61,8 +61,8 @@ TimeoutOption = Annotated[
         min=0.1,
         callback=bounded,
         metavar="SECONDS",
-        help="How long to wait for a cluster: connecting, handshakes and each answer (default: 5 s; a cluster that "
-        "says nothing while it is connected to is given up after 1 s).",
+        help="How long to wait for a cluster: connecting, handshakes and each answer (default: 5 s; drkit gives up "
+        "connecting to a silent cluster after 1 s).",
     ),
 ]
 
@@ -286,7 +286,7 @@ def command(
         found = _known(error)
         defect = DrkitError(
             f"internal error: {type(error).__name__}: {error}",
-            meaning="This is a defect of drkit, not of your set-up",
+            meaning="This is a bug of drkit, not of your set-up",
             remedy="Run again with --verbose and report the trace",
         )
         told = found or defect

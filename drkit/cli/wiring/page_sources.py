@@ -1,6 +1,6 @@
-"""Where the page of `drkit serve` gets what it shows: by the calls of `status`, `failover --dry-run`, `runs`, `drill`.
+"""The page of `drkit serve` gets its data from here: by the calls of `status`, `failover --dry-run`, `runs`, `drill`.
 
-May I fail over now? That is what `drkit failover --to C --dry-run` would say: its plan, and its obstacles.
+"May I fail over now?" is answered by `drkit failover --to C --dry-run`: its plan, and its obstacles.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _refuse_changed(config: Config) -> None:
     if config.file is not None and load_config(config.file).model_dump() != config.model_dump():
         raise ConfigError(
             f"{config.file}, or the environment, was changed since `drkit serve` began",
-            meaning="A failover uses the configuration as it is now",
-            remedy="Send `drkit serve` a SIGHUP, or start it again: its log names what only a start can change",
+            meaning="A failover uses the current configuration",
+            remedy="Send `drkit serve` a SIGHUP, or restart it: its log names what only a restart can change",
         )
 
 

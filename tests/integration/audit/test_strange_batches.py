@@ -195,7 +195,7 @@ def test_what_stands_behind_an_open_transaction_is_not_compared(bench, audit, un
 
     for result in found.values():
         assert (result.verdict, result.counts) == (Verdict.INCOMPLETE, Counts(50, 50, 50))
-        assert f"{unique_name}:0 on dr can be read up to offset 49 only" in result.incomplete[0]
+        assert f"{unique_name}:0 on dr can be read only up to offset 49" in result.incomplete[0]
         assert "50 records" in result.incomplete[0]
     assert after.counts == Counts(100, 100, 100)
 

@@ -407,9 +407,9 @@ def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, t
     file = next((tmp_path / "kept" / "records.parquet").iterdir())
     file.write_bytes(file.read_bytes()[:-1] + b"?")
 
-    with pytest.raises(Refused, match="not what the salvage's manifest says"):
+    with pytest.raises(Refused, match="does not match the salvage's manifest"):
         replay(tmp_path / "kept", topic, LINK, bench.config, bench.store)
-    with pytest.raises(Refused, match="no whole salvage"):
+    with pytest.raises(Refused, match="no complete salvage"):
         replay(tmp_path, topic, LINK, bench.config, bench.store)
 
 

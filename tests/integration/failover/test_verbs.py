@@ -69,7 +69,7 @@ def test_the_whole_way_in_json(own, orders, tmp_path):
 
     elsewhere = ("failover", "--to", "primary", "--planned", "--group", "g", "--plan", str(file), "--yes")
     refused = document(own, *elsewhere, code=2, schema="error")
-    assert "--to, --planned/--unplanned, --group or --topic says something else" in refused["error"]["what"]
+    assert "--to, --planned/--unplanned, --group or --topic contradicts the plan" in refused["error"]["what"]
     done = document(own, "failover", "--to", "dr", "--plan", str(file), "--yes", "--accept-unfenced")
     assert (done["state"], done["dry_run"], done["digest"]) == ("closed", False, planned["digest"])
     assert (done["kind"], done["mode"], done["to"]) == ("failover", "unplanned", "dr")

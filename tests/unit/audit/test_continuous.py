@@ -385,7 +385,7 @@ def test_what_stands_behind_the_last_mirrored_record_is_in_the_sum_once():
     assert after.counts.duplicated == 4
     assert after.told == {"t:0": [(9, 13), (20, 21)]}
     assert AuditProgress.from_json(after.to_json(), "here") == after
-    assert str(copies) == "t:0 target offsets 9 to 10, behind the last mirrored record: 2 duplicated"
+    assert str(copies) == "t:0 target offsets 9 to 10, after the last mirrored record: 2 duplicated"
 
 
 def test_what_a_range_had_behind_its_place_is_no_later_range_s():

@@ -114,7 +114,7 @@ def test_a_salvage_that_is_not_whole_is_refused(tmp_path: Path, damage: str) -> 
     elif damage == "fewer records":
         manifest = json.loads((folder / MANIFEST).read_text())
         kept(folder, manifest | {"records": {"unseen": 1}})
-    with pytest.raises(Refused, match="not what the salvage's manifest says"):
+    with pytest.raises(Refused, match="does not match the salvage's manifest"):
         checked_manifest(folder)
 
 

@@ -71,7 +71,7 @@ def test_a_result_that_a_full_disk_takes_not_is_no_success(mode, tmp_path):
     with Path("/dev/full").open("w") as full:
         ended = drkit("config", "show", *mode, folder=laid(tmp_path), stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == 1
-    assert "stdout takes no more: its disk is full" in ended.stderr
+    assert "stdout accepts no more: its disk is full" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

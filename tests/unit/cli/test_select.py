@@ -32,7 +32,7 @@ def test_with_all_groups_the_others_are_moved_too():
     ("groups", "all_groups", "said"),
     [
         (("plain",), True, "--all-groups and --group plain exclude"),
-        (("a=-5m", "a=earliest"), False, "--group a is given two places"),
+        (("a=-5m", "a=earliest"), False, "--group a is given two positions"),
         (("a=-5x",), False, "--group a '-5x' is not a time"),
         (("a=2999-01-01T00:00:00Z",), False, "in the future"),
     ],

@@ -200,7 +200,7 @@ def test_a_store_that_is_not_there_is_refused_with_what_leads_on_and_is_not_crea
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ((), "nothing to translate is named"),
+        ((), "nothing to translate is given"),
         (("--offset", "5"), "--offset is given without --topic"),
         (("--partition", "5"), "--partition is given without --topic"),
         (("--topic", "flights"), "--topic is given without --offset"),

@@ -309,7 +309,7 @@ def test_what_the_failover_did_not_move_continues_where_the_target_has_it():
 def test_where_neither_has_a_position_the_consumer_decides():
     found = placed(None, on_source={TP: 3})
     assert (found.target_offset, found.after, found.target_now) == (None, None, None)
-    assert "its own auto.offset.reset decides where it reads" in found.why[-1]
+    assert "its auto.offset.reset decides where it reads" in found.why[-1]
 
 
 def test_partitions_are_those_of_every_topic_that_it_has_a_position_on(estate):

@@ -58,7 +58,7 @@ def test_a_plan_is_stale_where_another_record_stands_at_a_place_and_not_where_so
     assert what_changed(before, position_checks({HERE: RECORD, end: ProbedRecord(9, 1, 1)})) == []
     other = position_checks({HERE: RECORD._replace(crc=5), end: NOTHING})
     assert what_changed(before, other) == [difference(HERE, RECORD, RECORD._replace(crc=5))]
-    assert "t:0 at 7: the record 7 (stamped 1000, CRC 00000005), where the record 7" in what_changed(before, other)[0]
+    assert "t:0 at 7: the record 7 (stamped 1000, CRC 00000005), before: the record 7" in what_changed(before, other)[0]
 
 
 def test_a_standing_keeps_what_was_seen():

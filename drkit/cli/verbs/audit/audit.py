@@ -78,8 +78,8 @@ def audit(
         bool,
         typer.Option(
             "--from-digests",
-            help="Read the target only, where the mirror kept digests of what it read. Later changes to the source "
-            "go unseen there.",
+            help="Read only the target where the mirror kept digests of what it read. Later changes to the source are "
+            "missed there.",
         ),
     ] = False,
     fail_on: Annotated[
@@ -87,7 +87,7 @@ def audit(
         typer.Option(
             "--fail-on",
             metavar="unseen[:AGE]",
-            help="Unseen records (older than AGE, as in 30s, 5m, 2h) count as a deviation, too.",
+            help="Count unseen records (older than AGE, as in 30s, 5m, 2h) as a deviation, too.",
         ),
     ] = None,
     out: Annotated[
@@ -98,7 +98,7 @@ def audit(
         typer.Option(
             "--findings-table",
             metavar="NAME",
-            help="Append the findings to this table of one of Spark's catalogs, too (made if missing).",
+            help="Also append the findings to this table of a Spark catalog (created if missing).",
         ),
     ] = None,
     report: ReportOption = None,
@@ -181,11 +181,11 @@ def audit(
 
 
 def _refuse_empty(start: Moment | None, end: Moment | None) -> None:
-    """Raise `ConfigError` for a time window that no record can be in: all of none would be clean."""
+    """Raise `ConfigError` for a time window that can't contain a record: its audit would always be clean."""
     if start is not None and end is not None and start.instant >= end.instant:
         raise ConfigError(
             f"--from {iso(start.instant)} is not before --until {iso(end.instant)}",
-            meaning="No record is stamped in such a window, so nothing would be compared",
+            meaning="No timestamp is in such a window, so nothing would be compared",
             remedy="Give an earlier --from or a later --until",
         )
 
@@ -235,12 +235,12 @@ def _audited(
 
 
 def _refuse_before(ctx: typer.Context) -> None:
-    """End with a usage error where an option stands before the subcommand: it would be the comparison's."""
+    """End with a usage error for an option before the subcommand: it would belong to the comparison."""
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(parameter.name) if parameter.name else None
         if source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(
-                f"{parameter.opts[0]} stands before `{ctx.invoked_subcommand}`: put the options behind it", ctx=ctx
+                f"{parameter.opts[0]} comes before `{ctx.invoked_subcommand}`: put the options after it", ctx=ctx
             )
 
 

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
 
 FullOption = Annotated[
-    bool, typer.Option("--full", help="Decode every record, also where whole batches are equal on both sides.")
+    bool, typer.Option("--full", help="Decode every record, even where whole batches are equal on both sides.")
 ]
 ReportOption = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE", help="Write an HTML report, too. It shows records' contents."),
+    typer.Option("--report", metavar="FILE", help="Also write an HTML report. It shows records' contents."),
 ]
 _SHOWN = 12
 _CODES = {
@@ -65,7 +65,7 @@ def group_view(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
     failover: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="By this failover (default: the last that moved the group)."),
+        typer.Option("--run", metavar="RUN", help="The failover (default: the last that moved the group)."),
     ] = None,
     topic: TopicsOption = None,
     full: FullOption = False,
@@ -78,9 +78,9 @@ def group_view(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Say what a failover did to one consumer group: which records it missed, and which it sees twice.
+    """Say what a failover did to one consumer group: which records it missed, and which it reads twice.
 
-    Exits 0 where nothing was missed, 5 where something was, 8 where something isn't known.
+    Exits 0 where nothing was missed, 5 where something was, 8 where something is unknown.
 
     [dim]drkit audit group billing --report billing.html[/]
     """

@@ -1,4 +1,4 @@
-"""`drkit audit history`: what earlier audits found, link by link, oldest first."""
+"""`drkit audit history`: the results of earlier audits, link by link, oldest first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def history(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """List earlier audits with what each found, oldest first: a trend.
+    """List earlier audits with their results, oldest first: a trend.
 
     [dim]drkit audit history --last 10[/]
     """

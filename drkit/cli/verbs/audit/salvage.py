@@ -47,7 +47,7 @@ def salvage_verb(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="The folder to make, of several links with a folder for each; with --replay-to also one made before.",
+            help="The folder to make (for several links: a folder each); with --replay-to also an existing salvage.",
         ),
     ],
     replay_to: Annotated[
@@ -74,24 +74,23 @@ def salvage_verb(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Keep what only the source of a link holds, for whatever reason, as Parquet and for replay.
+    """Keep what only the source of a link holds, as Parquet and for replay.
 
-    With --replay-to they are written back too, with a header that names where each came from: those that are new, or
-    what --approve names, of all topics or those that --topic names. Running it again with the same DIR writes only
-    what isn't there yet. Exits 8 where the source itself can't give some offsets, which are named: all else is kept.
+    With --replay-to the records are also written back, with a header that names each one's origin: those that are new,
+    or those that --approve names, of all topics or those that --topic names. Running it again with the same DIR writes
+    only missing records. Exits 8 where the source itself can't deliver some offsets, which are named: all others are
+    kept.
 
-    Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. What fails on one leaves the others'
-    salvages whole, and the command exits 7.
+    Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. If one fails, the others' salvages
+    are still complete, and the command exits 7.
     """
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit salvage`")
         links = run.links_like(link)
         if replay_to is not None and (is_internal(replay_to) or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", replay_to)):
-            raise ConfigError(
-                f"--replay-to {replay_to!r} is no topic that records can be kept in", remedy="Name another"
-            )
+            raise ConfigError(f"--replay-to {replay_to!r} is a topic that can't keep records", remedy="Name another")
         if approve and replay_to is None:
-            raise ConfigError("--approve is of a replay", remedy="Add --replay-to TOPIC, or leave it out")
+            raise ConfigError("--approve needs --replay-to", remedy="Add --replay-to TOPIC, or leave it out")
 
         def runtime() -> SparkRuntime:
             return spark_runtime(master, driver_memory, spark_conf)
@@ -103,7 +102,7 @@ def salvage_verb(
         from drkit.audit.salvage.salvage_folder import is_salvage
 
         folder = out.expanduser().resolve()
-        run.unfinished = lambda: f"The salvage in {folder} is whole" if is_salvage(folder) else NOTHING_KEPT
+        run.unfinished = lambda: f"The salvage in {folder} is complete" if is_salvage(folder) else NOTHING_KEPT
         made = not (replay_to is not None and is_salvage(folder))
         if replay_to is not None:  # before anything is read for it
             refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
@@ -126,8 +125,8 @@ def salvage_verb(
                 except KeyboardInterrupt:
                     raise PartlyDone(
                         f"interrupted while records were written to {replay_to}",
-                        meaning=f"What was written stays, and the salvage in {folder} is whole",
-                        remedy="Run the same command again: it writes only what isn't there yet",
+                        meaning=f"Written records stay, and the salvage in {folder} is complete",
+                        remedy="Run the same command again: it writes only missing records",
                     ) from None
         document = kept | {"replayed": None if written is None else _replayed(written)}
         run.writer.emit(document, lambda console: _print(console, document, made=made))
@@ -143,12 +142,12 @@ def _salvage_each(
     runtime: Callable[[], SparkRuntime],
     replay_to: str | None,
 ) -> None:
-    """Several links, one after the other; one that fails stands in no other's way."""
+    """Several links, one after the other; a failing one doesn't stop the others."""
     folders = {each.id: out / str(each.id).replace("->", "-to-") for each in links}
     alone = {link: f"drkit salvage --link '{link}' --out {folder}" for link, folder in folders.items()}
     if replay_to is not None:
         raise ConfigError(
-            f"--replay-to is of one link, and {len(links)} are meant",
+            f"--replay-to works for one link, but {len(links)} are selected",
             meaning="A key that one link's records bring to the topic would count as written since for the next link's",
             remedy="Salvage them without it, then replay one after the other: "
             + "; ".join(f"{each} --replay-to {replay_to}" for each in alone.values()),

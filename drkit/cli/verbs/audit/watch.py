@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 _ENDS = {"clean": ExitCode.OK, "deviated": ExitCode.DEVIATION, "unknown": ExitCode.UNKNOWN}
 _NOT_RELOADED = (
-    "the configuration is not reloaded: Spark's tasks and the checkpoint keep the one with which they began. End this "
-    "audit (SIGTERM) and start it again: it continues behind the last range that it compared"
+    "the configuration is not reloaded: Spark's tasks and the checkpoint keep the one with which they started. Stop "
+    "this audit (SIGTERM) and start it again: it continues after the last range that it compared"
 )
 
 
@@ -69,7 +69,7 @@ def register_watch(app: typer.Typer) -> None:
 def watch(
     topic: TopicsOption = None,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, callback=bounded, metavar="SECONDS", help="How often to look.")
+        float, typer.Option("--interval", min=0.1, callback=bounded, metavar="SECONDS", help="How often to check.")
     ] = 10.0,
     checkpoint: Annotated[
         Path | None,
@@ -78,7 +78,7 @@ def watch(
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics.")
     ] = None,
-    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out what is mirrored already.")] = False,
+    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out records mirrored before the start.")] = False,
     master: MasterOption = "local[*]",
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,
@@ -87,9 +87,9 @@ def watch(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run beside the mirror until SIGTERM or Ctrl-C: compare what it mirrors while it is fresh, alert on a loss.
+    """Run beside the mirror until SIGTERM or Ctrl-C: compare records soon after they are mirrored, alert on a loss.
 
-    SIGHUP changes nothing: it keeps the configuration with which it began, and says so.
+    SIGHUP changes nothing: it keeps the configuration with which it started, and says so.
 
     [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
     """
@@ -117,7 +117,7 @@ def run_continuous(
 
     if len(links) != 1:
         raise ConfigError(
-            f"`drkit audit watch` is of one link, and {len(links)} are configured",
+            f"`drkit audit watch` works for one link, but {len(links)} are configured",
             remedy="Name one with --link source->target",
         )
     link, store = links[0], run.store()

@@ -1,1 +1,1 @@
-"""Failover and failback: before, during, and what a run leaves."""
+"""Failover and failback: before, during and after a run."""

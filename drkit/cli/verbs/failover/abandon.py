@@ -29,10 +29,10 @@ def abandon(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a run in its present state, by the clusters, the link and the fence; also where its journal is damaged.
+    """End a run in its current state, by the clusters, the link and the fence; works even if its journal is damaged.
 
-    Nothing is deleted, and what was salvaged stays. Exits 0 where the cluster that serves is open, 7 where its fence
-    still stands, 3 where the run can be taken to its end.
+    Nothing is deleted, and salvages stay. Exits 0 where the cluster that serves is open, 7 where its fence
+    is still in place, 3 where the run can be finished.
     """
     from drkit.failover.recovery.abandon import abandon_run
     from drkit.failover.run.cluster_context import ClusterContext

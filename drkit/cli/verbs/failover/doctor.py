@@ -57,8 +57,8 @@ def doctor(
     """Check whether a failover now would succeed, and at what loss.
 
     Exits as `drkit failover --dry-run` would now: 0 where it is accepted (warnings name their cost), 3 where it is
-    refused, where the cluster that clients use is dead or fenced, or where the store lost rows; 8 where that can't be
-    told.
+    refused, where the cluster that clients use is dead or fenced, or where the store lost rows; 8 where that is
+    unknown.
     """
     with command(config, output, verbose) as run:
         links = _links_to(run, to, run.links_like(link))
@@ -146,7 +146,7 @@ def _accepted(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacl
         return Check(_FAILOVER, CheckOutcome.OK, f"{link} would be left out: it was failed over already")
     moved = counted(len({each.group for each in one.placed}), "group")
     if unfenced:
-        why = f"it would be accepted with {unfenced[0].waived_by} only: {unfenced[0].what}"
+        why = f"it would be accepted only with {unfenced[0].waived_by}: {unfenced[0].what}"
         return Check(_FAILOVER, CheckOutcome.WARN, why, unfenced[0].remedy)
     return Check(_FAILOVER, CheckOutcome.OK, f"it would be accepted, and move {moved}")
 

@@ -22,7 +22,7 @@ VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
 
 class Form(StrEnum):
-    """How people and scripts want it."""
+    """Output formats for people and scripts."""
 
     PLAIN = "plain"
     EXPORT = "export"
@@ -54,7 +54,8 @@ def endpoint(
     with command(config, OutputMode.JSON if form is Form.JSON else output, verbose) as run:
         if sum(given is not None for given in (cluster, link, group)) != 1:
             raise ConfigError(
-                "name one of a cluster, --link L and --group G", remedy="For instance: drkit endpoint --group billing"
+                "name one of a cluster, --link L and --group G",
+                remedy="For instance: drkit endpoint --group billing",
             )
         found = _of_links(run, _links(run, link, group)) if cluster is None else _of_cluster(run, cluster)
         servers = str(found["bootstrap_servers"])
@@ -75,7 +76,7 @@ def _links(run: Invocation, link: str | None, group: str | None) -> list[Link]:
         return run.links(link)
     links = [each for each in run.links(None) if each.covers_group(group)]
     if not links:
-        raise ConfigError(f"no link carries the group {group}", remedy="Look at `groups` of the links configured")
+        raise ConfigError(f"no link carries the group {group}", remedy="Check `groups` of the configured links")
     return links
 
 

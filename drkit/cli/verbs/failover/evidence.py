@@ -73,7 +73,7 @@ def export(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write the signed bundle of a run or drill, and verify it. Exit 1 where it doesn't verify: it says why.
+    """Write the signed bundle of a run or drill, and verify it. Exits 1 where it doesn't verify, and says why.
 
     Example: `drkit evidence export RUN --out evidence/RUN --witness "Ada Lovelace"`
     """
@@ -130,7 +130,7 @@ def verify(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Verify a bundle, as tools/verify_evidence.py does. Exit 1 where it is refused, with every reason.
+    """Verify a bundle, as tools/verify_evidence.py does. Exits 1 where it is refused, with every reason.
 
     Example: `drkit evidence verify evidence/RUN --key drkit-evidence.pub`
     """
@@ -138,7 +138,7 @@ def verify(
 
     with command(config, output, verbose) as invocation:
         if not folder.is_dir():
-            raise ConfigError(f"{folder} is no folder", remedy="Name the folder of a bundle")
+            raise ConfigError(f"{folder} is not a folder", remedy="Name the folder of a bundle")
         try:
             trusted = None if key is None else key.read_bytes()
         except OSError as error:
@@ -170,7 +170,7 @@ def key_pair(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Make an Ed25519 key pair for signing bundles. Nothing is overwritten.
+    """Make an Ed25519 key pair for signing bundles. Existing files are not overwritten.
 
     Example: `drkit evidence key --out evidence.key`
     """
@@ -200,20 +200,20 @@ def approve(
     hours: Annotated[
         float, typer.Option("--valid-hours", min=0.1, max=168, callback=bounded, help="How long it holds.")
     ] = 12,
-    accept_unfenced: Annotated[bool, typer.Option(ACCEPT_UNFENCED, help="Also without a fence.")] = False,
+    accept_unfenced: Annotated[bool, typer.Option(ACCEPT_UNFENCED, help="Even without a fence.")] = False,
     accept_loss: Annotated[
         str | None,
-        typer.Option(ACCEPT_LOSS, metavar="N|unknown", help="Also with this loss; a plan file has its own."),
+        typer.Option(ACCEPT_LOSS, metavar="N|unknown", help="Even with this loss; a plan file has its own."),
     ] = None,
     accept_salvage_only: Annotated[
-        bool, typer.Option(ACCEPT_SALVAGE_ONLY, help="Also where something will be in the salvage only.")
+        bool, typer.Option(ACCEPT_SALVAGE_ONLY, help="Even if some records will be in the salvage only.")
     ] = False,
-    allow_rewind: Annotated[bool, typer.Option(ALLOW_REWIND, help="Also moving positions back.")] = False,
+    allow_rewind: Annotated[bool, typer.Option(ALLOW_REWIND, help="Even if positions move back.")] = False,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Approve a plan where `approvals` are asked for: sign its digest, and the flags that it may be carried out with.
+    """Approve a plan where `approvals` are required: sign its digest, and the flags that it may be executed with.
 
     Example: `drkit evidence approve plan.json --key ana.key --out plan.ana`
     """

@@ -43,20 +43,20 @@ ClusterIdsOption = Annotated[
     typer.Option(
         CLUSTER_ID,
         metavar="ID|C=ID",
-        help="The old primary's cluster id: its topics of the link are deleted. Of several old primaries: C=ID each.",
+        help="The old primary's cluster id: its topics of the link are deleted. For several old primaries: C=ID each.",
     ),
 ]
 AcceptSalvageOnlyOption = Annotated[
     bool,
     typer.Option(
         ACCEPT_SALVAGE_ONLY,
-        help="Topics that the live cluster lacks, remade or cut: what it lacks shall be in the salvage only.",
+        help="Accept that records lacking on the live cluster (deleted, recreated topics) stay in the salvage.",
     ),
 ]
 
 
 class PauseBefore(StrEnum):
-    """A stage that a failback can be told to stop before."""
+    """A stage before which a failback can stop."""
 
     FENCE = "fence"
 
@@ -142,7 +142,7 @@ def bring_back(
     approval: list[Path] | None,
     emergency: str | None,
 ) -> None:
-    """Plan, show and carry out a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
+    """Plan, show and execute a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
     from drkit.cli.wiring.site_failback import FailbackFlags, bring_site_back, cluster_ids_given
     from drkit.failover.failback.planner import make_failback_plan
     from drkit.failover.plan.choose_links import links_away
@@ -212,8 +212,8 @@ def _act(
         raise standing[0].refusal()
     if yes and cluster_id is None and plan.deletes:
         raise Refused(
-            f"--yes deletes topics of {plan.target.alias} unasked, so it needs {CLUSTER_ID}",
-            meaning="The id shows that you mean this very cluster",
+            f"--yes deletes topics of {plan.target.alias} without asking, so it needs {CLUSTER_ID}",
+            meaning="The id shows that you mean this cluster",
             remedy=f"Give {CLUSTER_ID} ID; --dry-run shows it",
         )
     if cluster_id is not None:
@@ -238,7 +238,7 @@ def _act(
             cluster_id=known,
             accept_unfenced=ACCEPT_UNFENCED in waived,
             accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
-            started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
+            started_at=now() if asked else started_at,  # exclude the time in which a person decides
             watch=printer,
             before_fence=asking_before_fence(run, plan, printer, yes=yes, pause=pause),
         )

@@ -43,7 +43,7 @@ AcceptLossOption = Annotated[
     typer.Option(
         ACCEPT_LOSS,
         metavar="N|unknown",
-        help="So many records may be lost, of a primary that answers or above the budget.",
+        help="How many records may be lost, of a primary that answers or above the budget.",
     ),
 ]
 
@@ -61,7 +61,7 @@ def failover(
     committed_at: CommittedAtOption = None,
     consistent: Annotated[
         bool,
-        typer.Option("--consistent", help="Put groups at the latest instant up to which every topic is complete."),
+        typer.Option("--consistent", help="Put groups at the latest instant at which every topic is complete."),
     ] = False,
     timezone: TimezoneOption = None,
     planned: Annotated[
@@ -69,7 +69,7 @@ def failover(
         typer.Option(
             "--planned/--unplanned",
             help="Planned: both clusters alive, loses nothing or does nothing. Unplanned: take what is there now "
-            "(default: unplanned, and a primary that answers is given 60 s to have its backlog brought over).",
+            "(default: unplanned, but wait up to 60 s for the backlog of a primary that answers).",
             show_default=False,
         ),
     ] = None,
@@ -78,17 +78,17 @@ def failover(
         typer.Option(
             "--group",
             metavar="G[=WHERE]",
-            help="Only this group (repeatable); =WHERE puts it at a time of its own, =earliest or =latest.",
+            help="Only this group (repeatable); =WHERE puts it at its own time, =earliest or =latest.",
         ),
     ] = None,
     all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="All groups of the link (the default), also those not named.")
+        bool, typer.Option("--all-groups", help="All groups of the link (the default), even unnamed ones.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="Put groups where the target's logs begin.")
+        bool, typer.Option("--to-earliest", help="Put groups at the start of the target's logs.")
     ] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="Put groups where the target's logs end; skips what is unread.")
+        bool, typer.Option("--to-latest", help="Put groups at the end of the target's logs; skips unread records.")
     ] = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic, as t or t:0,1 (repeatable).")
@@ -97,7 +97,7 @@ def failover(
     execute: Annotated[bool, typer.Option("--execute", help="Act (the default without --dry-run or --out).")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the plan there; stop, unless --execute or --yes."),
+        typer.Option("--out", metavar="FILE", help="Write the plan to this file and stop, unless --execute or --yes."),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, if both clusters still match it.")
@@ -107,22 +107,22 @@ def failover(
         typer.Option(
             "--positions-from",
             metavar="mm2[:ALIAS]",
-            help="By MirrorMaker 2's checkpoints and offset syncs (ALIAS: its name of the source).",
+            help="Use MirrorMaker 2's checkpoints and offset syncs (ALIAS: its name of the source).",
         ),
     ] = None,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove these."),
+        typer.Option("--rehearse", help="Commit and read the positions with shadow groups, then remove them."),
     ] = False,
     yes: YesOption = False,
     accept_unfenced: AcceptUnfencedOption = False,
     accept_loss: AcceptLossOption = None,
     allow_rewind: Annotated[
-        bool, typer.Option(ALLOW_REWIND, help="Also move positions of the target back that are further on.")
+        bool, typer.Option(ALLOW_REWIND, help="Also move positions back that are further on at the target.")
     ] = False,
     take_back: Annotated[
         str | None,
-        typer.Option("--cancel", metavar="RUN", help="Take this run back, before its commit; nothing else is done."),
+        typer.Option("--cancel", metavar="RUN", help="Roll this run back, before its commit; does nothing else."),
     ] = None,
     approval: ApprovalOption = None,
     emergency: EmergencyOption = None,
@@ -142,7 +142,7 @@ def failover(
             return
         _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
         if rehearse and (dry_run or execute or out is not None):
-            raise ConfigError("--rehearse goes without --dry-run, --execute and --out", remedy="Leave them out")
+            raise ConfigError("--rehearse excludes --dry-run, --execute and --out", remedy="Leave them out")
         when = either_moment(at, committed_at, timezone)
         accepted = accepted_loss(accept_loss)
         selection = select(
@@ -178,8 +178,8 @@ def failover(
             )
             if positions_from is not None and (plan is not None or when is not None or consistent):
                 raise ConfigError(
-                    "--positions-from goes without --plan, --at, --committed-at and --consistent",
-                    remedy="Leave them out: positions come from MirrorMaker 2's offsets, and a plan has its own",
+                    "--positions-from excludes --plan, --at, --committed-at and --consistent",
+                    remedy="Leave them out: positions come from MirrorMaker 2's offsets, or from the plan",
                 )
             if plan is not None:
                 given = PlanFileOptions(to, planned, when, selection, accepted, allow_rewind=allow_rewind)
@@ -233,7 +233,7 @@ def _apply(run: Invocation, estate: ClusterContext, path: Path, given: PlanFileO
     if run.config.waves:
         raise StalePlan(
             "waves are configured since the plan was made",
-            meaning="The plan knows nothing of them: all groups would move at once",
+            meaning="The plan doesn't know them: all groups would move at once",
             remedy="Make a new one: --dry-run --out FILE",
         )
     _same_as_planned(kept, given)
@@ -308,14 +308,14 @@ def accepted_loss(given: str | None) -> AcceptedLoss:
         return "unknown"
     if not re.fullmatch("[0-9]{1,18}", given):
         raise ConfigError(
-            f"{ACCEPT_LOSS} {given!r} is neither a number of records nor the word unknown", remedy="Give one of these"
+            f"{ACCEPT_LOSS} {given!r} is neither a number of records nor the word unknown", remedy="Give one of them"
         )
     return int(given)
 
 
 def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
     if to is not None or out is not None or plan is not None or dry_run:
-        raise ConfigError("--cancel goes with no other flag that asks for a failover", remedy="Give --cancel RUN alone")
+        raise ConfigError("--cancel excludes all flags that ask for a failover", remedy="Give only --cancel RUN")
 
 
 def _required(to: str | None) -> str:
@@ -351,7 +351,7 @@ def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan
     if consistent and plan is not None:
         raise ConfigError(
             "--consistent excludes --plan",
-            meaning="A plan that was made with it has the instant that it found",
+            meaning="A plan that was made with it already has the instant",
             remedy="Leave it out, or make a new plan",
         )
 
@@ -374,6 +374,4 @@ def _same_as_planned(plan: FailoverPlan, given: PlanFileOptions, *, one_of_sever
     }
     other = [name for name, same in said.items() if not same]
     if other:
-        raise ConfigError(
-            f"{', '.join(other)} says something else than the plan", remedy="Leave it out, or make a new plan"
-        )
+        raise ConfigError(f"{', '.join(other)} contradicts the plan", remedy="Leave it out, or make a new plan")

@@ -1,4 +1,4 @@
-"""`drkit fence`: fence what a failover had to leave unfenced, once it answers; `--lift` opens what drkit closed."""
+"""`drkit fence`: fences what a failover had to leave unfenced, once it answers; `--lift` opens what drkit closed."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def fence(
             metavar="SECONDS",
             min=0,
             callback=bounded,
-            help="Try again until it is fenced, at most so long.",
+            help="Keep trying until it is fenced, for at most this long.",
         ),
     ] = 0.0,
     lift: Annotated[
-        bool, typer.Option("--lift", help="Open the cluster that clients are to use, whatever run closed it.")
+        bool, typer.Option("--lift", help="Open the cluster that clients should use, whichever run closed it.")
     ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", metavar="C", help="With --lift: this one (default: the one clients are to use)."),
+        typer.Option("--cluster", metavar="C", help="With --lift: this cluster (default: the one clients should use)."),
     ] = None,
     yes: YesOption = False,
     link: LinksOption = None,
@@ -59,7 +59,7 @@ def fence(
 ) -> None:
     """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence.
 
-    Each link is fenced or opened by itself: what fails on one leaves the others done, and the command exits 7.
+    Each link is fenced or opened on its own: if one fails, the others are still done, and the command exits 7.
     """
     from drkit.failover.run.cluster_context import ClusterContext
 
@@ -70,7 +70,7 @@ def fence(
             _lift(run, estate, _links_with(run.links_like(link), cluster), cluster, yes=yes)
             return
         if cluster is not None:
-            raise ConfigError("--cluster goes with --lift only", remedy="Leave it out")
+            raise ConfigError("--cluster needs --lift", remedy="Leave it out")
         _close(run, estate, run.links_like(link), wait)
 
 
@@ -182,7 +182,7 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
         serves = serving(estate, each)
         chosen, meant = cluster or serves, yes
         if chosen != serves and not yes and sys.stdin.isatty():
-            what = f"{chosen} serves, without what was written to {serves} since ({each.id})"
+            what = f"{chosen} serves, without the records written to {serves} since ({each.id})"
             meant = confirm(run, chosen, what, yes=False)
         opened[each.id] = chosen, meant
     tried = _FenceOutcomes()

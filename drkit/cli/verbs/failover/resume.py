@@ -1,4 +1,4 @@
-"""`drkit resume`: take an interrupted failover or failback to its end."""
+"""`drkit resume`: finishes an interrupted failover or failback."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def resume(
     ] = None,
     take_back: Annotated[
         bool,
-        typer.Option("--cancel", help="Take the run back instead: link as it was, fence lifted; before the commit."),
+        typer.Option("--cancel", help="Roll the run back instead: link as before, fence lifted; before the commit."),
     ] = False,
     unplanned: Annotated[
         bool,
         typer.Option(
             "--unplanned",
-            help="A failback whose live cluster is gone: move groups to what is back and audited.",
+            help="For a failback whose live cluster is gone: move groups to what is brought back and audited.",
         ),
     ] = False,
     yes: YesOption = False,
@@ -55,7 +55,7 @@ def resume(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Continue a run where it was interrupted; a stage whose outcome isn't journaled is carried out again."""
+    """Continue an interrupted run; a stage whose outcome isn't journaled is executed again."""
     from drkit.failover.failback.failback_plan import FailbackPlan
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
@@ -83,7 +83,7 @@ def resume(
         if site is not None:
             if unplanned:
                 raise ConfigError(
-                    "--unplanned is of one link's failback",
+                    "--unplanned concerns one link's failback",
                     remedy=f"Name its run: drkit runs {site} shows it; or leave it out",
                 )
             resume_whole_site(

@@ -51,10 +51,10 @@ def runs(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run's journal.")] = None,
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="First count on the old primary, now that it is back, what this failover lost."),
+        typer.Option("--audit", help="First count what this failover lost, on the old primary that is back."),
     ] = False,
     trend: Annotated[
-        bool, typer.Option("--trend", help="What earlier audits found, oldest first, as `drkit audit history` does.")
+        bool, typer.Option("--trend", help="Results of earlier audits, oldest first, like `drkit audit history`.")
     ] = False,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -111,7 +111,7 @@ def runs(
             ),
         )
         if damaged and summary is not None and summary.state not in FINAL_STATES:
-            run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by what link, fence and clusters say")
+            run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by the link, the fence and the clusters")
         if verdict.contradicted:
             _fail(run, recovered)
 
@@ -208,7 +208,7 @@ def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
     from drkit.observe.audit_history import past_audits
 
     if not alone:
-        raise ConfigError("--trend is of all audits", remedy="Leave out the run and --audit, or --trend")
+        raise ConfigError("--trend concerns all audits", remedy="Leave out the run and --audit, or --trend")
     emit_trend(run, past_audits(store))
 
 
@@ -256,8 +256,8 @@ def _audit(run: Invocation, run_id: str | None) -> None:
             newest = sealing_failover(estate, link)
             if newest is None or newest.run != run_id:
                 raise Refused(
-                    f"run {run_id} is not the failover that {link.id} was last moved by",
-                    meaning="The old primary's state since is another: what that run lost can't be counted any more",
+                    f"run {run_id} is not the failover that last moved {link.id}",
+                    meaning="The old primary's state has changed since: what that run lost can't be counted any more",
                     remedy="`drkit runs` lists them",
                 )
             complete_evidence(estate, link)
@@ -273,7 +273,7 @@ def _print_list(
         console.print(_about_recovery(recovered), soft_wrap=True)
     for name in missing:
         console.print(
-            f"[bold red]✗ run {name} was anchored, and the store has nothing of it:[/] drkit runs {name}",
+            f"[bold red]✗ run {name} was anchored, but the store has nothing of it:[/] drkit runs {name}",
             soft_wrap=True,
         )
     if not listed:
@@ -330,8 +330,8 @@ def _print_run(
     if verdict.contradicted:
         console.print(f"[bold red]✗[/] {escape(words)}", soft_wrap=True)
         console.print(
-            "  What the store says of this run isn't what was written. Where the store was brought back from an older "
-            "copy, that is why; else somebody wrote to it",
+            "  The store's journal of this run differs from what was written. Either the store was restored from an "
+            "older copy, or somebody wrote to it",
             soft_wrap=True,
         )
     else:

@@ -56,14 +56,14 @@ ObjectivesOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help=r"Its \[objectives] stand in where the experiment sets none; its store lets one drill run at a time, and "
-        "remembers it (default: $DRKIT_CONFIG).",
+        help=r"Its \[objectives] are used where the experiment sets none; its store lets one drill run at a time, and "
+        "keeps its result (default: $DRKIT_CONFIG).",
     ),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Accepted as everywhere; kept drills don't need it.")
 ]
-KeepLabOption = Annotated[bool, typer.Option("--keep-lab", help="Leave the lab up that the drill made.")]
+KeepLabOption = Annotated[bool, typer.Option("--keep-lab", help="Leave the drill's lab up.")]
 WitnessOption = Annotated[
     str | None, typer.Option("--witness", metavar="NAME", help="Who watches the drill; its evidence names them.")
 ]
@@ -73,7 +73,7 @@ DrillsOption = Annotated[
 
 
 class DrillTarget(StrEnum):
-    """What is drilled on: a lab that the drill makes, or the configured clusters, on which it only rehearses."""
+    """The target of a drill: a lab that the drill makes, or the configured clusters, on which it only rehearses."""
 
     LAB = "lab"
     ESTATE = "estate"
@@ -84,13 +84,13 @@ def run(
     files: FilesArgument = None,
     whole_library: Annotated[bool, typer.Option("--all", help="Every experiment of the library.")] = False,
     repeat: Annotated[
-        int, typer.Option("--repeat", min=1, metavar="N", help="Play each so many times: all once, then all again.")
+        int, typer.Option("--repeat", min=1, metavar="N", help="Play each N times: all once, then all again.")
     ] = 1,
     target: Annotated[
         DrillTarget,
         typer.Option(
             "--target",
-            help="estate: rehearse on the configured clusters with shadow groups and canaries; nothing strikes there.",
+            help="estate: rehearse on the configured clusters with shadow groups and canaries; without faults.",
         ),
     ] = DrillTarget.LAB,
     to: Annotated[
@@ -104,7 +104,7 @@ def run(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Play experiments. Exit 0 passed, 1 failed, 6 only an objective missed, 8 unknown; of several the worst."""
+    """Play experiments. Exits 0 passed, 1 failed, 6 only an objective missed, 8 unknown; the worst of several."""
     from drkit.drill.experiment.reader import experiment_files, load_experiments
     from drkit.drill.series import play_series
 
@@ -119,7 +119,7 @@ def run(
             _rehearse_estate(invocation, files or [], to)
             return
         if to is not None:
-            raise ConfigError("--to is for --target estate", remedy="An experiment says itself where it fails over to")
+            raise ConfigError("--to needs --target estate", remedy="An experiment says itself where it fails over to")
         if not files and not whole_library:
             raise ConfigError("no experiment is named", remedy="Name a FILE, or give --all for the whole library")
         experiments = load_experiments(experiment_files(files or [], whole_library=whole_library))
@@ -145,26 +145,24 @@ def run(
 def random(
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, metavar="N", help="What is composed follows from it (default: drawn)."),
+        typer.Option("--seed", min=0, metavar="N", help="Determines what is composed (default: random)."),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes", min=0, callback=bounded, metavar="M", help="No further drill begins after so many minutes."
-        ),
+        typer.Option("--minutes", min=0, callback=bounded, metavar="M", help="Start no further drill after M minutes."),
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option("--runs", min=1, metavar="N", help="At most so many drills (default: 1 without --minutes)."),
+        typer.Option("--runs", min=1, metavar="N", help="At most N drills (default: 1 without --minutes)."),
     ] = None,
     replays: Annotated[
-        int, typer.Option("--replays", min=0, metavar="N", help="At most so many replays to cut one finding down.")
+        int, typer.Option("--replays", min=0, metavar="N", help="At most N replays to reduce one finding.")
     ] = 4,
     ignore_history: Annotated[
-        bool, typer.Option("--ignore-history", help="Steer by this session alone: the same from a seed, always.")
+        bool, typer.Option("--ignore-history", help="Use this session alone: a seed always gives the same drills.")
     ] = False,
     cassandra: Annotated[
-        bool, typer.Option("--cassandra/--no-cassandra", help="Whether the store is struck, too: its node takes 1 GiB.")
+        bool, typer.Option("--cassandra/--no-cassandra", help="Whether the store is hit, too: its node takes 1 GiB.")
     ] = True,
     witness: WitnessOption = None,
     drills: DrillsOption = None,
@@ -172,7 +170,7 @@ def random(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Compose experiments from a seed, towards what was struck least, play them, and cut down those that fail."""
+    """Compose experiments from a seed, favouring rarely tested states, play them, and reduce those that fail."""
     import secrets
     import tempfile
 
@@ -205,14 +203,15 @@ def random(
 def coverage(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Experiments of one's own, beside the library's (files or folders)."),
+        typer.Argument(metavar="[FILE]...", help="Your own experiments, beside the library's (files or folders)."),
     ] = None,
     drills: DrillsOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show which fault was struck in which state of a run, by which drill, when, with which verdict; where never."""
+    """Show which fault was tested in which state of a run, by which drill, when, with which verdict; and where
+    never."""
     from drkit.drill.coverage import coverage as table_of
     from drkit.drill.coverage import read_found, read_kept
     from drkit.drill.experiment.reader import experiment_files, load_experiments
@@ -233,24 +232,24 @@ def schedule(
     timezone: Annotated[
         str | None, typer.Option("--timezone", help="Zone of the cron expression (default: the machine's).")
     ] = None,
-    now: Annotated[bool, typer.Option("--now", help="Play it once right away, too.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Also play it once right away.")] = False,
     calendar: Annotated[
         list[Path] | None,
-        typer.Option("--calendar", metavar="FILE", help="TOML file of blackouts: no drill begins in one."),
+        typer.Option("--calendar", metavar="FILE", help="TOML file of blackouts, in which no drill starts."),
     ] = None,
     missed: Annotated[
         MissedPolicy,
-        typer.Option("--missed", help="Times that passed: left out, made up for within 5 minutes, or once."),
+        typer.Option("--missed", help="Missed times: left out, made up for within 5 minutes, or once."),
     ] = MissedPolicy.GRACE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the coming times.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next times.")] = False,
     drills: DrillsOption = None,
     config: ObjectivesOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Play an experiment by the clock, in the foreground, until SIGTERM or Ctrl-C.
+    """Play an experiment on a schedule, in the foreground, until SIGTERM or Ctrl-C.
 
-    SIGHUP makes it read its calendars again; experiment and configuration are read again by each drill.
+    SIGHUP makes it reload its calendars; each drill reloads the experiment and the configuration.
     """
     from drkit.config import load_config
     from drkit.config.extras import Extra, require
@@ -296,7 +295,7 @@ def history(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the drills that were kept, newest first."""
+    """List kept drills, newest first."""
     from drkit.drill.judge.result import DrillHistory
     from drkit.drill.results.archive import Drills, default_drills
 
@@ -315,7 +314,7 @@ def report(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show the result of a drill that was kept."""
+    """Show the result of a kept drill."""
     from drkit.drill.results.archive import Drills, default_drills
 
     with command(config, output, verbose) as invocation:

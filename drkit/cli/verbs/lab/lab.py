@@ -33,7 +33,7 @@ NodeArgument = Annotated[
 ]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option("--timeout", min=1.0, callback=bounded, help="Seconds the nodes have to answer (default: 120)."),
+    typer.Option("--timeout", min=1.0, callback=bounded, help="Seconds that the nodes have to answer (default: 120)."),
 ]
 
 _STYLE = {"up": "green", "down": "red", "paused": "yellow", "starting": "yellow"}
@@ -73,8 +73,8 @@ def up(
         typer.Option(
             "--secure/--open",
             show_default=False,
-            help="TLS, users by SCRAM and an authorizer, drkit with the rights of `drkit acls` alone (default: "
-            "open, or as the lab is that is there).",
+            help="TLS, users by SCRAM and an authorizer, drkit with only the rights of `drkit acls` (default: open, or "
+            "as an existing lab is).",
         ),
     ] = None,
     timeout: TimeoutOption = None,
@@ -172,7 +172,7 @@ def _node_verb(name: str, done: str, what: str) -> None:
         _act(config, output, verbose, dir, done, lambda lab, _: getattr(lab, name)(*node))
 
 
-_node_verb("kill", "killed", "SIGKILL nodes, as a power cut would end them.")
+_node_verb("kill", "killed", "SIGKILL nodes, like a power cut.")
 _node_verb("pause", "paused", "SIGSTOP nodes: their connections stay open and nothing answers.")
 _node_verb("resume", "resumed", "SIGCONT paused nodes.")
 

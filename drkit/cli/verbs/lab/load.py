@@ -60,14 +60,14 @@ def load_command(
         typer.Option(
             "--rate",
             callback=bounded,
-            help="Records a second, all topics together (default: as fast as it goes).",
+            help="Records per second, all topics together (default: unlimited).",
             metavar="N",
         ),
     ] = None,
     transactional: Annotated[
         bool, typer.Option("--transactional", help="In transactions; some are aborted and written again.")
     ] = False,
-    repeat: Annotated[int, typer.Option("--repeat", help="Each event so many times, for volume.", metavar="N")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", help="Write each event N times, for volume.", metavar="N")] = 1,
     limit: Annotated[
         int | None,
         typer.Option("--limit", help="Only the first N events (a flight, an order with its items).", metavar="N"),
@@ -85,20 +85,18 @@ def load_command(
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", help="What orders are generated, and which transactions are aborted (default: 13).", metavar="N"
+            "--seed", help="Determines the orders and which transactions are aborted (default: 13).", metavar="N"
         ),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", help="How many orders (default: 50,000).", metavar="N")
     ] = None,
     groups: Annotated[
-        bool, typer.Option("--groups/--no-groups", help="Three consumer groups read and commit meanwhile.")
+        bool, typer.Option("--groups/--no-groups", help="Let three consumer groups read and commit meanwhile.")
     ] = True,
     delivery_timeout: Annotated[
         float,
-        typer.Option(
-            "--delivery-timeout", callback=bounded, help="Seconds within which the cluster acknowledges a record."
-        ),
+        typer.Option("--delivery-timeout", callback=bounded, help="Seconds for the cluster to acknowledge a record."),
     ] = 30.0,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
@@ -134,7 +132,7 @@ def load_command(
             )
         except ValueError as error:
             raise ConfigError(str(error), remedy="See `drkit lab load --help`") from None
-        # The lab's own address and no other: this verb must not write made-up records elsewhere.
+        # the lab's own address only: this verb must not write made-up records elsewhere
         target = ClusterConfig(bootstrap_servers=Lab.open(dir).bootstrap(cluster))
         try:
             result = _load(run, data, cluster, target, options, groups=groups)
@@ -195,7 +193,7 @@ def _load(
 
 @dataclass(frozen=True, slots=True)
 class _Signals:
-    """What Ctrl-C asked for: the first ends the load at the next event, the second waits for nothing any more."""
+    """Ctrl-C: the first stops the load at the next event, the second stops all waiting."""
 
     stop: threading.Event
     give_up: threading.Event
@@ -334,5 +332,5 @@ def _explain(run: Invocation, cluster: str, report: LoadReport) -> None:
         soft_wrap=True,
     )
     log.print(
-        "  [bold]do:[/] look at `drkit lab status`; loading again appends the data from its beginning", soft_wrap=True
+        "  [bold]do:[/] check `drkit lab status`; loading again appends the data from its beginning", soft_wrap=True
     )

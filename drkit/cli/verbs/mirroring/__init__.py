@@ -1,1 +1,1 @@
-"""A mirror, and how its links are doing."""
+"""Running a mirror, and the state of its links."""

@@ -35,7 +35,7 @@ def pause_link(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Pause a link, or one topic of it: the mirror obeys within a second, and after a restart too."""
+    """Pause a link, or one topic of it: the mirror follows within a second, and after a restart too."""
     from drkit.mirror.control import pause
 
     with command(config, output, verbose) as run:
@@ -60,7 +60,7 @@ def resume_link(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Resume a link, or one topic of it; partitions that are halted by a problem are tried again."""
+    """Resume a link, or one topic of it; partitions halted by a problem are retried."""
     from drkit.kafka.admin.cluster_admin import ClusterAdmin
     from drkit.mirror.control import accept_recreated, resume_link
 
@@ -83,7 +83,7 @@ def resume_link(
         def human(console: Console) -> None:
             _print(console, control, topic, "continues")
             if cleared:
-                console.print(f"{cleared} problems cleared; those that still hold are found again")
+                console.print(f"{cleared} problems cleared; the mirror finds again those that persist")
             if accepted is not None:
                 console.print(f"{accepted.topic} is mirrored from its start, as epoch {accepted.epoch}")
 
@@ -127,7 +127,7 @@ def trim_link(
         if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
             raise Refused(
                 f"link {chosen.id} is neither sealed nor reversed",
-                meaning="Its mirror removes filler by itself, and a failover what a mirror left",
+                meaning="Its mirror removes filler itself, and a failover removes what a mirror left",
                 remedy="Start `drkit mirror`",
             )
         with ClusterContext(run.config, run.store()) as estate:

@@ -64,10 +64,10 @@ def mirror(
     link: LinksOption = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="End once all that the source holds now is on the target and recorded."),
+        typer.Option("--until-caught-up", help="Stop once all that the source holds now is mirrored and recorded."),
     ] = False,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, max=64, help="Share the partitions among so many processes here.")
+        int, typer.Option("--processes", min=1, max=64, help="Share the partitions among N processes on this machine.")
     ] = 1,
     metrics_port: Annotated[
         int | None,
@@ -91,7 +91,7 @@ def mirror(
             callback=bounded,
             min=0,
             metavar="SECONDS",
-            help="End with exit code 1 when a partition that could continue has not moved for so long; 0: never "
+            help="Exit with code 1 when a partition that could continue has not moved for so long; 0: never "
             "(default: 300, with --until-caught-up never).",
         ),
     ] = None,
@@ -101,9 +101,9 @@ def mirror(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Mirror records, topics and group positions; exact after any stop. SIGTERM ends it in order.
+    """Mirror records, topics and group positions; exact after any stop. SIGTERM stops it normally.
 
-    SIGHUP makes it read its configuration again: what may change while it runs takes effect.
+    SIGHUP makes it reload its configuration: changes that are possible while it runs take effect.
 
     Several of them, here or on other machines, share a link's partitions.
     """
@@ -176,8 +176,8 @@ def _reload_on(hung_up: Hangups, run: Invocation, workers: list[_Worker], *, unt
 
 def _one_port_for_many() -> ConfigError:
     return ConfigError(
-        "--metrics-port is of one process, and --processes asks for several",
-        remedy="Use `drkit serve`, which has those of all workers; or start the workers one by one, each with a port",
+        "--metrics-port works for one process, but --processes starts several",
+        remedy="Use `drkit serve`, which has all workers' metrics; or start the workers separately, each with a port",
     )
 
 

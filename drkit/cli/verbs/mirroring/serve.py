@@ -56,7 +56,7 @@ def serve(
     """Serve the status page, its JSON and Prometheus metrics; read-only.
 
     On loopback anybody on this machine may read it; elsewhere readers need the token that `serve` names in drkit.toml,
-    or a certificate. SIGHUP makes it read its configuration again.
+    or a certificate. SIGHUP makes it reload its configuration.
     """
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.history import StatusHistory
@@ -99,7 +99,7 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         if token is not None and certificates is None:
-            run.writer.log.print("[bold]![/] The token crosses the network as it is: set serve.certificate, serve.key")
+            run.writer.log.print("[bold]![/] The token is sent unencrypted: set serve.certificate, serve.key")
         with hangups(stop) as hung_up:
             board.start()
             server.start()

@@ -46,9 +46,9 @@ def status(
         typer.Option("--group", metavar="G", help="A group, or a pattern of whole names (billing.*); repeat it."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every partition, position and problem, not only the worst.")
+        bool, typer.Option("--all", help="Every partition, position and problem, not just the worst.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep updating until Ctrl-C.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.2, callback=bounded, help="Seconds between looks with --watch.")
     ] = 2.0,
@@ -59,8 +59,8 @@ def status(
 ) -> None:
     """Show links, lag in records and seconds, delta, group positions, the recovery point now.
 
-    The worst partitions and groups first, and only these where there are many; --output json has all. With --topic or
-    --group only what they name, but the state and the recovery point of whole links.
+    Shows the worst partitions and groups first, and only those if there are many; --output json has all. --topic and
+    --group limit the rows, but the state and the recovery point are of whole links.
     """
     with command(config, output, verbose, lines=watch) as run:
         chosen = _Selection(topic_choices(topic), tuple(group or ()))
@@ -174,7 +174,7 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
             statuses, drills = look(), known_drills(run.config, run.store())
             shown: RenderableType = Group(render_statuses(statuses, every=every), *render_drills(drills))
         except Unreachable as error:
-            shown = Text(f"{error}\nIt is tried again every {interval:g} s", "yellow")
+            shown = Text(f"{error}\ndrkit tries again every {interval:g} s", "yellow")
         return Group(Text(iso(now()) or "", "dim"), shown)
 
     console = run.writer.console

@@ -1,6 +1,7 @@
 """`drkit translate`: translates source positions to the target, each with its certainty.
 
-The answer comes from the store; both clusters are asked whether it still holds. What can't be seen isn't called exact.
+The answer comes from the store; both clusters are asked whether it still holds. A position that can't be checked isn't
+called exact.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _selectors(topics: Sequence[str], partition: int | None) -> list[TopicSelect
 def _offset_arguments(selectors: Sequence[TopicSelector], offset: int | None) -> tuple[list[TopicPartition], int]:
     if not selectors and offset is None:
         raise ConfigError(
-            "nothing to translate is named",
+            "nothing to translate is given",
             remedy="Give --group G (or --all-groups), or --topic T --partition P --offset N",
         )
     if not selectors:

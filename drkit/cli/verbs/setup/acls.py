@@ -47,11 +47,11 @@ def acls(
     ] = None,
     only: Annotated[
         list[Command] | None,
-        typer.Option("--command", help="What this command needs; repeat it (default: all commands)."),
+        typer.Option("--command", help="Rights for this command; repeat it (default: all commands)."),
     ] = None,
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", metavar="C", help="The rights on this cluster; repeat it (default: all)."),
+        typer.Option("--cluster", metavar="C", help="Rights on this cluster; repeat it (default: all)."),
     ] = None,
     form: Annotated[
         AclsFormat,
@@ -61,7 +61,7 @@ def acls(
         bool, typer.Option("--required", help="Leave out rights without which every command works, at a cost.")
     ] = False,
     replay_to: Annotated[
-        str | None, typer.Option("--replay-to", metavar="TOPIC", help="Also what drkit salvage --replay-to needs.")
+        str | None, typer.Option("--replay-to", metavar="TOPIC", help="Include what drkit salvage --replay-to needs.")
     ] = None,
     link: LinksOption = None,
     config: ConfigOption = None,
@@ -70,7 +70,7 @@ def acls(
 ) -> None:
     """Print the least rights (ACLs) that drkit's commands need, by cluster and principal.
 
-    They follow from the configuration: links, patterns, policy, offsets, fences. Nothing is asked and nothing changed.
+    They follow from the configuration: links, patterns, policy, offsets, fences. Connects to nothing, changes nothing.
     """
     from drkit.cli.views.acls_view import kafka_acls_text, print_rights, strimzi_text
     from drkit.permissions.resolve import rights_of
@@ -78,7 +78,7 @@ def acls(
     with command(config, output, verbose) as run:
         commands = only or list(Command)
         if replay_to is not None and Command.SALVAGE not in commands:
-            raise ConfigError("--replay-to is of drkit salvage", remedy="Add --command salvage, or leave it out")
+            raise ConfigError("--replay-to belongs to drkit salvage", remedy="Add --command salvage, or leave it out")
         links = run.links_like(link)
         found = rights_of(run.config, links, commands, replay_to=replay_to)
         printed = [_printed(run, each, principal, required=required) for each in _on(run, found, cluster)]

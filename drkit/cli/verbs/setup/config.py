@@ -45,7 +45,7 @@ def show(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show every value that holds now, and what gave it: a line of the file, a variable, or the default.
+    """Show every value in effect and its origin: a line of the file, a variable, or the default.
 
     Secrets are hidden, and so are the arguments of commands. Connects to nothing.
     """
@@ -70,7 +70,7 @@ def check(
 ) -> None:
     """Check all that can be checked without a cluster: keys, files, client properties, programs, callables.
 
-    Exits 0 where nothing fails (warnings name their cost), 2 where something does. Changes nothing.
+    Exits 0 where no check fails (warnings name their cost), 2 where one does. Changes nothing.
     """
     from drkit.config.load import config_of, read_sources
     from drkit.kafka.admin.clusters import observing

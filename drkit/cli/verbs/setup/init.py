@@ -1,4 +1,5 @@
-"""`drkit init`: a commented `drkit.toml` for two clusters, from flags or questions, with what they hold in view."""
+"""`drkit init`: writes a commented `drkit.toml` for two clusters, from flags or questions and what the clusters
+hold."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def init(
         ),
     ] = None,
     target_client: Annotated[
-        list[str] | None, typer.Option("--target-client", metavar="NAME=VALUE", help="The same of the target.")
+        list[str] | None, typer.Option("--target-client", metavar="NAME=VALUE", help="The same for the target.")
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Topics to mirror (default: all); repeat it.")
@@ -61,7 +62,7 @@ def init(
         list[str] | None, typer.Option("--group", metavar="PATTERN", help="Groups to carry (default: all); repeat it.")
     ] = None,
     store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="Where drkit remembers; env:NAME or file:PATH hides it.")
+        str, typer.Option("--store", metavar="URL", help="Where drkit keeps its state; env:NAME or file:PATH hides it.")
     ] = "sqlite:///drkit.db",
     offline: Annotated[bool, typer.Option("--offline", help="Don't connect; propose everything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print the file.")] = False,
@@ -72,7 +73,7 @@ def init(
 ) -> None:
     """Write a commented drkit.toml for two clusters. Connects, proposes topics and groups; overwrites nothing.
 
-    At a terminal it asks for what no flag gives; without one, --source and --target are needed. The file goes where
+    At a terminal it asks for missing flags; without one, --source and --target are needed. The file goes where
     --config says (default: $DRKIT_CONFIG, else ./drkit.toml) and holds no secret.
 
     Example: `drkit init --source kafka-1.eu:9092 --target kafka-1.us:9092 --topic 'flights|orders[.].*'`
@@ -184,7 +185,7 @@ def _checked_store(url: str) -> str:
     if not url.startswith((ENV, FILE)) and without_credentials(url) != url:
         raise ConfigError(
             "--store holds a password",
-            meaning="It would stand in the file, and in the list of processes",
+            meaning="It would be in the file, and in the list of processes",
             remedy="Write the URL into a variable: --store env:DRKIT_STORE_SECRET",
         )
     return url

@@ -50,7 +50,7 @@ class _JarSet:
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    jars = typer.Typer(name="jars", help="Fetch the jars of the lab ahead; the audit needs none.", no_args_is_help=True)
+    jars = typer.Typer(name="jars", help="Fetch the lab's jars in advance; the audit needs none.", no_args_is_help=True)
     jars.callback()(_about)
     jars.command("fetch")(fetch)
     app.add_typer(jars)
@@ -73,7 +73,7 @@ def fetch(
         typer.Option(
             "--repository",
             metavar="URL",
-            help="A Maven repository of your own, https://… or file:///… (default: $DRKIT_JAR_REPOSITORY, else the "
+            help="Your own Maven repository, https://… or file:///… (default: $DRKIT_JAR_REPOSITORY, else the "
             "central one).",
         ),
     ] = None,
@@ -84,9 +84,9 @@ def fetch(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Fetch what is missing of the lab's jars into the user's cache; again changes nothing. The audit needs none.
+    """Fetch missing jars of the lab into the user's cache; idempotent. The audit needs none.
 
-    Each jar is checked against its SHA-256. With --dry-run: exits 0 where all is there, 3 where something is missing.
+    Each jar is checked against its SHA-256. With --dry-run: exits 0 where all are there, 3 where one is missing.
     """
     from drkit.lab.toolchain import ensure, known_sets, missing_jars
     from drkit.lab.toolchain.lockfile import read_lock

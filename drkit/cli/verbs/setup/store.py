@@ -61,7 +61,7 @@ def recover(
         bool,
         typer.Option(
             "--from-logs",
-            help="There is no copy: take links that preserve offsets from what both clusters hold, conservatively.",
+            help="There is no copy: rebuild links that preserve offsets from both clusters' logs, conservatively.",
         ),
     ] = False,
     link: LinksOption = None,
@@ -72,7 +72,7 @@ def recover(
     """Fill a new, empty store from the copy of its links' state that the target cluster keeps.
 
     Says up to when the copy was written, what it proves exactly, what is conservative and what no copy holds; and the
-    command that leads on. Refused where the store holds data of these links.
+    next command to run. Refused where the store holds data of these links.
     """
     from drkit.kafka.admin.clusters import Clusters
     from drkit.state_topic.recovery import MISSING, fill
@@ -110,9 +110,9 @@ def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> li
             if copy is not None and copy.topics:
                 raise Refused(
                     f"{each.id.target} has a copy of the state of {each.id}",
-                    meaning="It says more than the logs alone, group positions above all. Nothing was created",
+                    meaning="It has more than the logs alone, above all group positions. Nothing was created",
                     remedy=f"drkit store recover --from {each.id.target} --link '{each.id}', without --from-logs; "
-                    f"where that copy is not to be used: delete topic {copy.topic} first",
+                    f"if you don't want to use that copy: delete topic {copy.topic} first",
                 )
         sides.append((each, target, source))
     store = _empty_store(run, links)
@@ -151,10 +151,10 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
         raise Refused(
             f"{first.id.target} has no copy of the state of {first.id}: there is no record in topic "
             f"{state_topic(first)}",
-            meaning="Its name follows from the link's clusters and topic patterns: with other patterns it is another. "
+            meaning="Its name depends on the link's clusters and topic patterns: other patterns give another name. "
             "Nothing was created",
-            remedy="Put `topics` and `exclude_topics` of the link back to what they were. Where there is no copy: "
-            "--from-logs takes a link that preserves offsets from what both clusters hold"
+            remedy="Set `topics` and `exclude_topics` of the link to their old values. If there is no copy: "
+            "--from-logs rebuilds a link that preserves offsets from both clusters' logs"
             + (f". The others alone: --link '{others[0]}'" if others else ""),
         )
     return found
@@ -170,7 +170,7 @@ def _check_no_mirror(links: Sequence[Link], clusters: Clusters) -> None:
                 f"a mirror of {link.id} is running: {found[0]}",
                 meaning="Its store is not lost; this configuration names another one (store.url). With two stores "
                 "the mirror would continue after a failover. Nothing was created",
-                remedy="Name the mirror's store in store.url. Where that is really gone: stop the mirror, then run "
+                remedy="Name the mirror's store in store.url. If that one is really lost: stop the mirror, then run "
                 "this again",
             )
 

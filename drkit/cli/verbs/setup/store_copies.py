@@ -43,10 +43,10 @@ def migrate(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Bring the store's schema to the version of this drkit, while nobody uses the store.
+    """Migrate the store's schema to this drkit's version, while nobody uses the store.
 
-    A store of another version is refused (exit 3) by every other command and left as it is. There is one version so
-    far, so nothing is to be done yet.
+    Every other command refuses a store of another version (exit 3) and leaves it unchanged. There is only one version
+    so far, so there is nothing to do yet.
 
     Example: `drkit store migrate --dry-run`
     """
@@ -57,7 +57,7 @@ def migrate(
     from drkit.store.users import in_use
 
     with command(
-        config, output, verbose, unfinished="The store may be closed for the migration: the same command ends it"
+        config, output, verbose, unfinished="The store may be closed for the migration: the same command finishes it"
     ) as run:
         url = run.config.store.plain_url
         with closing(open_schema(url)) as schema:
@@ -99,14 +99,14 @@ def _open_runs(schema: StoreSchema) -> list[str]:
 def _run_stands_open(runs: Sequence[str]) -> Refused:
     return Refused(
         f"run {runs[0]} is not over",
-        meaning="What it has done is for the drkit that began it to continue. Nothing was changed",
+        meaning="Only the drkit that began it can continue it. Nothing was changed",
         remedy=f"With that drkit: drkit resume {runs[0]} --yes, or drkit abandon {runs[0]}. Then run this again",
     )
 
 
 def _print_migration(console: Console, found: dict[str, Any]) -> None:
     if not found["steps"]:
-        console.print(f"schema version {found['version']}: nothing is to be done")
+        console.print(f"schema version {found['version']}: nothing to do")
         return
     word = "is now at" if found["migrated"] else "would go to"
     console.print(f"{escape(found['store'])} {word} schema version {found['wanted']}", soft_wrap=True)
@@ -147,7 +147,7 @@ def restore_store(
         bool,
         typer.Option(
             "--replace",
-            help="Replace a store that holds something: a SQLite file is kept aside, Cassandra's tables are emptied.",
+            help="Replace a store that holds data: a SQLite file is kept aside, Cassandra's tables are emptied.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and the store; change nothing.")] = False,
@@ -157,22 +157,22 @@ def restore_store(
 ) -> None:
     """Fill the configured store, SQLite or Cassandra, from a backup of either. Stop the mirror first.
 
-    Refused (exit 3) where the store holds something, unless --replace says so. What the backup can't know stays
-    careful: links are paused until you resume them, and positions beyond its watermarks are conservative.
+    Refused (exit 3) where the store holds data, unless --replace is given. Links are paused until you resume them, and
+    positions beyond the backup's watermarks are conservative, because the backup can't know them.
 
     Example: `drkit store restore --from /var/backups/drkit-2026-11-23.gz`
     """
     from drkit.store.backup import read_backup
 
     with command(
-        config, output, verbose, unfinished="The store may be filled in part: the same command fills it"
+        config, output, verbose, unfinished="The store may be partly filled: the same command fills it"
     ) as run:
         found = read_backup(file)
         kept = _kept(run)
         if kept and not replace:
             raise Refused(
-                "the store holds something",
-                meaning="A restore never overwrites unless it is told to. Nothing was changed",
+                "the store holds data",
+                meaning="A restore overwrites only with --replace. Nothing was changed",
                 remedy="Name a new store in store.url; or drkit store backup --out FILE, and then this with --replace",
             )
         aside, controls = (None, []) if dry_run else _restore(run, found, replace=kept)
@@ -281,7 +281,7 @@ def _print_backup(console: Console, found: Backup, done: str) -> None:
 def _print_restored(
     console: Console, found: Backup, aside: Path | None, controls: Sequence[LinkControl], *, dry_run: bool
 ) -> None:
-    _print_backup(console, found, "whole; nothing was restored" if dry_run else "restored")
+    _print_backup(console, found, "complete; nothing was restored" if dry_run else "restored")
     if aside is not None:
         console.print(f"  what was there before is {escape(str(aside))}", soft_wrap=True)
     for each in controls:
