@@ -12,32 +12,32 @@ _HEAD = """# Recovery: which command to run in each state
 
 Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error
 messages use too; a test keeps this page current. For each state of a run and each part that breaks it names the
-commands that let clients write somewhere again, where, and what that costs. A model with an adversary
-(`tests/support/recovery_model.py`) is explored exhaustively to two faults: no dead end, and nothing destroyed
-that isn't kept.
+commands that let clients write somewhere again, where, and their cost. A model with an adversary
+(`tests/support/recovery_model.py`) is explored exhaustively up to two faults: there is no dead end, and nothing is
+destroyed that isn't kept.
 
-`drkit runs RUN` shows a run's state; a stage that was begun counts as reached. `source` and `target` are those of the
-configured link: the primary, and the cluster failed over to. The operator's machine lost, frozen or replaced: run the
-same command from another one (the lease ends after 15 s); *replaced* means that its disk, with the salvage folder, is
-gone too. Where both clusters are gone, one has to come back first; then look here again.
+`drkit runs RUN` shows a run's state; a begun stage counts as reached. `source` and `target` are those of the
+configured link: the primary, and the cluster failed over to. If the operator's machine is lost, frozen or replaced, run
+the same command from another one (the lease ends after 15 s); *replaced* means that its disk, with the salvage folder,
+is gone too. If both clusters are gone, one must come back first; then look here again.
 
 Every cell can be played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in
-every state, the part is really broken, the commands are carried out, and a reader that isn't drkit looks for what is
-missing. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy cores,
-so the whole sweep some 25 minutes. The 37 cells of a frozen machine were all seen to pass on 24 November 2026, at
-9497215. Notes of earlier sessions say of the other 988 that they passed, at several commits, about 200 of them since
-the code was last moved into other packages; they were not repeated then, and no sweep of all at one commit exists.
+every state, the component is really broken, the commands are executed, and a reader independent of drkit looks for
+missing records. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy
+cores, the whole sweep some 25 minutes. The 37 cells of a frozen machine passed on 24 November 2026, at 9497215. Notes
+of earlier sessions say that the other 988 passed, at several commits, about 200 of them since the code was last moved
+between packages; they were not repeated then. There was no sweep of all cells at one commit.
 """
 _BY_HAND = f"""## Without the store
 
-A store that is lost (no file, no keyspace, no tables) is filled again from the copy that the target keeps: see
-[store.md](store.md). A damaged one is moved away first. Journals of runs are in no copy: no run can be resumed then,
-what to do follows from the link's state and the fence.
+A lost store (no file, no keyspace, no tables) is filled again from the copy that the target keeps: see
+[store.md](store.md). Move a damaged one away first. No copy has journals of runs, so no run can be resumed then; the
+link's state and the fence decide what to do.
 
-The store knows which rules a fence has put. Without it nobody but you can lift one: `{BY_HAND}` on
-the rules that stand beside its mark. The mark is a rule about a topic `drkit-fence.…`; the fence's rules deny `User:*`
-to write the link's topics and to read in its groups. Once the store is back, `drkit fence --lift` tidies up, and a run
-that rested on that fence goes back before it.
+The store knows which ACLs a fence has put. Without it only you can lift a fence: `{BY_HAND}` on the ACLs beside its
+mark. The mark is an ACL about a topic `drkit-fence.…`; the fence's ACLs deny `User:*` writing to the link's topics and
+reading in its groups. Once the store is back, `drkit fence --lift` cleans up, and a run that relied on that fence goes
+back to before it.
 """
 STATES: tuple[tuple[Kind | None, Mode, State], ...] = (
     (None, Mode.UNPLANNED, State.CLOSED),

@@ -160,14 +160,14 @@ RECOVER_WITHOUT_COPY = {
 }
 BY_HAND = "kafka-acls.sh --remove …"
 
-TARGET_ONLY = "what was written to TARGET since the failover stays on TARGET only, should that come back"
-AFTER_AUDIT = "what was written to TARGET after the last catching up stays on TARGET only, should that come back"
-UNMIRRORED = "what SOURCE took and the mirror had not brought over stays on SOURCE only, should that come back"
+TARGET_ONLY = "records written to TARGET since the failover stay only on TARGET, if it comes back"
+AFTER_AUDIT = "records written to TARGET after the last catching up stay only on TARGET, if it comes back"
+UNMIRRORED = "records of SOURCE that the mirror had not copied stay only on SOURCE, if it comes back"
 _LOST_WITH_STORE = "the run's journal, positions of groups over time, digests; groups may read some records again"
-SALVAGE_GONE = "what only SOURCE held and was in the lost salvage: copy salvages elsewhere"
-GONE_WITH = "what only the lost data of the cluster held"
-SOURCE_HAS_OLD = f"SOURCE has what it held at the failover: {OPEN_SOURCE} goes there instead"
-SOURCE_HAS_COPY = f"SOURCE has what was brought back so far: {OPEN_SOURCE} goes there instead"
+SALVAGE_GONE = "records that only SOURCE held and that were in the lost salvage: copy salvages elsewhere"
+GONE_WITH = "records that only the cluster's lost data held"
+SOURCE_HAS_OLD = f"SOURCE has its records of before the failover: {OPEN_SOURCE} goes there instead"
+SOURCE_HAS_COPY = f"SOURCE has the records brought back so far: {OPEN_SOURCE} goes there instead"
 
 _CHANGING = frozenset({"fence", "scrub", "reverse", "commit", "switch"})
 _CLOSED_SOURCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
@@ -188,7 +188,7 @@ def furthest(run: Run, *, begun: bool) -> State:
 def way_out(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
     """The commands that recover from here, and what they cost."""
     if now.source not in ANSWERS and now.target not in ANSWERS:
-        return WayOut((STATUS,), None, "no cluster answers: bring one back, then look here again")
+        return WayOut((STATUS,), None, "no cluster answers: bring one back, then look again")
     if now.store not in ANSWERS:
         return _without_store(now)
     if now.store not in WHOLE:
@@ -229,7 +229,7 @@ def _mirroring(now: Situation) -> WayOut:
     if now.source not in ANSWERS:
         return WayOut((FAIL_OVER,), Component.TARGET, UNMIRRORED)
     if now.source not in WHOLE:
-        lost = f"{GONE_WITH} ({now.source}); TARGET has what was mirrored: {FAIL_OVER} goes there instead"
+        lost = f"{GONE_WITH} ({now.source}); TARGET has the mirrored records: {FAIL_OVER} goes there instead"
         return WayOut((STATUS,), Component.SOURCE, lost)
     return WayOut((STATUS,), Component.SOURCE, NOTHING_LOST)
 
@@ -269,7 +269,7 @@ def _failover(now: Situation) -> WayOut:  # noqa: C901, PLR0911, PLR0912 - one a
         costs = UNMIRRORED if now.state in {State.PLANNED, State.FENCED} else NOTHING_LOST
         return WayOut((ABANDON, FAIL_OVER), Component.TARGET, costs)
     if now.source not in WHOLE:
-        return WayOut((ABANDON,), Component.SOURCE, f"{_of(now.source)}; TARGET has what was mirrored: {FAIL_OVER}")
+        return WayOut((ABANDON,), Component.SOURCE, f"{_of(now.source)}; TARGET has the mirrored records: {FAIL_OVER}")
     if now.mirror is not ComponentCondition.UP and now.state in {State.PLANNED, State.FENCED}:
         return WayOut((CANCEL,), Component.SOURCE, NOTHING_LOST)
     return WayOut((RESUME,), Component.TARGET, NOTHING_LOST)
@@ -293,7 +293,7 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
         return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}){copied}")
     if now.source not in WHOLE:
         early = now.state in _EARLY_BACK
-        again = "the copying so far; drkit failback begins again once SOURCE is up"
+        again = "the copying so far; start drkit failback again once SOURCE is up"
         lost = f"{GONE_WITH} ({now.source})" if now.source in ANSWERS else ""
         costs = "; ".join(filter(None, (lost, "" if early else again))) or NOTHING_LOST
         return WayOut((CANCEL,) if early else (ABANDON,), Component.TARGET, costs)
@@ -313,7 +313,7 @@ def _live_gone(now: Situation) -> WayOut:
     if now.state in _EARLY_BACK:
         return WayOut((CANCEL, OPEN_SOURCE), Component.SOURCE, TARGET_ONLY)
     if now.state in _COPYING or now.kind is Kind.REPROTECT:
-        copied = "all but what was brought back so far stays on TARGET only, should that come back; groups start again"
+        copied = "all but the records brought back so far stay only on TARGET, if it comes back; groups start again"
         return WayOut((ABANDON, OPEN_SOURCE), Component.SOURCE, copied)
     return WayOut((UNPLANNED,), Component.SOURCE, AFTER_AUDIT)
 
@@ -321,10 +321,10 @@ def _live_gone(now: Situation) -> WayOut:
 def _without_store(now: Situation) -> WayOut:
     """The store doesn't answer: nothing can be decided, so the serving cluster keeps serving."""
     part = serving(now)
-    waits = "no run, no failover and no new mapping until the store is back"
+    waits = "no run, failover or new mapping until the store is back"
     if _condition(now, part) not in ANSWERS or closed(now):
         open_one = part if _condition(now, part) in ANSWERS else _other(part)
-        return WayOut((BY_HAND,), open_one, f"{waits}; only you can know which of the two is ahead")
+        return WayOut((BY_HAND,), open_one, f"{waits}; only you can know which cluster is ahead")
     return WayOut((STATUS,), part, waits)
 
 

@@ -191,7 +191,7 @@ def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]
         control = estate.store.link_control(link.id)
         held = each is not None and control is not None and control.run == each.run
         outcome = CheckOutcome.FAIL if held else CheckOutcome.WARN
-        yield Check(name, outcome, f"{'; '.join(what)}: costs {advice.way.costs}", advice.do)
+        yield Check(name, outcome, f"{'; '.join(what)} (costs: {advice.way.costs})", advice.do)
 
 
 def _unfinished(run: Unfinished) -> str:
