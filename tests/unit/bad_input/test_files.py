@@ -73,7 +73,7 @@ ROWS = [
     plan("a plan with a number of thousands of digits", '{"a": ' + "9" * 9000 + "}"),
     plan("a plan of nothing but its format", '{"format": "drkit-failover-plan/1"}', "damaged"),
     plan("a site's plan of nothing but its format", '{"format": "drkit-site-plan/1", "plan": []}', "damaged"),
-    Bad("a plan that was cut off", PLAN, ("plan.json",), prepare=lambda d: kept_plan(d, lambda text: text[:-200])),
+    Bad("a plan that was truncated", PLAN, ("plan.json",), prepare=lambda d: kept_plan(d, lambda text: text[:-200])),
     Bad("a plan that was edited", PLAN, ("plan.json", "changed"), prepare=lambda d: kept_plan(d, edited)),
     Bad(
         "a plan of a link that isn't configured",
@@ -103,21 +103,21 @@ ROWS = [
     Bad("a folder without experiments", "drill run empty", ("empty",), prepare=lambda d: (d / "empty").mkdir()),
     # backups
     Bad("no backup", "store restore --from gone.gz", ("gone.gz",), code=1, prepare=with_store),
-    backup("a backup that is no gzip", b"hello", "no whole backup"),
+    backup("a backup that is no gzip", b"hello", "not a complete backup"),
     backup("an empty backup", b""),
-    backup("a backup that is cut off", gzip.compress(b'{"format": "drkit-store-backup"}\n')[:-9]),
+    backup("a backup that is truncated", gzip.compress(b'{"format": "drkit-store-backup"}\n')[:-9]),
     backup(
         "a backup with a byte changed",
         gzip.compress(b"x" * 100)[:14] + b"\xff\xff\xff\xff" + gzip.compress(b"x" * 100)[18:],
     ),
-    backup("a backup of another program", gzip.compress(b'{"a": 1}\n'), "doesn't begin"),
+    backup("a backup of another program", gzip.compress(b'{"a": 1}\n'), "its first line is not"),
     backup(
         "a backup of another version",
         gzip.compress(json.dumps(HEAD | {"version": 2}).encode() + b"\n"),
         "format 2",
         code=3,
     ),
-    backup("a backup without its end", gzip.compress(json.dumps(HEAD).encode() + b"\n"), "cut off"),
+    backup("a backup without its end", gzip.compress(json.dumps(HEAD).encode() + b"\n"), "truncated"),
     backup("a backup nested by the thousand", gzip.compress(b"[" * 90_000)),
     Bad(
         "a backup over a file",

@@ -148,7 +148,7 @@ ROWS = [
     stored("a time and an end", f"{FAILOVER} --at -1m --to-latest", "--at", "--to-latest"),
     stored("a time and consistency", f"{FAILOVER} --at -1m --consistent", "--consistent"),
     stored("all groups and one", f"{FAILOVER} --all-groups --group g", "--all-groups", "--group"),
-    stored("one group in two places", f"{FAILOVER} --group g=earliest --group g=latest", "g", "two places"),
+    stored("one group in two places", f"{FAILOVER} --group g=earliest --group g=latest", "g", "two positions"),
     stored("a rehearsal of a dry run", f"{FAILOVER} --rehearse", "--rehearse", "--dry-run"),
     stored("a cancelled run and a cluster", "failover --cancel R --to dr", "--cancel"),
     stored("a loss that is no number", f"{FAILOVER} --accept-loss all", "--accept-loss", "all", "unknown"),

@@ -38,4 +38,4 @@ def test_anything_else_is_refused_with_an_example(option):
 def test_an_option_before_the_subcommand_is_not_ignored():
     done = CliRunner().invoke(application(("audit",)), ["audit", "--full", "watch"])
     assert done.exit_code == 2
-    assert "--full stands before `watch`" in done.output
+    assert "--full comes before `watch`" in done.output
