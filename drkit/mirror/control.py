@@ -93,7 +93,7 @@ def _loop(link: Link) -> Refused:
     return Refused(
         f"link {link.id} is the way back of {link.id.reversed()}, which is not sealed or reversed",
         meaning="Mirroring in both directions would circulate every record forever",
-        remedy=f"Fail over or fail back first; {link.reversed()} stops then",
+        remedy=f"Fail over or fail back first; {link.id.reversed()} stops then",
     )
 
 
