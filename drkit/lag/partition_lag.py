@@ -118,10 +118,10 @@ def partition_lag(
     start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
     through, since, reason = mark.source_through, doubts.lost_since, doubts.unjudged
     for problem in mine:
-        if problem.halted and problem.unsure_from is not None:
-            through = min(through, problem.unsure_from)
+        if problem.differs_from is not None:
+            through = min(through, problem.differs_from)
             since = problem.since if since is None else min(since, problem.since)
-            if problem.unsure_from <= start:
+            if problem.differs_from <= start:
                 reason = reason or f"all that the source holds counts: {problem.reason}"
     above = max(through, start)
     records = max(0, end - above)

@@ -123,6 +123,11 @@ class Problem:
     unsure_from: int | None = None
     unsure_until: int | None = None
 
+    @property
+    def differs_from(self) -> int | None:
+        """The source offset from which both sides are known to hold different records, and none is mirrored."""
+        return self.unsure_from if self.halted else None
+
     def doubts(self, source_offset: int) -> bool:
         """Whether the place of this source offset isn't exact because of it."""
         first, end = self.unsure_from, self.unsure_until

@@ -18,6 +18,7 @@ from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.leader_epochs import EpochEnd, kept_offsets
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
@@ -39,6 +40,8 @@ NOT_PURGED = OffsetRange(0, 0)
 NOTHING_HIDDEN = OffsetRange(0, 0)
 
 _TIMEOUT_SECONDS = 15.0
+_TAIL_OFFSETS = 8
+"""How many of a partition's last offsets with a digest are compared: the last one may hold a marker."""
 
 
 class LogStart(NamedTuple):
@@ -180,6 +183,8 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         )
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
+        whole = {tp: rows for tp, rows in digests.items() if tp not in kept}
+        kept |= dict.fromkeys(replaced_tails(link, source_admin, target_admin, whole), 0)
         ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         builder = _ScopeBuilder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
@@ -515,7 +520,8 @@ def source_kept(
     """By partition, the offset up to which its source surely has what was mirrored; left out: all that is in `digests`.
 
     A source that lost records and has grown again looks whole by its log's end. Its history of leader epochs shows it
-    (`drkit.kafka.admin.source_divergence`), or what a mirror noted of it. Where neither can tell, nothing is proven.
+    (`drkit.kafka.admin.source_divergence`), or what a mirror noted of it: that the source was truncated, or that both
+    sides differ from an offset on. Where neither can tell, nothing is proven.
     Watermarks are read here, after the digests: one read before might not reach what they cover. One that doesn't reach
     it all the same (the mirror was killed between the two) says nothing of what is beyond.
 
@@ -526,11 +532,49 @@ def source_kept(
     ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
     kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
     for problem in store.problems(link):
-        if problem.kind == SOURCE_TRUNCATED:
-            for tp in digests:
-                if tp.topic == problem.topic and problem.partition in {None, tp.partition}:
-                    kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
+        mine = [tp for tp in digests if tp.topic == problem.topic and problem.partition in {None, tp.partition}]
+        for tp in mine:
+            if problem.kind == SOURCE_TRUNCATED:
+                kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
+            elif problem.differs_from is not None:
+                kept[tp] = min(kept[tp], problem.differs_from)
     return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
+
+
+def replaced_tails(
+    link: Link,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    digests: Mapping[TopicPartition, Collection[RangeDigest]],
+) -> set[TopicPartition]:
+    """Partitions whose source no longer holds the last records of their newest digest, or can't be asked.
+
+    A source that is restored from an older copy of all its disks counts its leader epochs from there again, so they
+    can't tell it from one that lost nothing. What it took since then stands where the lost tail was.
+
+    Raises:
+        Unreachable: a cluster doesn't answer.
+    """
+    places: dict[LogPosition, LogPosition] = {}
+    for tp, rows in digests.items():
+        if rows:
+            newest = max(rows, key=lambda row: row.target_end)
+            there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+            for offset in range(max(newest.target_start, newest.target_end - _TAIL_OFFSETS), newest.target_end):
+                places[LogPosition(tp, offset - newest.delta)] = LogPosition(there, offset)
+    if not places:
+        return set()
+    on_source = source.probe_records(places, seconds=_TIMEOUT_SECONDS)
+    on_target = target.probe_records(places.values(), seconds=_TIMEOUT_SECONDS)
+    return {place.tp for place, there in places.items() if _differ(on_source[place], on_target[there], place, there)}
+
+
+def _differ(ours: ProbedRecord, theirs: ProbedRecord, source: LogPosition, target: LogPosition) -> bool:
+    """Whether a place holds other records on both sides, or that can't be seen; a place that a log lacks is equal."""
+    if any(seen.reason is not None and not seen.outside for seen in (ours, theirs)):
+        return True
+    found = ours.offset == source.offset, theirs.offset == target.offset
+    return all(found) and ours.crc != theirs.crc
 
 
 def _kept(mark: Watermark | None, end: EpochEnd | None) -> int:

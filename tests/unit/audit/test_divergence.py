@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from drkit.audit.compare.scope import source_kept
+from drkit.audit.compare.scope import replaced_tails, source_kept
 from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.digests import RangeDigest
 from drkit.model.link_state import SOURCE_TRUNCATED, Problem
 from drkit.model.offsets import Watermark
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -71,6 +73,49 @@ def test_what_the_mirror_noted_counts_where_epochs_no_longer_tell(store: Store) 
     for each in (problem("flights", 1), problem("flights", 0), problem("other", 2), problem("flights", 5, "foreign")):
         store.put_problem(LINK, each)
     assert kept(store, CUT, WHOLE) == {CUT: 80, WHOLE: 0}
+
+
+def test_a_partition_that_stands_still_is_proven_below_where_both_sides_differ(store: Store) -> None:
+    foreign = replace(problem("flights", 1, "foreign_writer"), unsure_from=60)
+    store.put_problem(LINK, foreign)
+    assert kept(store, CUT, WHOLE) == {CUT: 80, WHOLE: 60}
+    store.put_problem(LINK, replace(foreign, halted=False))
+    assert kept(store, CUT, WHOLE) == {CUT: 80}
+
+
+def a_record(offset: int | None, crc: int = 7, reason: str | None = None, *, outside: bool = False) -> ProbedRecord:
+    return ProbedRecord(offset=offset, crc=crc, reason=reason, outside=outside)
+
+
+class Log:
+    """Gives the same answer about each place, at that place unless it says otherwise."""
+
+    def __init__(self, answer: Callable[[int], ProbedRecord]) -> None:
+        self.answer, self.asked = answer, set[LogPosition]()
+
+    def probe_records(self, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
+        assert seconds > 0
+        self.asked |= set(places)
+        return {place: self.answer(place.offset) for place in self.asked}
+
+
+@pytest.mark.parametrize(
+    ("answer", "replaced"),
+    [
+        (a_record, False),
+        (lambda offset: a_record(offset, crc=8 if offset == 99 else 7), True),
+        (lambda offset: a_record(offset, crc=8 if offset == 92 else 7), True),
+        (lambda offset: a_record(offset + 1, crc=8), False),  # compacted away there, or a marker
+        (lambda _offset: a_record(None, reason="no such offset", outside=True), False),  # retention took it
+        (lambda _offset: a_record(None, reason="no leader"), True),
+    ],
+)
+def test_the_last_records_with_a_digest_are_compared(answer: Callable[[int], ProbedRecord], *, replaced: bool) -> None:
+    link = Link(LINK, (".*",))
+    source, target = Log(answer), Log(a_record)
+    found = replaced_tails(link, source, target, {WHOLE: RANGES[WHOLE], OLD: []})  # type: ignore[arg-type]  # as above
+    assert found == ({WHOLE} if replaced else set())
+    assert {place.offset for place in source.asked} == set(range(92, 100))
 
 
 def test_a_partition_without_digests_needs_no_answer(store: Store) -> None:
