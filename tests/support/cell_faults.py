@@ -182,7 +182,7 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
         ways = (mine.link, mine.link.reversed())
         wait_until(
             lambda: child.poll() is not None or any(mirror_at_work(estate, way) for way in ways),
-            60,
+            180,  # 37 of them start at once
             what="a running mirror, or refused",
         )
     if child.poll() is None:
