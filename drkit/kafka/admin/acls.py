@@ -1,4 +1,4 @@
-"""Access rules of topics and groups, read, put and removed through the protocol's own requests."""
+"""ACLs of topics and groups: reading, adding and removing them with the protocol's own requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _A_REQUEST = 500
 
 
 def describe_acls(connection: AdminConnection) -> frozenset[Acl]:
-    """All rules about topics and groups.
+    """All ACLs of topics and groups.
 
     Raises:
-        Refused: the cluster has no authorizer, or drkit may not read its rules.
+        Refused: the cluster has no authorizer, or drkit may not read its ACLs.
     """
 
     async def step(connection: AdminConnection) -> frozenset[Acl]:
@@ -33,7 +33,7 @@ def describe_acls(connection: AdminConnection) -> frozenset[Acl]:
 
 
 def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
-    """The rules about topics and groups that each broker goes by, by node id: a late broker may lack some.
+    """The ACLs of topics and groups that each broker applies, by node id: a broker that lags may lack some.
 
     Raises:
         Refused: as `describe_acls`.
@@ -49,7 +49,7 @@ def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
 
 
 async def _describe(connection: AdminConnection, node: int | None) -> frozenset[Acl]:
-    """The rules that one broker (None: any) answers (within a step)."""
+    """The ACLs that one broker (None: any) returns (within a step)."""
     found = set()
     for kind in _RESOURCES:
         request = DescribeAclsRequest(
@@ -85,7 +85,7 @@ async def _describe(connection: AdminConnection, node: int | None) -> frozenset[
 
 
 def create_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
-    """Put rules; returns why, by rule, for those that were refused. Rules that are there already are fine."""
+    """Add ACLs; returns the reason for each refused one. ACLs that already exist are fine."""
 
     async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
         return (await connection.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
@@ -94,7 +94,7 @@ def create_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl,
 
 
 def delete_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
-    """Remove exactly these rules; returns why, by rule, for those that were refused. Absent ones are fine."""
+    """Remove exactly these ACLs; returns the reason for each refused one. Absent ones are fine."""
 
     async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
         return (await connection.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
@@ -108,7 +108,7 @@ def _each(
     acls: Collection[Acl],
     ask: Callable[[AdminConnection, Sequence[Acl]], Awaitable[Any]],
 ) -> dict[Acl, str]:
-    """Ask for so many rules at a time; `ask` returns a result for each."""
+    """Send the ACLs in batches; `ask` returns a result for each."""
     wanted = sorted(acls)
     failures: dict[Acl, str] = {}
 
@@ -126,7 +126,7 @@ def _judge(chunk: Sequence[Acl], results: Sequence[Any], failures: dict[Acl, str
     for acl, result in zip(chunk, results, strict=True):
         error = error_class(result.error_code)
         if result.error_code and (error.retriable or issubclass(error, kafka_errors.AuthorizationError)):
-            raise error(result.error_message or str(acl))  # all of them fare alike: `call` tries again or tells
+            raise error(result.error_message or str(acl))  # the error applies to all: `call` retries or raises it
         if result.error_code:
             failures[acl] = reason(error, result.error_message)
 

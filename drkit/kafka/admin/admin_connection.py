@@ -1,14 +1,14 @@
-"""Administration requests to one cluster: every call ends within its timeout, whatever the brokers do.
+"""Administration requests to one cluster: every call ends within its timeout.
 
-kafka-python's public admin methods wait without a bound of their own, raise on the first partition
+kafka-python's public admin methods have no timeout of their own, raise on the first partition
 that fails and stop at stale metadata. So drkit sends the protocol's requests itself, through the
 connection manager of a `KafkaAdminClient` (its `_manager`: no public name exists), and this module
 is the only one that touches it:
 
 - a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
-- connecting is an attempt of its own, on a thread of its own: who waits for it may give up, and it continues;
-- a cluster that may be gone is given up once it has been silent for `Reachability.seconds`, and asked about later only
-  what the attempt that continues has come to;
+- each attempt to connect runs on its own thread: a caller may stop waiting, and the attempt continues;
+- drkit gives up on a cluster that may be gone after `Reachability.seconds` of silence; later calls only check the
+  result of the attempt that continues;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
   each time on a fresh client when the connection itself failed, so that moved brokers are found;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
@@ -47,13 +47,13 @@ _CHANGES = frozenset({0, 19, 20, 21, 30, 31, 33, 37, 44})
 """API keys of requests that change something: Produce, CreateTopics, DeleteTopics, DeleteRecords, CreateAcls,
 DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs."""
 _BROKERS_TO_TRY = 3
-"""So many silent brokers of a cluster are tried one after the other within a call."""
+"""How many silent brokers of a cluster one call tries in sequence."""
 
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
     """kafka-python leaves the socket of a failed connection attempt to the garbage collector; this closes it.
 
-    It is chosen by the scheme of `proxy_url`, which is how the library lets sockets be made otherwise.
+    The library selects it by the scheme of `proxy_url`, its only hook for creating sockets.
     """
 
     SCHEMES = ("drkit-direct",)
@@ -73,15 +73,15 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # untyped base
 class Reachability:
     """How long to wait for a connection to a cluster that may be gone; shared by all connections to it.
 
-    A cluster is held to be gone where none of its brokers has said a word for so many seconds (that their kernels take
-    connections isn't one), where none has let us in within `most_seconds`, or where each of those that are configured
-    has refused connections for `REFUSED_SECONDS`, again and again: nothing listens there. The attempt itself continues,
-    so a cluster that is slow, or comes back, is found by whoever asks later.
+    A cluster counts as gone if none of its brokers has sent anything for `seconds` (a kernel that accepts connections
+    doesn't count), if none has completed the handshake within `most_seconds`, or if each configured broker has refused
+    all connections for `REFUSED_SECONDS`: nothing listens there. The attempt itself continues, so later calls find a
+    cluster that is slow or comes back.
 
     Args:
-        seconds: of silence, from the begin of the first attempt.
-        glance_seconds: the same from the begin of later ones, once one was in vain.
-        most_seconds: from the begin of an attempt; None: three times as long as it may be silent.
+        seconds: the longest silence, from the begin of the first attempt.
+        glance_seconds: the same for later attempts, after one has failed.
+        most_seconds: from the begin of an attempt; None: three times the longest silence.
     """
 
     def __init__(self, seconds: float, glance_seconds: float = 0.5, most_seconds: float | None = None) -> None:
@@ -101,9 +101,9 @@ class Reachability:
 
 
 class _Patience:
-    """How long one connection's attempts are waited for: while its brokers say something, and not for ever.
+    """How long to wait for one connection's attempts: while its brokers send something, up to a limit.
 
-    `seconds`: how long they may be silent; `most_seconds`: in all.
+    `seconds`: how long they may be silent; `most_seconds`: the limit.
     """
 
     def __init__(self, seconds: float, most_seconds: float) -> None:
@@ -128,7 +128,7 @@ class _Patience:
 
 
 class _Gone(Exception):
-    """Nothing could be connected to within so many seconds. Says why, as far as it is known."""
+    """No broker could be connected to within these seconds. Has the reason if known."""
 
     def __init__(self, why: str, seconds: float) -> None:
         super().__init__(why)
@@ -136,11 +136,10 @@ class _Gone(Exception):
 
 
 class _Attempt:
-    """An attempt to connect, which continues where nobody waits for it any more.
+    """An attempt to connect, which continues even if nobody waits for it.
 
-    `patience`: how long it is waited for, where the cluster may be gone; it may grow while somebody waits. `ended`:
-    there is a client, or an error, or the connection was closed; `told`: that, or each broker that is configured
-    refuses connections.
+    `patience`: how long to wait if the cluster may be gone; it may grow while a thread waits. `ended`: there is a
+    client, or an error, or the connection was closed; `told`: that, or each configured broker refuses connections.
     """
 
     def __init__(self, patience: _Patience | None) -> None:
@@ -153,7 +152,7 @@ class _Attempt:
 
     @property
     def trouble(self) -> str:
-        """What is known of why it takes so long."""
+        """The latest known reason for the delay."""
         found = [manager.trouble for manager in self.managers if manager.trouble is not None]
         return str(found[-1]) if found else "no broker has answered yet"
 
@@ -163,7 +162,7 @@ class _Attempt:
             self.patience.heard()
 
     def wait(self, deadline: Deadline) -> bool:
-        """Wait until it has ended, or is to be waited for no more; whether the patience is what has ended."""
+        """Wait until it has ended or the patience is over; returns whether the patience is over."""
         if self.patience is None:
             self.ended.wait(deadline.left)
             return False
@@ -175,7 +174,7 @@ class _Attempt:
         return self.patience.until.passed
 
     def end(self, client: KafkaAdminClient | None, error: BaseException | None) -> None:
-        """Tell those who wait."""
+        """Wake the waiting threads."""
         if not self.ended.is_set():
             self.client, self.error = client, error
             self.ended.set()
@@ -183,19 +182,19 @@ class _Attempt:
 
 
 class Permission(Protocol):
-    """Whether the cluster may be changed through an `AdminConnection` now. For whoever can be stopped (SIGSTOP, a hung
-    machine) and wake up when another has taken over: what it was about to send must not go out then.
+    """Whether an `AdminConnection` may change the cluster now. A process can be stopped (SIGSTOP, a hung machine) and
+    wake after another has taken over: it must not send its pending changes then.
     """
 
     def renew(self) -> None:
-        """Obtain the permission again; blocks. It holds for a moment from then on.
+        """Obtain the permission again; blocks. It is valid for a moment from then on.
 
         Raises:
-            DrkitError: nothing may be changed.
+            DrkitError: the permission was refused.
         """
 
     def holds(self) -> bool:
-        """Whether it still holds. Asks no one."""
+        """Whether it is still valid. Sends no request."""
 
 
 class PermissionLapsed(Exception):
@@ -213,7 +212,7 @@ class AdminConnection:
         alias: the cluster's name in messages.
         cluster: how to reach it.
         timeout_seconds: the bound of every call: connecting, handshakes, answer and repetitions.
-        reach: where the cluster may be gone, how long to try to connect.
+        reach: how long to try to connect if the cluster may be gone.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class AdminConnection:
         self._silent: set[tuple[str, int]] = set()
         self._closed = threading.Event()
         self.permission: Permission | None = None
-        """What every change of the cluster needs, where it needs one."""
+        """The permission that every change of the cluster needs, if any."""
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +240,7 @@ class AdminConnection:
 
     @property
     def principal(self) -> str | None:
-        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows (TLS)."""
+        """The principal of drkit on this cluster, as its ACLs name it; None if only the cluster knows it (TLS)."""
         protocol = self._config["security_protocol"]
         if protocol == "PLAINTEXT":
             return "User:ANONYMOUS"
@@ -249,13 +248,13 @@ class AdminConnection:
         return f"User:{user}" if user else None
 
     def another(self) -> AdminConnection:
-        """A second one to the same cluster, for requests that a broker is to answer side by side."""
+        """A second connection to the same cluster, for requests that a broker is to answer concurrently."""
         made = AdminConnection(self.alias, self._cluster, timeout_seconds=self.timeout_seconds, reach=self._reach)
         made.permission = self.permission
         return made
 
     def close(self) -> None:
-        """Give up the connection: calls that are waiting end. The object isn't used afterwards."""
+        """Close the connection: waiting calls end. The object can't be used afterwards."""
         with self._lock:
             self._closed.set()
             client, self._client = self._client, None
@@ -269,7 +268,7 @@ class AdminConnection:
             _discard(client)
 
     def connect_soon(self) -> None:
-        """Begin to connect, where nothing is connected and nobody does: who asks soon waits the less."""
+        """Begin to connect unless connected or connecting: the first call then waits less."""
         with self._lock:
             if self._client is None and self._attempt is None and not self._closed.is_set():
                 self._begun()
@@ -283,12 +282,12 @@ class AdminConnection:
         Args:
             what: what is attempted, for messages: "list topics".
             step: a coroutine function; it may run several times.
-            timeout_seconds: the bound, where it isn't the object's own.
+            timeout_seconds: the bound, if not the object's own.
 
         Raises:
             Unreachable: no answer within the timeout.
             Refused: the cluster denied it (authorization).
-            AuthenticationError: its certificate can't be trusted, or it rejected ours or the credentials.
+            AuthenticationError: its certificate can't be trusted, or it rejected drkit's certificate or credentials.
             DrkitError: the cluster answered with another error.
         """
         bound = self.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -319,7 +318,7 @@ class AdminConnection:
     def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
         return Unreachable(
             f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
-            meaning=f"The last thing seen was: {last}",
+            meaning=f"The last error was: {last}",
             remedy="Check that its brokers run and that bootstrap_servers is right "
             f"({','.join(self._config['bootstrap_servers'])}); trying again may work",
         )
@@ -327,9 +326,9 @@ class AdminConnection:
     async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
         """Send one protocol request (within a step); None: to any broker.
 
-        `timeout_seconds` bounds this one request, where others are to have a chance after it. A broker that the client
-        doesn't know is looked for: it knows those that were up when it connected, and looks again by itself only
-        every five minutes.
+        `timeout_seconds` bounds this one request, to leave time for others after it. The client knows the brokers that
+        were up when it connected and refreshes its metadata only every five minutes, so an unknown broker triggers a
+        refresh.
         """
         client = self._client
         if client is None:
@@ -347,7 +346,7 @@ class AdminConnection:
         return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
 
     def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
-        """As `send`, but on its way at once; awaiting it gives the response. At most four at a time to one broker."""
+        """As `send`, but sent at once; awaiting it gives the response. At most four at a time to one broker."""
         client = self._client
         if client is None:
             raise kafka_errors.KafkaConnectionError("connection given up")
@@ -356,7 +355,7 @@ class AdminConnection:
         try:
             begun: Awaitable[Any] = manager.send(request, node_id=node_id)
         except kafka_errors.UnknownBrokerIdError:
-            manager.cluster.request_update()  # known when it is tried again
+            manager.cluster.request_update()  # the retry finds it
             raise
         return begun
 
@@ -365,7 +364,7 @@ class AdminConnection:
             raise PermissionLapsed
 
     def supports(self, request_type: Any) -> int | None:
-        """The highest version of a request that brokers and client share; None: not at all."""
+        """The highest version of a request that brokers and client share; None: they share none."""
         client = self._client
         if client is None:
             return None
@@ -376,10 +375,10 @@ class AdminConnection:
         return version
 
     async def gather(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Run coroutines side by side (within a step): a broker that is silent doesn't hold up the others.
+        """Run coroutines concurrently (within a step): a silent broker doesn't delay the others.
 
         Raises:
-            KafkaError: the first that one of them raised, once all have ended.
+            KafkaError: the first error of any of them, once all have ended.
         """
         client = self._client
         if client is None:
@@ -410,8 +409,8 @@ class AdminConnection:
         """The client, once it is connected.
 
         Raises:
-            _Gone: the cluster may be gone, and it was waited for as long as for one that is there.
-            KafkaError: why the attempt failed, or hasn't ended by the deadline.
+            _Gone: the cluster may be gone, and its patience is over.
+            KafkaError: the attempt failed, or hasn't ended by the deadline.
             DrkitError: the connection was closed.
         """
         with self._lock:
@@ -436,7 +435,7 @@ class AdminConnection:
         return _Gone(attempt.trouble, REFUSED_SECONDS if refused else patience.spent)
 
     def _begun(self) -> _Attempt:
-        """A new attempt; called under the lock. It has what is left of the patience with those before it."""
+        """A new attempt; called under the lock. It has the patience that earlier attempts left."""
         if self._reach is not None and (self._patience is None or self._patience.until.passed):
             self._patience = self._reach.patience()
         attempt = self._attempt = _Attempt(self._patience)
@@ -460,7 +459,7 @@ class AdminConnection:
                 if self._reach is not None:
                     self._reach.gone = False
             elif wanted and failure is not None and _refused(failure):
-                self._patience = None  # a broker answered: the next attempt is waited for as long as this one
+                self._patience = None  # a broker answered: the next attempt has full patience
         attempt.end(client if wanted else None, failure)
         if client is not None and not wanted:
             _discard(client)
@@ -472,7 +471,7 @@ class AdminConnection:
         _discard(client)
 
     def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
-        """The error to raise at once, or None where trying again may correct it."""
+        """The error to raise at once, or None if a retry may succeed."""
         if isinstance(error, PermanentConnectionError):
             return error.as_error(self.alias)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError):
@@ -483,7 +482,7 @@ class AdminConnection:
         if isinstance(error, kafka_errors.AuthorizationError):
             return Refused(
                 f"cluster {self.alias} denied it: {what} ({type(error).__name__})",
-                remedy="Grant drkit's principal the right on that cluster",
+                remedy="Grant drkit's principal that operation on that cluster",
             )
         if error.retriable or isinstance(error, kafka_errors.UnknownBrokerIdError | kafka_errors.InvalidReceiveError):
             return None
@@ -508,19 +507,19 @@ class ClusterClient:
 
     @property
     def principal(self) -> str | None:
-        """Who drkit is to this cluster, as its access rules name it; None where only the cluster knows."""
+        """The principal of drkit on this cluster, as its ACLs name it; None if only the cluster knows it."""
         return self._connection.principal
 
     def change_only_with(self, permission: Permission) -> None:
-        """Send nothing that changes the cluster unless this permission holds at that moment."""
+        """Send changes of the cluster only while this permission is valid."""
         self._connection.permission = permission
 
     def connect_soon(self) -> None:
-        """Begin to connect; nobody waits for it."""
+        """Begin to connect, without waiting."""
         self._connection.connect_soon()
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -536,13 +535,13 @@ def describe(error: type[kafka_errors.KafkaError]) -> str:
 
 
 def check(code: int, context: str = "") -> None:
-    """Raise what a response's error code stands for; nothing for 0. Retriable ones are retried by `call`."""
+    """Raise the error of a response's error code; nothing for 0. `call` retries retriable ones."""
     if code:
         raise error_class(code)(context)
 
 
 def _refused(error: BaseException) -> bool:
-    """Whether a broker answered, and one of the two refuses the other."""
+    """Whether a broker answered, and broker or client refuses the other."""
     return isinstance(
         error,
         PermanentConnectionError | kafka_errors.SaslAuthenticationFailedError | kafka_errors.IllegalSaslStateError,
@@ -550,7 +549,7 @@ def _refused(error: BaseException) -> bool:
 
 
 def _transient(attempt: _Attempt) -> bool:
-    """Whether an attempt failed as one does of a cluster that is gone."""
+    """Whether an attempt failed as if the cluster were gone."""
     error = attempt.error
     lasting = error is not None and (_refused(error) or isinstance(error, kafka_errors.AuthorizationError))
     return isinstance(error, kafka_errors.KafkaError) and not lasting
@@ -568,7 +567,7 @@ def _connection_failed(error: kafka_errors.KafkaError) -> bool:
 def _connect(
     config: dict[str, Any], silent: MutableSet[tuple[str, int]], attempt: _Attempt, *, timeout_seconds: float
 ) -> KafkaAdminClient:
-    """A bootstrapped client. A failed attempt leaves no thread behind, which kafka-python's own would.
+    """A bootstrapped client. A failed attempt leaves no thread behind, as kafka-python's own would.
 
     `timeout_seconds`: the bound of the attempt, and of a request once it is connected.
     """
@@ -594,7 +593,7 @@ def _connect(
         return client
 
     tokens = config.get("sasl_oauth_token_provider")
-    if tokens is not None:  # here rather than on the I/O thread, where others would wait too
+    if tokens is not None:  # not on the I/O thread, where other calls would wait too
         try:
             tokens.token()
         except Unreachable as error:
@@ -635,7 +634,7 @@ def _in_background(close: Callable[[], object], manager: ConnectionManager) -> N
     io_thread: threading.Thread | None = loop._io_thread  # noqa: SLF001 - as above; the loop forgets it as it ends
 
     def quietly() -> None:
-        for each in (close, loop.close):  # the loop ends also where closing failed half way
+        for each in (close, loop.close):  # the loop ends even if closing failed
             with suppress(kafka_errors.KafkaError, RuntimeError, OSError, ValueError, KeyError):
                 each()
         if io_thread is None or not io_thread.is_alive():

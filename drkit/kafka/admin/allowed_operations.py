@@ -1,7 +1,7 @@
-"""What a cluster allows drkit itself (KIP-430): it says so beside its answers, to whoever may describe the resource.
+"""Operations that a cluster allows drkit itself (KIP-430); returned to principals that may describe the resource.
 
-Operations are Kafka's words in lower case. A cluster without an authorizer allows everything, and so does one to which
-drkit is a super user.
+Operations are Kafka's words in lower case. A cluster without an authorizer allows everything, as does one where drkit
+is a super user.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _WORDS = {int(operation): operation.name.lower() for operation in ACLOperation}
 
 
 def operations_of(codes: Iterable[int] | None) -> frozenset[str] | None:
-    """The operations of an answer's bits; None: the broker didn't say."""
+    """The operations of a response's bit field; None: the broker returned none."""
     if codes is None:
         return None
     return frozenset(_WORDS[code] for code in codes if code in _WORDS)
 
 
 def allowed_on_cluster(connection: AdminConnection) -> frozenset[str] | None:
-    """Operations on the cluster itself; nothing where drkit may not describe it, None where the broker doesn't say."""
+    """Operations on the cluster itself; empty if drkit may not describe it, None if the broker returns none."""
 
     async def step(connection: AdminConnection) -> frozenset[str] | None:
         answer = await connection.send(DescribeClusterRequest(include_cluster_authorized_operations=True))
@@ -39,7 +39,7 @@ def allowed_on_cluster(connection: AdminConnection) -> frozenset[str] | None:
 
 
 def allowed_on_topics(connection: AdminConnection, names: Collection[str]) -> dict[str, frozenset[str]]:
-    """Operations by topic; nothing where drkit may not describe it. Topics that don't exist are left out."""
+    """Operations by topic; empty if drkit may not describe it. Topics that don't exist are left out."""
     wanted = sorted(set(names))
     found: dict[str, frozenset[str]] = {}
 

@@ -79,7 +79,7 @@ class ClusterAdmin(ClusterClient):
         return cluster_id
 
     def brokers(self) -> list[Broker]:
-        """The brokers alive, by node id."""
+        """The live brokers, by node id."""
         response = self._connection.call("list brokers", metadata([]))
         return sorted(
             (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
@@ -89,10 +89,10 @@ class ClusterAdmin(ClusterClient):
     # -- topics ------------------------------------------------------------------------------------
 
     def topics(self, names: Iterable[str] | None = None, *, denied: set[str] | None = None) -> dict[str, TopicInfo]:
-        """Topics by name: all that may be seen, or those of `names` that exist.
+        """Topics by name: all visible ones, or those of `names` that exist.
 
-        `denied` takes those of `names` that drkit's principal may not see: whether they exist isn't known. None: such a
-        one is `Refused`.
+        `denied` collects those of `names` that drkit's principal may not see: whether they exist is unknown. None: such
+        a topic raises `Refused`.
         """
         wanted = None if names is None else list(names)
         if wanted is not None and not wanted:
@@ -120,8 +120,8 @@ class ClusterAdmin(ClusterClient):
         """Effective configuration of topics (broker defaults included), by topic.
 
         `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
-        and settings without a value are left out. `denied` takes topics whose settings drkit's principal may not read;
-        None: such a one is `Refused`.
+        and settings without a value are left out. `denied` collects topics whose settings drkit's principal may not
+        read; None: such a topic raises `Refused`.
         """
         wanted = list(names)
         found: dict[str, dict[str, str]] = {}
@@ -153,8 +153,8 @@ class ClusterAdmin(ClusterClient):
         """Create many topics, waiting until they can be written; returns why, by topic, for those that failed.
 
         A topic that exists already is a failure (``TOPIC_ALREADY_EXISTS``), unless it appeared after
-        an attempt of ours whose answer was lost. `confirmed` takes those that the cluster has said to have
-        created, also where the call then fails because they can't be written in time.
+        an attempt of drkit's whose response was lost. `confirmed` collects those that the cluster reported as created,
+        even if the call then fails because they can't be written in time.
         """
         left = {topic.name: topic for topic in new}
         denied: set[str] = set()
@@ -215,7 +215,7 @@ class ClusterAdmin(ClusterClient):
                     raise error(name)
                 seen = (await metadata([name])(connection)).topics[0]
                 if len(seen.partitions) == total:
-                    return  # an earlier attempt, whose answer was lost, did it
+                    return  # an earlier attempt, whose response was lost, did it
                 raise Refused(
                     f"topic {name} on cluster {self.alias} can't be grown to {total} partitions: "
                     f"{reason(error, result.error_message)}",
@@ -295,13 +295,13 @@ class ClusterAdmin(ClusterClient):
             self._wait_for_topics("wait for topics to be gone", wanted, list)
 
     def absent_everywhere(self, names: Iterable[str]) -> set[str]:
-        """Those of these topics that no broker of the cluster knows; each is asked. `Unreachable` if one is silent."""
+        """Those of these topics that no broker of the cluster knows; asks each. `Unreachable` if one is silent."""
         return topic_deletion.absent_everywhere(self._connection, set(names))
 
     def delete_exact(self, topics: Mapping[str, str], *, wait: bool = False) -> dict[str, str]:
-        """Delete topics given by name and topic id, not another of the same name; returns why, for those left.
+        """Delete topics given by name and topic id, not another of the same name; returns the reason for each one left.
 
-        `wait`: until the cluster lists none of the others under that id.
+        `wait`: wait until the cluster lists none of the others under that id.
         """
         failures = topic_deletion.delete_exact(self._connection, topics)
         going = {name: topic_id for name, topic_id in topics.items() if name not in failures}
@@ -313,28 +313,28 @@ class ClusterAdmin(ClusterClient):
             self._wait_for_topics("wait for topics to be gone", list(going), listed)
         return failures
 
-    # -- access rules ------------------------------------------------------------------------------
+    # -- ACLs --------------------------------------------------------------------------------------
 
     def acls(self) -> frozenset[Acl]:
-        """All access rules about topics and groups. `Refused` where there is no authorizer or no right to see them."""
+        """All ACLs of topics and groups. `Refused` if there is no authorizer, or drkit may not see them."""
         return acls.describe_acls(self._connection)
 
     def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
-        """The access rules that each broker goes by, by node id."""
+        """The ACLs that each broker applies, by node id."""
         return acls.acls_by_broker(self._connection)
 
     def create_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
-        """Put rules; returns why, by rule, for those that were refused."""
+        """Add ACLs; returns the reason for each refused one."""
         return acls.create_acls(self._connection, set(rules))
 
     def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
-        """Remove exactly these rules; returns why, by rule, for those that were refused."""
+        """Remove exactly these ACLs; returns the reason for each refused one."""
         return acls.delete_acls(self._connection, set(rules))
 
     # -- what drkit itself may do ------------------------------------------------------------------
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
-        """Operations that drkit may do to the cluster; None where that isn't told (`allowed_operations`)."""
+        """Operations that drkit may do on the cluster; None if brokers don't report them (`allowed_operations`)."""
         return allowed_operations.allowed_on_cluster(self._connection)
 
     def allowed_on_topics(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -348,8 +348,8 @@ class ClusterAdmin(ClusterClient):
     ) -> dict[TopicPartition, int]:
         """The log start of each partition. Partitions that don't exist are left out.
 
-        `partial`: leave out those that no leader answers for, too, rather than raise `Unreachable`. `recent_leaders`:
-        for who looks again and again at very many: who led them within the last half minute is asked at once
+        `partial`: also leave out those for which no leader answers, rather than raise `Unreachable`. `recent_leaders`:
+        for repeated calls with very many partitions: the leaders of the last half minute are asked at once
         (`log_offsets.RecentLeaders`).
         """
         return log_offsets.list_offsets(
@@ -365,7 +365,7 @@ class ClusterAdmin(ClusterClient):
     ) -> dict[TopicPartition, int]:
         """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
 
-        Of a link's source it is `Link.committed` that says which.
+        For a link's source `Link.committed` decides which.
 
         Partitions that don't exist are left out; `partial` and `recent_leaders` as in `start_offsets`.
         """
@@ -381,9 +381,9 @@ class ClusterAdmin(ClusterClient):
     def log_ends(
         self, tps: Iterable[TopicPartition], *, partial: bool = False, recent_leaders: bool = False
     ) -> dict[TopicPartition, int]:
-        """The true end of each log on its leader, records included that aren't replicated yet.
+        """The log end offset of each partition on its leader, which includes records that aren't replicated yet.
 
-        What the next record appended gets. Partitions that don't exist are left out; `partial` and `recent_leaders` as
+        The next appended record gets it. Partitions that don't exist are left out; `partial` and `recent_leaders` as
         in `start_offsets`.
         """
         return log_offsets.list_offsets(
@@ -404,23 +404,23 @@ class ClusterAdmin(ClusterClient):
         return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Where a leader epoch of each partition ends (`drkit.kafka.admin.leader_epochs`); those that nobody answers
-        for are left out."""
+        """The end offset of a leader epoch of each partition (`drkit.kafka.admin.leader_epochs`); partitions for which
+        no leader answers are left out."""
         return leader_epochs.epoch_ends(self._connection, at)
 
     def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The epoch of each partition's leader now; those without a leader are left out."""
+        """The current leader epoch of each partition; those without a leader are left out."""
         return leader_epochs.leader_epochs(self._connection, dict.fromkeys(tps))
 
     def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The leader epoch of the batch that holds the offset below each of these; -1: none does; those that nobody
-        answers for are left out."""
+        """The leader epoch of the batch that holds the offset below each of these; -1: none does; partitions for which
+        no leader answers are left out."""
         return leader_epochs.epochs_below(self._connection, offsets)
 
     def probe_records(
         self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
     ) -> dict[LogPosition, ProbedRecord]:
-        """The first record at or after each place (`client.record_probe`); one that can't be read in time says why."""
+        """The first record at or after each offset (`client.record_probe`); has the reason if it isn't read in time."""
         return probe_records(self._connection, places, seconds=seconds, bodies=bodies)
 
     def scan(
@@ -430,18 +430,18 @@ class ClusterAdmin(ClusterClient):
         seconds: float,
         most_bytes: int | None = timestamp_scan.STRETCH_BYTES,
     ) -> dict[TopicPartition, Scanned]:
-        """Timestamps and transactions of stretches of logs (`client.timestamp_scan`), as far as read in time."""
+        """Timestamps and transactions of offset ranges (`client.timestamp_scan`), as far as read in time."""
         return timestamp_scan.scan(self._connection, stretches, seconds=seconds, most_bytes=most_bytes)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Bytes of each partition's log on its leader's disk; those that nobody tells of are left out.
+        """Bytes of each partition's log on its leader's disk; those that no broker reports are left out.
 
-        `Refused` where drkit's principal may not DESCRIBE the cluster.
+        `Refused` if drkit's principal may not DESCRIBE the cluster.
         """
         return log_sizes(self._connection, tps)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete what is below each offset: the log start moves there. `Refused` with the reason."""
+        """Delete the records below each offset: the log start moves there. `Refused` with the reason."""
         log_offsets.delete_records(self._connection, before)
 
     def _wait_for_topics(

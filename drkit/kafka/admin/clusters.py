@@ -1,4 +1,4 @@
-"""The connections of one command to its clusters: made at first use, shared by threads, bounded."""
+"""The connections of one command to its clusters: opened at first use, shared by threads, with timeouts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ANSWER_SECONDS = 5.0
 
 
 def observing(configs: Mapping[str, ClusterConfig], timeout_seconds: float | None) -> Clusters:
-    """Connections for a command that only looks: each call ends within so many seconds, connecting included.
+    """Connections for a read-only command: each call ends within these seconds, connecting included.
 
-    None: 5 s, and a cluster that says nothing for 1 s is held to be gone (`Reachability`).
+    None: 5 s, and a cluster that is silent for 1 s counts as gone (`Reachability`).
     """
     if timeout_seconds is None:
         return Clusters(configs, timeout_seconds=OBSERVE_SECONDS)
@@ -31,16 +31,16 @@ def observing(configs: Mapping[str, ClusterConfig], timeout_seconds: float | Non
 class Clusters:
     """Connections to configured clusters, by alias.
 
-    A cluster that may be gone (`may_be_gone`) is given up when no broker says anything for `patience_seconds`, or each
-    refuses connections (`Reachability`). The attempt to connect continues, and whoever asks later by the same object
-    has what it has come to: a command doesn't wait for a dead cluster again and again.
+    drkit gives up on a cluster that may be gone (`may_be_gone`) when no broker sends anything for `patience_seconds`,
+    or each refuses connections (`Reachability`). The attempt to connect continues, and later calls on the same object
+    get its result: a command doesn't wait for a dead cluster repeatedly.
 
     Args:
         configs: the clusters by alias.
-        timeout_seconds: the bound of every call: connecting, handshakes and answer; 5 s at most where the cluster may
+        timeout_seconds: the bound of every call: connecting, handshakes and response; 5 s at most if the cluster may
             be gone.
-        patience_seconds: how long a cluster that may be gone may be silent while it is connected to.
-        known: what other connections of this command have found out; None: nothing is known yet.
+        patience_seconds: how long a cluster that may be gone may be silent during connecting.
+        known: findings of other connections of this command; None: none yet.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Clusters:
         self.close()
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         with self._lock:
             opened: list[ClusterAdmin | GroupAdmin] = [*self._admins.values(), *self._groups.values()]
             self._admins.clear()
@@ -80,16 +80,16 @@ class Clusters:
         return self._configs[alias]
 
     def reach(self, alias: str) -> Reachability:
-        """How long to try to connect to a cluster that may be gone, and whether it was found gone."""
+        """How long to try to connect to a cluster that may be gone, and whether it was found gone before."""
         return self._reaches[alias]
 
     def connect_soon(self, aliases: Iterable[str]) -> None:
-        """Begin to connect to clusters that may be gone, to all at once: who asks them later has waited already."""
+        """Begin to connect to all clusters that may be gone, so that later calls wait less."""
         for alias in aliases:
             self.admin(alias, may_be_gone=True).connect_soon()
 
     def adopt(self, other: Clusters, aliases: Iterable[str]) -> None:
-        """Take over the connections that another one has begun to these clusters, and what it found out of them."""
+        """Take over another object's connections to these clusters, and its findings about them."""
         for alias in aliases:
             key = (alias, True)
             with other._lock:

@@ -2,14 +2,14 @@
 
 `ConnectionManager` is kafka-python's connection manager with these differences:
 
-- a TLS handshake ends by the connection's deadline: the library's waits for ever for a broker that was frozen
+- a TLS handshake ends by the connection's deadline: the library's waits forever for a broker that was frozen
   after its kernel had accepted the connection;
-- the first brokers are tried side by side, those that were silent a moment ago last: the library spends all its time
-  on the first that it picks; where each of them refuses connections, that is told, and so is each answer;
-- a second connection is begun beside one that isn't made soon: the kernel repeats a SYN that was lost only after a
-  second, and the library waits for the first of a host's addresses before it tries the next;
-- what can't get better by itself (certificates, passwords, protocols) is raised: the library logs it and tries again;
-- the sockets that it built are known, so that those which the library leaves open can be closed at the end.
+- the bootstrap brokers are tried concurrently, recently silent ones last: the library spends all its time on the
+  first that it picks; it reports when each of them refuses connections, and each response;
+- a second connection starts beside a slow one: the kernel repeats a lost SYN only after a second, and the library
+  waits for the first of a host's addresses before it tries the next;
+- permanent errors (certificates, passwords, protocols) are raised: the library logs them and retries;
+- it tracks its sockets, so that those which the library leaves open can be closed at the end.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from drkit.model.errors import AuthenticationError, BrokerTooOld, DrkitError, Un
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _NO_ISSUER = frozenset({2, 18, 19, 20, 21})
-_WRONG_HOST = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH and that of an address
+_WRONG_HOST = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _REMEDIES = {
     _EXPIRED: "Renew the broker's certificate (or set this machine's clock)",
     _NOT_YET_VALID: "Set this machine's clock, or renew the broker's certificate",
     **dict.fromkeys(_NO_ISSUER, "Name the authority that signed it in ssl.ca.location"),
     **dict.fromkeys(
         _WRONG_HOST,
-        "Let bootstrap_servers and advertised.listeners use a name that is in it; or, where who signed it is enough, "
-        "set ssl.endpoint.identification.algorithm to none",
+        "Use a name from the certificate in bootstrap_servers and advertised.listeners; or, if its signature is "
+        "enough, set ssl.endpoint.identification.algorithm to none",
     ),
 }
 _NEXT_BROKER_SECONDS = 0.25
-"""After so long without an answer the next of the first brokers is tried as well, sooner where there are many."""
+"""Without a response for so long, the next bootstrap broker is tried as well; sooner if there are many."""
 _ALL_BROKERS_SECONDS = 0.5
 """After so long all of them are tried."""
 _SECOND_SYN_SECONDS = 0.3
 _STEP_SECONDS = 0.05
 REFUSED_SECONDS = 0.25
-"""A cluster all of whose first brokers refuse connections for so long (four tries) isn't there now."""
+"""A cluster counts as gone if all its bootstrap brokers refuse connections for so long (four tries)."""
 _REFUSED = "ECONNREFUSED"
 _GRACE_SECONDS = 1.0
-"""Beyond its deadline a call waits so long for the I/O thread, which only a name server holds up."""
+"""How long a call waits for the I/O thread past its deadline; only DNS lookups block that thread."""
 _FRAME = re.compile(r"Invalid frame length: (\d+)\b")
 _TLS_ALERT = re.compile(rb"\x15\x03[\x00-\x04].", re.DOTALL)  # type 21, version 3.n
 _WORD = re.compile(rb"[\x20-\x7e]{4}")
 
 
 class PermanentConnectionError(kafka_errors.KafkaError):  # type: ignore[misc]  # untyped base
-    """A broker was reached, and one side refuses the connection. Trying again doesn't help."""
+    """A broker was reached, and one side refuses the connection. A retry doesn't help."""
 
     retriable = False
 
@@ -87,8 +87,8 @@ class UnsupportedBroker(PermanentConnectionError):
 
 
 class _BoundedTls(KafkaSSLTransport):  # type: ignore[misc]  # untyped base
-    """TLS on a socket, whose handshake ends by a moment of the monotonic clock (None: never). `heard`: called when the
-    other side has said something.
+    """TLS on a socket, with a deadline of the monotonic clock for the handshake (None: none). `heard`: called when the
+    other side has sent something.
     """
 
     def __init__(
@@ -118,11 +118,10 @@ class _BoundedTls(KafkaSSLTransport):  # type: ignore[misc]  # untyped base
 class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
     """Connections of one client.
 
-    `trouble`: why the last connection failed, or None. `silent`: host and port of brokers that couldn't be connected
-    to when last tried; whoever makes a new client hands it on, so that these are asked last. `too_old`: a broker
-    that was reached and can't be worked with. `refused`: called when each of the first brokers has refused connections
-    for `REFUSED_SECONDS`, again and again. `heard`: called whenever a broker has said something; that its kernel took
-    the connection doesn't count.
+    `trouble`: why the last connection failed, or None. `silent`: host and port of brokers whose last connection attempt
+    failed; it is passed to the next client, so that these are tried last. `too_old`: a broker that was reached and is
+    not supported. `refused`: called when each bootstrap broker has refused all connections for `REFUSED_SECONDS`.
+    `heard`: called whenever a broker has sent something; that its kernel accepted the connection doesn't count.
     """
 
     def __init__(
@@ -145,24 +144,24 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self._sockets: list[socket.socket] = []  # those that may be open
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
-        """As the library's, but the caller waits no longer than it says."""
+        """As the library's, but the caller waits no longer than the timeout."""
         seconds = 30.0 if timeout_ms is None else timeout_ms / 1000
         self.run_within(seconds, self.bootstrap_async, timeout_ms, refresh)
 
     def give_up(self) -> None:
-        """End what is being connected, and what is asked. Called by any thread; the client isn't used afterwards.
+        """Abort connection attempts and requests. Any thread may call it; the client can't be used afterwards.
 
-        Who waits is told at once, also where a name server holds up the I/O thread.
+        Waiting threads wake at once, even if a DNS lookup blocks the I/O thread.
         """
-        with suppress(Exception):  # the loop has ended, by itself or just now: so has what was asked
+        with suppress(Exception):  # the loop has ended, and with it the requests
             self.call_soon(self.close)
         self._net._fail_pending_waiters(kafka_errors.KafkaConnectionError("given up"))  # noqa: SLF001 - as `run_within`
 
     def close_sockets(self) -> None:
-        """Close what the library has left open. Only for when the I/O thread has ended: nothing else uses them then.
+        """Close the sockets that the library has left open. Only once the I/O thread has ended: nothing uses them then.
 
-        It leaves the socket of a connection that is closed with bytes still to send, and of one that two threads close
-        while it takes its transport over.
+        It leaves open the socket of a connection that is closed with unsent bytes, and of one that two threads close
+        while it takes over its transport.
         """
         for left in self._sockets:
             left.close()
@@ -172,8 +171,8 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         """Run `step` on the I/O thread and give its result.
 
         Raises:
-            KafkaTimeoutError: not within the time, or a second beyond it where the I/O thread itself doesn't answer
-                (the library asks name servers on it).
+            KafkaTimeoutError: it didn't end within the time, or a second beyond it if the I/O thread itself is blocked
+                (the library does DNS lookups on it).
         """
         ended = threading.Event()
         stopped: dict[str, Any] = {"value": None, "exception": None}
@@ -196,7 +195,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         return await self.wait_for(self.call_soon(step, *given), max(1.0, seconds * 1000))
 
     def least_loaded_node(self) -> Any:
-        """As the library's, but a broker that was silent is taken only where all were."""
+        """As the library's, but it picks a silent broker only if all were silent."""
         chosen = super().least_loaded_node()
         broker = None if chosen is None else self.cluster.broker_metadata(chosen)
         if broker is None or (broker.host, broker.port) not in self.silent:
@@ -209,7 +208,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         return random.choice(answering) if answering else chosen  # noqa: S311 - spreads load
 
     async def _do_bootstrap(self, deadline: float | None) -> bool:
-        """Connect to the first brokers, one more each moment that nobody answers, until one gives metadata."""
+        """Connect to the bootstrap brokers, one more each moment without a response, until one returns metadata."""
         until = Deadline.after(30.0) if deadline is None else Deadline(deadline)
         while not self.closed and not until.passed:
             node = await self._first_connected(until)
@@ -230,10 +229,10 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
                 self.update_backoff(node)
             finally:
                 self._close_first(None)
-        raise kafka_errors.KafkaTimeoutError(f"no broker of {self.config['bootstrap_servers']} gave metadata")
+        raise kafka_errors.KafkaTimeoutError(f"no broker of {self.config['bootstrap_servers']} returned metadata")
 
     async def _first_connected(self, until: Deadline) -> Any:
-        """The node id of a first broker that is connected now; None: a pause was made, try again."""
+        """The node id of a bootstrap broker that is connected now; None: it paused, try again."""
         brokers = list(self.cluster.bootstrap_brokers())
         random.shuffle(brokers)
         brokers.sort(key=lambda broker: (broker.host, broker.port) in self.silent)
@@ -282,10 +281,10 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         try:
             await self.wait_for(future, max(1.0, until.left * 1000))
         except kafka_errors.KafkaError:
-            return  # the time is up, or the connection failed: whoever waits looks itself
+            return  # timed out, or the connection failed: the waiting thread checks that itself
 
     def _close_first(self, kept: Any) -> None:
-        """Close connections to the first brokers, except for one; in the metadata they have other node ids."""
+        """Close the connections to the bootstrap brokers but one; in the metadata they have other node ids."""
         for broker in self.cluster.bootstrap_brokers():
             if broker.node_id != kept:
                 connection = self._conns.pop(broker.node_id, None)
@@ -293,9 +292,9 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
                     connection.close()
 
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
-        """Called by the library before each connection: stop where trying again can't help.
+        """Called by the library before each connection: stop if a retry can't help.
 
-        While it looks for a first broker, that is so only when all that are configured refused.
+        During bootstrap that is so only if all configured brokers refused.
         """
         refusal = self._refused.get(node_id)
         if refusal is not None:
@@ -304,7 +303,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
                 raise refusal
 
     async def _connect(self, node: Any, conn: Any, **options: Any) -> None:
-        """As the library does, then keep why it failed."""
+        """As the library's, then store why it failed."""
         await super()._connect(node, conn, **options)
         future = conn.init_future
         place = (node.host, node.port)
@@ -321,7 +320,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self.trouble = error if refusal is None else refusal
         if refusal is not None:
             self._refused[node.node_id] = refusal
-        elif error.args:  # else we closed it ourselves, as another broker was faster
+        elif error.args:  # else drkit closed it, as another broker was faster
             self.silent.add(place)
         self._note_refusal(place, error)
 
@@ -338,13 +337,13 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             self._tell_refused()
 
     def refuse_old(self) -> None:
-        """Raise `UnsupportedBroker` where a first broker is."""
+        """Raise `UnsupportedBroker` if a bootstrap broker is one."""
         if self.too_old is not None:
             raise self.too_old
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """As the library does, but the handshake has the deadline, and what a broker sends just before it hangs up is
-        read: the library drops it, and with it the reason why a log-in failed.
+        """As the library's, but the handshake has the deadline, and drkit reads what a broker sends just before it
+        closes the connection: the library drops it, and with it the reason of a failed authentication.
         """
         sock = await self._connected_socket(node, timeout_at)
         try:
@@ -362,7 +361,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self._sockets.append(transport._sock)  # noqa: SLF001 - no public name; with TLS it isn't the one that connected
         try:
             await transport.handshake()
-        except BaseException as error:  # a step that is cancelled, too: the library leaves its socket to the collector
+        except BaseException as error:  # also on cancellation: the library leaves its socket to the collector
             transport.close()
             if isinstance(error, kafka_errors.KafkaTimeoutError):
                 raise kafka_errors.KafkaConnectionError(
@@ -383,9 +382,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         return transport
 
     async def _connected_socket(self, node: Any, timeout_at: float | None) -> Any:
-        """A socket that is connected: where the first attempt takes long, a second is begun, and the first to be made
-        is taken.
-        """
+        """A connected socket: if the first attempt is slow, a second starts, and the faster one wins."""
         made: Any = Future()
         failures: list[Exception] = []
         begun = 0
@@ -414,7 +411,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
                 if made.is_done:
                     break
             return await made
-        except BaseException as error:  # nobody takes the socket any more
+        except BaseException as error:  # nobody uses the socket now
             if not made.is_done:
                 made.failure(error)
             elif made.succeeded():
@@ -423,12 +420,12 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
 
 
 def _refusal(broker: str, error: Exception, mechanism: str | None) -> Exception | None:
-    """The error to raise where it can't get better by itself; else None."""
+    """The error to raise if it is permanent; else None."""
     if isinstance(error, DrkitError):
         return None if isinstance(error, Unreachable) else error
     if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
         return PermanentConnectionError(
-            f"broker {broker} doesn't offer {mechanism} there",
+            f"broker {broker} doesn't offer {mechanism} on this listener",
             "Name one of the listener's sasl.enabled.mechanisms in sasl.mechanisms",
         )
     credentials: tuple[type[Exception], ...]
@@ -452,22 +449,22 @@ def _tls_refusal(broker: str, error: ssl.SSLError) -> PermanentConnectionError |
     if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
         return PermanentConnectionError(
             f"broker {broker} refused this client's certificate ({reason})",
-            "Check ssl.certificate.location and ssl.key.location, and that the broker trusts who signed it",
+            "Check ssl.certificate.location and ssl.key.location, and that the broker trusts its issuer",
         )
     if "wrong version number" in reason:
         return PermanentConnectionError(
-            f"broker {broker} doesn't speak TLS there, and security.protocol does",
+            f"broker {broker} doesn't use TLS on this listener, but security.protocol does",
             "Correct bootstrap_servers or security.protocol",
         )
-    return None  # a broker that hangs up may be starting, or stopping
+    return None  # a broker that closes the connection may be starting or stopping
 
 
 def _other_protocol(broker: str, frame: int) -> PermanentConnectionError | None:
-    """What is where Kafka has the length of an answer: the first bytes of another protocol; None: it may be one."""
+    """The first bytes of another protocol where Kafka has a response's length; None: it may be a length."""
     first = (frame & 0xFFFFFFFF).to_bytes(4, "big")
     if _TLS_ALERT.fullmatch(first):
         return PermanentConnectionError(
-            f"broker {broker} speaks TLS, and security.protocol doesn't", "Set security.protocol to SSL or SASL_SSL"
+            f"broker {broker} uses TLS, but security.protocol doesn't", "Set security.protocol to SSL or SASL_SSL"
         )
     if not _WORD.fullmatch(first):
         return None

@@ -1,8 +1,8 @@
-"""Leader epochs of a log, as its leader knows them (KIP-101, KIP-320): what tells a log that lost its tail.
+"""Leader epochs of a log, as its leader knows them (KIP-101, KIP-320): they reveal a log that lost its tail.
 
-Three questions: which epoch the leader is of now, where an older one ends, and of which epoch the batch below an
-offset is. Each is put to the leader of the newest epoch that the metadata names: a broker that isn't (or isn't yet) the
-leader of that epoch refuses, and the question is put again.
+Three questions: the leader's current epoch, the end offset of an older epoch, and the epoch of the batch below an
+offset. Each goes to the leader of the newest epoch in the metadata: a broker that isn't (or isn't yet) the leader of
+that epoch refuses, and the request is repeated.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ class EpochEnd(NamedTuple):
 
 
 class KeptEpochs(NamedTuple):
-    """The offset from which on a log no longer has what was read of it; `exact`: it has all that is below, else it may
-    have lost some of that, too."""
+    """The offset from which a log no longer has the records read from it; `exact`: it has all records below; else it
+    may have lost some of those, too."""
 
     offset: int
     exact: bool
 
 
 def kept_offsets(through: int, epoch: int, end: EpochEnd) -> KeptEpochs | None:
-    """What a log still has of what was read of it below `through`; None: all of it. Pure.
+    """The records read below `through` that a log still has; None: all of them. Pure.
 
     Args:
-        through: the offset behind the last batch that was read.
+        through: the offset after the last batch read.
         epoch: the leader epoch of that batch.
-        end: what the log's leader answers for that epoch.
+        end: the response of the log's leader for that epoch.
     """
     if end.end < 0 or (end.epoch == epoch and end.end >= through):
         return None
     if end.epoch == epoch:
         return KeptEpochs(end.end, exact=True)
-    # it never had that epoch's batches; its own older ones may have begun to differ before they end
+    # it never had that epoch's batches; its own older epochs may differ before their end
     return KeptEpochs(min(end.end, through), exact=False)
 
 
 def leader_epochs(connection: AdminConnection, tps: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
-    """The epoch of each partition's leader as the metadata says; those without a leader, and those that drkit's
+    """The leader epoch of each partition in the metadata; those without a leader, and those that drkit's
     principal may not see, are left out."""
     found: dict[TopicPartition, int] = {}
 
@@ -75,35 +75,35 @@ def leader_epochs(connection: AdminConnection, tps: Mapping[TopicPartition, obje
 
 
 def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-    """Where each partition's epoch ends on its leader.
+    """The end offset of each partition's epoch on its leader.
 
-    Partitions that don't exist, those that drkit's principal may not see, and those that no leader answers for soon are
-    left out: of them nothing is known.
+    Partitions that don't exist, those that drkit's principal may not see, and those without a prompt answer are left
+    out: nothing is known about them.
     """
     found: dict[TopicPartition, EpochEnd] = {}
     pending = dict(epochs)
     now: dict[TopicPartition, int] = {}
 
     async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-        behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than what was read
+        behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than the batches read
         known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
         why = await _ask_ends(connection, leader, known, now, pending, found) if known else ""
         return why or (f"{behind[0]}: its leader's epoch isn't known yet" if behind else "")
 
     if pending:
         try:
-            _ask_leaders(connection, "find where leader epochs end", pending, now, found, ask)
+            _ask_leaders(connection, "find the end offsets of leader epochs", pending, now, found, ask)
         except Unreachable:
             if any(now.get(tp, epoch) >= epoch for tp, epoch in pending.items()):
-                raise  # else all leaders are known, and none has come to the epoch asked about
+                raise  # else all leaders are known, and none has reached the requested epoch
     return found
 
 
 def epochs_below(connection: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
 
-    Partitions that don't exist, those that drkit's principal may not read, and those that no leader answers for soon
-    are left out.
+    Partitions that don't exist, those that drkit's principal may not read, and those without a prompt answer are left
+    out.
     """
     found: dict[TopicPartition, int] = {}
     pending = {tp: SingleFetch(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
@@ -128,10 +128,10 @@ def _ask_leaders(
     found: Mapping[TopicPartition, object],
     ask: Any,
 ) -> None:
-    """Put a question to each leader until nothing is pending, or for a few seconds; `now` takes leaders' epochs.
+    """Ask each leader until nothing is pending, or for a few seconds; `now` collects the leaders' epochs.
 
     Raises:
-        Unreachable: nobody answers at all.
+        Unreachable: no broker answers.
     """
 
     async def step(connection: AdminConnection) -> None:
@@ -152,7 +152,7 @@ def _ask_leaders(
 
 
 async def _or_say(ask: Any, connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-    """A leader that can't be reached leaves its partitions pending, so the others continue."""
+    """The partitions of an unreachable leader stay pending; the others continue."""
     try:
         why: str = await ask(connection, leader, tps)
     except kafka_errors.KafkaError as error:
@@ -204,7 +204,7 @@ async def _ask_ends(
 def _take_batch(
     tp: TopicPartition, answer: Any, pending: dict[TopicPartition, SingleFetch], found: dict[TopicPartition, int]
 ) -> str:
-    """Take what one partition answered; returns why it is still pending, or nothing."""
+    """Process one partition's response; returns why it is still pending, or nothing."""
     offset, most = pending[tp]
     if answer.error_code:
         error = error_class(answer.error_code)
@@ -225,10 +225,10 @@ def _take_batch(
             found[tp] = batch.leader_epoch if batch.base_offset <= offset else UNKNOWN_EPOCH
             return ""
     if answer.high_watermark > offset and most < _MOST_BYTES:
-        pending[tp] = SingleFetch(offset, most * 4)  # its batch is larger than what was asked for
-    return f"{tp}: nothing comes at {offset}"
+        pending[tp] = SingleFetch(offset, most * 4)  # its batch is larger than the requested bytes
+    return f"{tp}: no batch returned at {offset}"
 
 
 def _passes(error: type[kafka_errors.KafkaError]) -> bool:
-    """Whether an error passes by itself: metadata is read again before the next try."""
+    """Whether an error is transient: metadata is read again before the retry."""
     return bool(error.retriable) or bool(getattr(error, "invalid_metadata", False))

@@ -1,4 +1,4 @@
-"""Log offsets by partition: one request per leader, each partition's answer judged on its own."""
+"""Log offsets by partition: one request per leader, each partition's response handled separately."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _CONSUMER = -1
 _OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
 _PARTITIONS_A_REQUEST = 5_000
 _LEADERS_SECONDS = 30.0
-"""Below the minute for which the data path goes by its metadata."""
+"""Shorter than the minute for which the data path trusts its metadata."""
 
 
 class _View(NamedTuple):
-    """As whom ListOffsets is asked."""
+    """The role in which ListOffsets is requested."""
 
     isolation: int
     replica: int
 
 
 class RecentLeaders:
-    """Which broker led each partition a moment ago, for who asks about the same ones again and again: reading the
-    metadata of a partition costs twice what listing its offset does. Shared by threads.
+    """Recent leaders by partition, for repeated calls with the same partitions: reading a partition's metadata costs
+    twice as much as listing its offset. Shared by threads.
 
-    A broker that doesn't lead a partition any more refuses to tell its offsets: then metadata are read again. One that
-    doesn't know it yet (it is cut off from its controller) is believed for as long as this is.
+    A broker that no longer leads a partition refuses to list its offsets: then metadata are read again. A broker that
+    doesn't know this yet (cut off from its controller) is trusted until the entry expires.
 
     Args:
         clock: monotonic seconds.
@@ -68,13 +68,13 @@ class RecentLeaders:
         return leaders, others
 
     def learn(self, leaders: Mapping[TopicPartition, int]) -> None:
-        """Metadata have just named these."""
+        """Store leaders just read from metadata."""
         until = self._clock() + _LEADERS_SECONDS
         with self._lock:
             self._known.update((tp, (leader, until)) for tp, leader in leaders.items())
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Their leaders gave no answer."""
+        """Drop partitions whose leaders didn't answer."""
         with self._lock:
             for tp in tps:
                 self._known.pop(tp, None)
@@ -82,8 +82,8 @@ class RecentLeaders:
 
 @dataclass(slots=True)
 class _Answers:
-    """What came back so far. `absent`: no such partition; `pending`: why the others have no answer yet; `denied`: those
-    that may not be seen, None where that is an error.
+    """Responses so far. `absent`: no such partition; `pending`: why the others have no answer yet; `denied`: those
+    that drkit may not see, None if that is an error.
     """
 
     found: dict[TopicPartition, int] = field(default_factory=dict)
@@ -105,8 +105,8 @@ def list_offsets(
     """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
 
     Partitions that don't exist are left out. A partition without a leader is retried until the
-    timeout; then `partial` leaves it out too, else it is `Unreachable`, naming it. One that drkit's principal may not
-    see is left out, too, where the answer may be `partial`, else `Refused`. `LATEST` is the high
+    timeout; then `partial` leaves it out too, else raises `Unreachable`, naming it. A partition that drkit's principal
+    may not see is left out with `partial`, else raises `Refused`. `LATEST` is the high
     watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader. `recent`: the
     leaders that are asked without reading metadata first.
     """
@@ -151,9 +151,9 @@ async def find_leaders(
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
-    Partitions without a leader are in neither. `epochs` takes the leaders' epochs. `denied` takes partitions of topics
-    that drkit's principal may not see; None: that is an error. `recent` takes the leaders of all partitions of these
-    topics.
+    Partitions without a leader are in neither. `epochs` collects the leaders' epochs. `denied` collects partitions of
+    topics that drkit's principal may not see; None: that is an error. `recent` collects the leaders of all partitions
+    of these topics.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
@@ -187,7 +187,7 @@ async def find_leaders(
 def _why_left_out(
     code: int, topic: str, absent: set[TopicPartition], denied: set[TopicPartition] | None
 ) -> set[TopicPartition] | None:
-    """Which of the two a topic's partitions belong to; None: to neither. Raises what can't be left out."""
+    """The set that a topic's partitions belong to; None: neither. Raises errors that can't be left out."""
     error = error_class(code)
     if error in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
         return absent
@@ -206,7 +206,7 @@ async def _ask_or_leave(
     view: _View,
     answers: _Answers,
 ) -> None:
-    """As `_ask`, so many at a time; a leader that can't be reached leaves its partitions pending."""
+    """As `_ask`, in batches; the partitions of an unreachable leader stay pending."""
     try:
         for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
             await _ask(connection, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
@@ -238,7 +238,7 @@ async def _ask(
         isolation_level=view.isolation,
         topics=topics_asked({tp: times[tp] for tp in tps}),
         min_version=4,
-        max_version=5,  # later versions add nothing that is asked for here
+        max_version=5,  # later versions add nothing that is needed here
     )
     response = await connection.send(request, leader)
     for topic in response.topics:
@@ -315,10 +315,10 @@ def _refused_deletion(connection: AdminConnection, tp: TopicPartition, why: str)
 
 
 def log_sizes(connection: AdminConnection, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes by partition; those that no leader tells of are left out.
+    """Bytes by partition; those that no leader reports are left out.
 
     Raises:
-        Refused: the cluster denies it: it needs DESCRIBE on the cluster.
+        Refused: the cluster denies it; it needs DESCRIBE on the cluster.
     """
     wanted = list(tps)
     found: dict[TopicPartition, int] = {}

@@ -1,8 +1,8 @@
-"""What a cluster knows of idempotent producers: new producer ids, and the last sequence number of one per partition.
+"""Idempotent producers of a cluster: new producer ids, and a producer's last sequence number per partition.
 
-A producer id that was handed out without a transactional id belongs to whoever uses it: brokers check
-only that each append follows the one before it (KIP-98). Kept and used by one mirror after another, it
-makes every append conditional on what the log holds.
+Any process may use a producer id that was allocated without a transactional id: brokers check only that each
+append follows the one before it (KIP-98). Stored and used by one mirror after another, it makes every append
+conditional on the log's content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ProducerStateAdmin(ClusterClient):
     """Producer ids of one cluster. Connects at the first call; may be shared by threads."""
 
     def new_producer_id(self) -> int:
-        """A producer id that the cluster hands out to nobody else.
+        """A new producer id, allocated by the cluster.
 
         Raises:
             Refused: drkit's principal may not write idempotently there.
@@ -58,11 +58,11 @@ class ProducerStateAdmin(ClusterClient):
             ) from error
 
     def last_sequences(self, tps: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int | None]:
-        """The last sequence number of a producer in each partition, as the leader knows it.
+        """The last sequence number of a producer in each partition, according to the leader.
 
-        None where it knows nothing of the producer (it never wrote there, or the broker has forgotten:
-        it goes by the records' timestamps); -1 where it wrote markers only. Partitions that don't exist,
-        that no leader answers for, or that drkit's principal may not read are left out.
+        None if the leader doesn't know the producer (it never wrote there, or its state expired, which depends on
+        the records' timestamps); -1 if it wrote markers only. Partitions that don't exist, for which no leader
+        answers, or that drkit's principal may not read are left out.
         """
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, "not asked yet")
@@ -98,7 +98,7 @@ async def _ask(
     found: dict[TopicPartition, int | None],
     pending: dict[TopicPartition, str],
 ) -> None:
-    """Ask one leader; where it can't be reached its partitions stay pending."""
+    """Ask one leader; if it can't be reached, its partitions stay pending."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for tp in tps:
         by_topic[tp.topic].append(tp.partition)

@@ -1,24 +1,24 @@
-"""Whether a source lost what was mirrored of it, told by leader epochs; never guessed. Pure, except for
+"""Detects by leader epochs, without guessing, whether a source lost mirrored records. Pure, except for
 `compare_source`.
 
-A log that ends below what was mirrored was cut: everybody can see that. Once it has grown beyond that point again, its
-end says nothing; its history of leader epochs (KIP-101) does. A watermark keeps the leader epoch of the last batch
-below its `source_through`. On a source that is whole that epoch is known and ends there or above. Where it ends below,
-a leader was elected that hadn't got the records between (an unclean election), and what is at their offsets now, on
-the source, are others. Where it isn't known although the log is long enough, an older log came back.
+A log that ends below the mirrored offset was visibly truncated. Once it has grown beyond that point again, its end
+proves nothing; its history of leader epochs (KIP-101) does. A watermark stores the leader epoch of the last batch
+below its `source_through`. An intact source knows that epoch, which ends there or above. If it ends below, a leader
+was elected that lacked the records between (an unclean election), and the source now has other records at their
+offsets. If the epoch isn't known although the log is long enough, an older log was restored.
 
     mirrored        0 ─── epoch 3 ─── 80 ─── epoch 3 ─── 100        source_through 100, leader_epoch 3
     source now      0 ─── epoch 3 ─── 80 ─── epoch 4 ─────────── 130        epoch 3 ends at 80: 20 lost
     or              0 ─── epoch 2 ───────────────── 110 ─ epoch 4 ── 130        epoch 3 isn't known: some lost
 
-While a partition is read, the broker itself compares with each Fetch (KIP-595) and gives nothing of a log that differs;
-before it is read, wherever it continues, this is asked. A leader without any history of epochs (old log formats) proves
-nothing: no divergence is claimed.
+While a partition is read, the broker itself compares epochs with each Fetch (KIP-595) and returns nothing of a log
+that differs; this check runs before reading starts or continues. A leader without any history of epochs (old log
+formats) proves nothing: drkit reports no divergence.
 
-What was found is not what stays: a source may be cut again, further down. So whoever says how much of a partition is
-mirrored looks again (`compare_source`): the mirror at what stands still
-(`drkit.mirror.health.truncation_watches`), a status, a translation and a failover's snapshot themselves. A place
-is only ever lowered (`earlier_divergence`): a history that retention took away shows less than was seen, never more.
+A source may be truncated again, further down. So everything that reports how much of a partition is mirrored checks
+again (`compare_source`): the mirror for halted partitions (`drkit.mirror.health.truncation_watches`), a status, a
+translation and a failover's snapshot themselves. An offset is only ever lowered (`earlier_divergence`): an epoch
+history that retention shortened shows less than before, never more.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 KIND = SOURCE_TRUNCATED
-"""Kind of the problem; the partition stands still until an operator decides."""
+"""Kind of the problem; the partition is halted until an operator decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A partition whose source lost what was mirrored of it, through offset `through` - 1 and from `kept` on.
+    """A partition whose source lost mirrored records, from `kept` through offset `through` - 1.
 
-    `epoch`: the leader epoch of the last batch mirrored; None where only the log's end tells. `undecided`: the source's
-    last stable offset, where it lies below `kept`: the lost tail held the end of a transaction whose records were
-    mirrored as committed, and which is open there again; None: none is, or the link doesn't wait for ends.
+    `epoch`: the leader epoch of the last batch mirrored; None if only the log's end shows the loss. `undecided`: the
+    source's last stable offset, if below `kept`: the lost tail held the end of a transaction whose records were
+    mirrored as committed, and which is open there again; None: none is, or the link also mirrors open transactions.
     """
 
     tp: TopicPartition
@@ -60,7 +60,7 @@ class Divergence:
         if self.epoch is None:
             why = f"its log ends at {first} there"
         elif self.kept.exact:
-            why = f"leader epoch {self.epoch} ends at {first} there, and other records may stand in their place"
+            why = f"leader epoch {self.epoch} ends at {first} there, and other records may have replaced them"
         else:
             why = f"its log there doesn't know leader epoch {self.epoch}, in which the last of them was written"
         lost = f"offsets {first} to {last}" if first <= last else f"offsets below {self.through}"
@@ -75,14 +75,14 @@ class Divergence:
 
     @property
     def unsure(self) -> tuple[int, None]:
-        """The source offsets whose place on the target isn't exact (`Problem.unsure_from`)."""
+        """The source offsets whose target offset isn't exact (`Problem.unsure_from`)."""
         if not self.kept.exact:
             return (0, None)
         return (self.kept.offset if self.undecided is None else self.undecided, None)
 
     def seen_with(self, stable_end: int) -> Divergence:
-        """This, with the source's last stable offset, of a link that mirrors what is committed: all that was mirrored
-        lay below it once, so where it is lower now, a transaction is open again."""
+        """This, with the source's last stable offset, for a link that mirrors committed records: all mirrored records
+        were below it, so if it is lower now, a transaction is open again."""
         return replace(self, undecided=stable_end) if stable_end < self.kept.offset else self
 
     def remedy(self, link: LinkId) -> str:
@@ -96,7 +96,7 @@ class Divergence:
 
 
 def remedy_of(link: LinkId, topic: str) -> str:
-    """What to do where a source lost what was mirrored; the caller says behind what the topic is mirrored again."""
+    """What to do if a source lost mirrored records; the caller adds after what the topic is mirrored again."""
     return (
         f"The lost records are on {link.target} only. Find out why {link.source} lost them (an unclean leader "
         f"election, a disk?). To continue with what {link.target} holds: `drkit failover --to {link.target}`. To "
@@ -106,11 +106,11 @@ def remedy_of(link: LinkId, topic: str) -> str:
 
 
 def divergence(mirrored: Watermark, end: EpochEnd | None, log_end: int) -> Divergence | None:
-    """Whether a source lost something of what was mirrored.
+    """Whether a source lost mirrored records.
 
     Args:
         mirrored: the watermark.
-        end: what the source's leader answers for the watermark's leader epoch; None where that isn't known.
+        end: the response of the source's leader for the watermark's leader epoch; None if unknown.
         log_end: the source's high watermark.
     """
     epoch = mirrored.leader_epoch
@@ -128,10 +128,10 @@ def _divergence(mirrored: Watermark, kept: KeptEpochs, epoch: int | None) -> Div
 
 @dataclass(frozen=True, slots=True)
 class SourceComparison:
-    """The result of comparing the source's logs with what was mirrored.
+    """The result of comparing the source's logs with the watermarks.
 
-    `seen`: the partitions that could be judged; `diverged`: those of them that lost what was mirrored. `anew`: topics
-    that aren't those that were mirrored, with their ids. `why`: why others could not be judged.
+    `seen`: the partitions that could be compared; `diverged`: those of them that lost mirrored records. `anew`:
+    recreated topics, with their new ids. `why`: why the others could not be compared.
     """
 
     seen: frozenset[TopicPartition] = frozenset()
@@ -147,17 +147,17 @@ def compare_source(
     *,
     committed: bool,
 ) -> SourceComparison:
-    """Compare the source's logs as they are now with what was mirrored of them.
+    """Compare the source's current logs with the watermarks.
 
-    A cluster that doesn't answer has nothing judged. Of a topic that isn't the mirrored one (`SourceComparison.anew`),
-    or not of the watermark's epoch, no log is compared. Few requests, however many partitions there are.
+    Nothing is compared if the cluster doesn't answer, nor for a recreated topic (`SourceComparison.anew`), nor for one
+    that isn't of the watermark's epoch. Sends few requests, however many partitions there are.
 
     Args:
         source: the cluster.
         marks: watermarks, read before.
-        topics: what is known of the topics.
-        committed: whether it is asked, too, which transactions are open again (`Divergence.undecided`): of links that
-            mirror what is committed.
+        topics: the stored states of the topics.
+        committed: whether to check, too, which transactions are open again (`Divergence.undecided`): for links that
+            mirror committed records.
     """
     try:
         there = source.topics({tp.topic for tp in marks}, denied=set())
@@ -196,8 +196,8 @@ def compare_source(
 def halted_partitions(
     marks: Mapping[TopicPartition, Watermark], problems: Iterable[Problem]
 ) -> dict[TopicPartition, Watermark]:
-    """The partitions that are halted by a problem: nobody fetches from these, so no broker compares. Not those
-    of topics that were recreated: nothing of them counts as mirrored."""
+    """The partitions that a problem halts: nothing is fetched from them, so no broker compares epochs. Without those
+    of recreated topics: nothing of them counts as mirrored."""
     halted = [problem for problem in problems if problem.halted]
     whole = {problem.topic for problem in halted if problem.partition is None}
     single = {TopicPartition(problem.topic, problem.partition) for problem in halted if problem.partition is not None}
@@ -206,7 +206,7 @@ def halted_partitions(
 
 
 def earlier_divergence(link: LinkId, found: Divergence, problems: Iterable[Problem], at: datetime) -> Problem | None:
-    """The problem of a divergence that was just found; None where the recorded problem already covers it."""
+    """The problem of a new divergence; None if the recorded problem already covers it."""
     tp = found.tp
     known = next((p for p in problems if p.kind == KIND and (p.topic, p.partition) == (tp.topic, tp.partition)), None)
     first, end = found.unsure
@@ -221,8 +221,8 @@ def earlier_divergence(link: LinkId, found: Divergence, problems: Iterable[Probl
 
 @dataclass(frozen=True, slots=True)
 class DivergenceProblems:
-    """Problems after the source was compared. `unseen`: partitions whose source has lost something, and of
-    which nobody can say now whether it has lost more since."""
+    """Problems after the comparison with the source. `unseen`: partitions whose source has lost records, and may
+    have lost more since, which can't be checked now."""
 
     problems: list[Problem]
     unseen: frozenset[TopicPartition] = frozenset()
@@ -238,17 +238,17 @@ def with_divergence_now(
     *,
     unwatched: Collection[TopicPartition],
 ) -> DivergenceProblems:
-    """The problems on record, with where both sides part now.
+    """The recorded problems, with the current point of divergence.
 
     Args:
-        source: connects to the source; called only where there is something to look at.
+        source: connects to the source; called only if there is something to check.
         link: the link.
-        marks: its watermarks, as far as they are of interest.
-        topics: what is known of its topics.
-        problems: those on record.
+        marks: its relevant watermarks.
+        topics: the stored states of its topics.
+        problems: the recorded ones.
         at: now.
-        unwatched: those of which no mirror fetches anything, so that it would not see a loss; besides these only what
-            stands still is looked at.
+        unwatched: partitions that no mirror fetches from, so that it would not see a loss; besides these only halted
+            ones are checked.
     """
     wanted = halted_partitions(marks, problems) | {tp: mark for tp, mark in marks.items() if tp in unwatched}
     if not wanted:
@@ -275,7 +275,7 @@ def with_divergence_now(
             continue
         elif tp is not None and tp in wanted and tp not in look.seen:
             unseen.add(tp)
-            why = f"{problem.reason}; whether {link.id.source} has lost more of it since isn't known: {look.why}"
+            why = f"{problem.reason}; it is unknown whether {link.id.source} has lost more since: {look.why}"
             kept.append(replace(problem, reason=why))
         else:
             kept.append(problem)
@@ -283,7 +283,7 @@ def with_divergence_now(
 
 
 def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime) -> Problem:
-    """The problem that a topic on the source is another one than was mirrored."""
+    """The problem that a topic on the source was recreated."""
     return Problem(
         TOPIC_RECREATED,
         state.topic,
@@ -291,7 +291,7 @@ def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime
         f"{state.topic} on {link.source} is a new topic of the same name (id {topic_id}, mirrored was "
         f"{state.source_topic_id}); from brokers older than Kafka 3.1, what was read of it before this was noticed may "
         "be on the target already",
-        f"Where that is meant: `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the new "
+        f"If that is intended: `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the new "
         "topic from its start, behind what the target holds",
         halted=True,
         since=at,

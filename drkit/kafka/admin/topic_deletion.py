@@ -1,4 +1,4 @@
-"""Deletes topics whose deletion another cluster asks for: what every broker says, and exactly the topic meant."""
+"""Deletes topics whose deletion another cluster requests: asks every broker, and deletes by topic id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GONE = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.UnknownTopicIdE
 
 
 def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> set[str]:
-    """Those of these topics that none of the cluster's brokers knows; each broker is asked itself.
+    """Those of these topics that none of the cluster's brokers knows; each broker is asked.
 
     Raises:
         Unreachable: a broker that the cluster lists doesn't answer: it might know them.
@@ -50,7 +50,7 @@ def delete_exact(connection: AdminConnection, topics: Mapping[str, str]) -> dict
         topics: topic ids in Kafka's text form, by name.
 
     Returns:
-        Why, by name, for those that were not deleted. Those that are gone already are fine.
+        The reason, by name, for those that were not deleted. Absent ones are fine.
     """
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}

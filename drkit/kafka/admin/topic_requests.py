@@ -1,4 +1,4 @@
-"""Requests about topics and what their answers mean; `drkit.kafka.admin.cluster_admin` is what callers use."""
+"""Requests about topics and their responses; callers use `drkit.kafka.admin.cluster_admin`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drkit.kafka.admin.admin_connection import AdminConnection, check, describe,
 from drkit.model.topology import is_internal
 
 TOPICS_A_REQUEST = 200
-_PARTITIONS_A_REQUEST = 2_000  # a KRaft controller refuses what makes more than 10,000 records of its log
+_PARTITIONS_A_REQUEST = 2_000  # a KRaft controller refuses requests that create more than 10,000 metadata records
 _TOPIC_RESOURCE = 2
 _SET = 0
 
@@ -53,7 +53,7 @@ Topic = TypeVar("Topic", TopicInfo, NewTopic)
 
 
 def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
-    """A step that reads metadata of these topics (None: of all; empty: of the cluster only)."""
+    """A step that reads metadata of these topics (None: all; empty: only the cluster)."""
 
     async def step(connection: AdminConnection) -> Any:
         topic_type = MetadataRequest.MetadataRequestTopic
@@ -82,7 +82,7 @@ def first_to_create(topics: Iterable[NewTopic]) -> list[NewTopic]:
 
 
 def first_within(topics: Iterable[Topic], most: int) -> list[Topic]:
-    """The first of these topics that have so many partitions together; at least one if there is any."""
+    """The first of these topics that together have this many partitions; at least one if there is any."""
     chosen: list[Topic] = []
     partitions = 0
     for topic in topics:
@@ -138,8 +138,8 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
 async def describe_configs(
     connection: AdminConnection, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
 ) -> dict[str, dict[str, str]]:
-    """Effective settings by topic (within a step); topics that don't exist are left out. `denied` takes those whose
-    settings may not be read; None: that is an error.
+    """Effective settings by topic (within a step); topics that don't exist are left out. `denied` collects those
+    whose settings may not be read; None: that is an error.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     response = await connection.send(

@@ -1,4 +1,4 @@
-"""What a cluster says of its transactional producers (KIP-664), and where its transactional logs end."""
+"""A cluster's transactional producers (KIP-664), and the ends of its transactional logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from drkit.model.topology import TopicPartition
 
 
 class TransactionalId(NamedTuple):
-    """One as its coordinator lists it. `state`: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit …"""
+    """A transactional producer as its coordinator lists it.
+
+    `state`: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit …
+    """
 
     name: str
     producer_id: int
@@ -39,7 +42,7 @@ class TransactionAdmin(ClusterClient):
     """Transactional producers of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
     def partitions(self) -> dict[str, int]:
-        """How many partitions the two transactional logs have; one that doesn't exist yet is left out."""
+        """The number of partitions of the two transactional logs; one that doesn't exist yet is left out."""
 
         async def step(connection: AdminConnection) -> dict[str, int]:
             topic_type = MetadataRequest.MetadataRequestTopic
@@ -55,14 +58,14 @@ class TransactionAdmin(ClusterClient):
         return self._connection.call("look at the transactional logs", step)
 
     def groups_beside_transactions(self, groups: Collection[str], partitions: int) -> set[str]:
-        """Those of these groups whose part of the coordinators' log (of so many partitions) transactions have been
-        committed to: only they can have committed offsets in transactions."""
+        """Those of these groups in whose partition of the coordinators' log transactions were committed: only they can
+        have committed offsets in transactions."""
         homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, partitions)) for group in groups}
         written = self.producers(set(homes.values()))
         return {group for group, home in homes.items() if written.get(home)}
 
     def producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, set[int]]:
-        """The producer ids that wrote to each of these partitions and that its leader remembers.
+        """The producer ids that wrote to each of these partitions and that its leader still knows.
 
         Partitions without a leader are left out.
         """
@@ -91,10 +94,10 @@ class TransactionAdmin(ClusterClient):
         return self._connection.call("describe producers", step) if wanted else {}
 
     def transactional_ids(self, producer_ids: Collection[int]) -> list[TransactionalId]:
-        """Those that have these producer ids now.
+        """The transactional producers that have these producer ids now.
 
         Raises:
-            Unreachable: also while a transaction coordinator is down or loading: a part is never given for the whole.
+            Unreachable: also while a transaction coordinator is down or loading: a partial list is never returned.
         """
 
         async def step(connection: AdminConnection) -> list[TransactionalId]:

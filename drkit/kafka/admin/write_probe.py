@@ -1,8 +1,8 @@
 """Asks every broker whether a principal may write, without writing.
 
-A Produce request with no record batch in it can't append anything: a broker looks at the rights first and
-answers TOPIC_AUTHORIZATION_FAILED, and only then at the records, which it refuses as invalid. So the answer
-tells the one from the other, on every broker, whoever leads the partition.
+A Produce request without a record batch can't append anything: a broker checks the ACLs first and answers
+TOPIC_AUTHORIZATION_FAILED, and only then the records, which it refuses as invalid. So the response shows whether
+the principal may write, on every broker, whether or not it leads the partition.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _PASSED = (
     kafka_errors.NotLeaderForPartitionError,
     kafka_errors.UnknownTopicOrPartitionError,
 )
-"""What is answered only after the rights were looked at."""
+"""Errors that a broker returns only after it has checked the ACLs."""
 
 
 class WriteProbe:
-    """Probes one cluster as one client; a context manager.
+    """Probes one cluster with one client's credentials; a context manager.
 
     Args:
         alias: the cluster's name in messages.
-        cluster: how that client reaches it.
+        cluster: that client's configuration.
         timeout_seconds: the bound of every call.
     """
 
@@ -50,16 +50,16 @@ class WriteProbe:
 
     @property
     def principal(self) -> str:
-        """Who is probed as, for messages."""
+        """The probed principal, for messages."""
         return self._connection.principal or "the client of the certificate"
 
     def may_write(self, topics: Collection[str]) -> dict[int, frozenset[str]]:
-        """By broker (node id), those of these topics that may be written through it; empty: all are denied.
+        """Those of these topics that the principal may write through each broker (node id); empty: all are denied.
 
         Raises:
             Unreachable: a broker that the cluster lists doesn't answer.
             ConfigError: the client's credentials are not accepted.
-            DrkitError: an answer that says neither.
+            DrkitError: the response shows neither.
         """
         wanted = sorted(topics)
 

@@ -1,9 +1,9 @@
 """A pool of buffers for large responses.
 
-An answer of megabytes is allocated and freed many times a second. Mapped again each time, every page of it is a fault
-and is zeroed by the kernel, some two fifths of what a record cost; kept by malloc, it leaves a heap full of holes. So
-large answers lie in blocks of their own. A block is free when nothing refers to it but the list of all blocks: each
-view of it, and each slice of a view, does.
+A response of megabytes is allocated and freed many times a second. If it were mapped anew each time, the kernel would
+fault in and zero every page, some two fifths of the cost of a record; malloc would fragment its heap. So large
+responses use blocks of their own. A block is free when only the list of all blocks refers to it: each view of it,
+and each slice of a view, holds a reference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 
 _ROUND = 1 << 20
 _KEPT = 12 << 20
-"""Bytes of free blocks that are kept, or twice as much as was asked for last."""
+"""Bytes of free blocks to keep, or twice the last request if that is more."""
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
@@ -32,7 +32,7 @@ class BufferPool:
             return sum(map(len, _free(self._blocks)))
 
     def lend(self, size: int) -> memoryview:
-        """So many bytes, to be written; what they hold is arbitrary. Free again once no view of them is left."""
+        """A writable buffer of this size with arbitrary content. Free again once no view of it is left."""
         with self._lock:
             fitting = [block for block in _free(self._blocks) if size <= len(block) <= 2 * size + _ROUND]
             if fitting:
@@ -62,7 +62,7 @@ def _free(blocks: list[mmap.mmap]) -> list[mmap.mmap]:
 
 
 def _unused() -> int:
-    """The references that `_free` counts of a block that only the list holds."""
+    """The reference count that `_free` sees for a block that only the list holds."""
     return [sys.getrefcount(block) for block in [mmap.mmap(-1, _ROUND)]][0]  # noqa: RUF015 - the very expression of `_free`
 
 

@@ -1,10 +1,10 @@
 """One connection of the data path: requests and responses with as little code as possible above the socket.
 
-aiokafka's client makes the connection: TLS, SASL, and the versions that both sides know are its. From then on its own
-reading would cost more than the mirror's work on a small answer: a stream's buffer, a task that waits for four bytes
-and then for the rest, a future, each with a turn of the event loop. So what comes is cut into answers where it comes
-in, and the callback of each request runs within the same turn. What aiokafka keeps of a connection has no public names;
-this module alone knows them.
+aiokafka's client makes the connection: it does TLS, SASL and the negotiation of versions. From then on its own reading
+would cost more than the mirror's work on a small response: a stream's buffer, a task that waits for four bytes and then
+for the rest, a future, each with an iteration of the event loop. So this module splits the incoming bytes into
+responses itself and runs each request's callback in the same iteration. aiokafka has no public names for a connection's
+internals; only this module uses them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADER = struct.Struct(">ihhih")  # size, API, version, correlation id, length 
 _SIZE_BYTES = _LEAST_ANSWER = 4  # an answer holds its correlation id at least
 _NO_TAGS = b"\0"
 _LARGE = 512 * 1024
-"""Bytes from which on an answer is put together in memory that is used again; less is quickly allocated."""
+"""Responses from this size on use the buffer pool; smaller ones are quickly allocated."""
 _FRAMES = BufferPool()
 
 
@@ -70,18 +70,18 @@ class _PendingResponse:
 
     def set_exception(self, error: BaseException) -> None:
         self._done = True
-        self._loop.call_soon(self._callback, Reply(None, error))  # the connection is being closed, of all that it owes
+        self._loop.call_soon(self._callback, Reply(None, error))  # the connection is closing, with all due responses
 
 
 class ResponseReader:
-    """Reads the responses of a connection; closes it where one is due and no byte arrives for so long.
+    """Reads the responses of a connection; closes it if one is due and no byte arrives within the timeout.
 
-    aiokafka's own time-out is of the whole answer: a large one on a slow line would never be complete in time,
-    be asked for again, and so on for ever.
+    aiokafka's own timeout covers the whole response: a large one on a slow line would never be complete in time and
+    be requested again forever.
 
     Args:
-        made: aiokafka's connection, on which nothing is under way.
-        seconds: how long it may stand still.
+        made: aiokafka's connection, without requests in flight.
+        seconds: the timeout.
     """
 
     def __init__(self, made: Any, seconds: float) -> None:
@@ -91,20 +91,20 @@ class ResponseReader:
         self._moved_at = self._loop.time()
         self._unsent = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._held: list[bytes] = []  # the beginning of an answer
+        self._held: list[bytes] = []  # the beginning of a response
         self._held_bytes = 0
         self._needed = _SIZE_BYTES
-        self._frame: memoryview | None = None  # a large answer that isn't complete
+        self._frame: memoryview | None = None  # a large incomplete response
         self._filled = 0
         reader: Any = made._reader  # an asyncio.StreamReader  # noqa: SLF001 - see above
         if reader is None:
             return  # closed meanwhile
-        reader.feed_data = self._hear  # every byte that comes passes here; the end of the stream, aiokafka still hears
+        reader.feed_data = self._hear  # every byte goes here; aiokafka still handles the end of the stream
 
     def owes(self) -> None:
         """A request was sent: a response is due."""
         if len(self.made._requests) == 1:  # noqa: SLF001 - see above
-            self._moved_at = self._loop.time()  # nothing was owed until now
+            self._moved_at = self._loop.time()  # nothing was due until now
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds / 4, self._look)
 
@@ -168,13 +168,13 @@ class ResponseReader:
         return data
 
     def _begin(self, size: int, come: memoryview) -> None:
-        """Of a large answer some has come: it is put together as it comes, in memory that is used again."""
+        """The first bytes of a large response arrived: assemble it in a pooled buffer."""
         self._frame, self._filled = _FRAMES.lend(size), len(come)
         self._frame[: len(come)] = come
         self._needed = _SIZE_BYTES
 
     def _continue(self, frame: memoryview, data: bytes) -> bytes:
-        """More of the large answer came; returns what is behind it."""
+        """More of the large response arrived; returns the bytes after it."""
         taken = min(len(data), len(frame) - self._filled)
         frame[self._filled : self._filled + taken] = data[:taken]
         self._filled += taken
@@ -184,7 +184,7 @@ class ResponseReader:
         return data[taken:] if self._answer(frame) else b""
 
     def _answer(self, frame: memoryview) -> bool:
-        """Pass an answer on; false where the connection is closed then."""
+        """Pass a response on; false if the connection is then closed."""
         made = self.made
         try:
             answer = self._decoded(frame)
@@ -198,13 +198,11 @@ class ResponseReader:
 
     def _out_of_sync(self, error: Exception) -> None:
         made = self.made
-        log.warning(
-            "broker %s:%s sent what can't be read, so its connection is closed: %r", made.host, made.port, error
-        )
+        log.warning("broker %s:%s sent unreadable bytes, so its connection is closed: %r", made.host, made.port, error)
         made.close(CloseReason.OUT_OF_SYNC, error)
 
     def _decoded(self, frame: memoryview) -> Any:
-        """The answer to the oldest request."""
+        """The response to the oldest request."""
         correlation_id, request, _ = self.made._requests[0]  # noqa: SLF001 - see above
         (heard,) = form.I32.unpack_from(frame, 0)
         if heard != correlation_id:

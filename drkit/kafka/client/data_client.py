@@ -1,8 +1,8 @@
 """Connections of the data path to one cluster: aiokafka's client, its metadata, a connection per purpose.
 
-Everything runs on one event loop. The client reconnects by itself when asked again; this adds what
-the mirror needs round it: a start that waits for a cluster that is down, leaders by partition, and
-metadata that is refreshed when something proved stale, not more often than every half second.
+Everything runs on one event loop. The client reconnects by itself at the next request; this module adds what
+the mirror needs: a start that waits for a cluster that is down, leaders by partition, and a refresh of stale
+metadata, at most every half second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 2.0
 _METADATA_MS = 60_000
 
 StreamError = (errors.KafkaError, OSError, asyncio.TimeoutError)
-"""What a request raises when its outcome isn't known: the connection failed, or nothing came in time."""
+"""Errors of a request whose outcome is unknown: the connection failed, or it timed out."""
 
 
 class DataClient:
@@ -40,7 +40,7 @@ class DataClient:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        timeout_seconds: how long a connection that owes an answer may stand still before it is given up.
+        timeout_seconds: how long a connection with a due response may be silent before it is closed.
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float) -> None:
@@ -57,7 +57,7 @@ class DataClient:
         self._changed: set[str] = set()
 
     async def connect(self) -> None:
-        """Learn of the brokers, waiting for as long as none answers."""
+        """Discover the brokers, waiting until one answers."""
         pause = _FIRST_PAUSE
         while True:
             client = AIOKafkaClient(
@@ -91,18 +91,18 @@ class DataClient:
             await client.close()
 
     def _heard(self, cluster: Any) -> None:
-        """Metadata were read: note the topics of which they say something else than before."""
+        """Metadata were read: note the topics whose metadata changed."""
         before, now = self._heard_of, cluster._partitions  # noqa: SLF001 - no public name has all of a topic
         self._changed |= {topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic)}
         self._heard_of = now
 
     def take_changed(self) -> set[str]:
-        """The topics of which something else was heard since this was asked last: they may have other leaders."""
+        """The topics whose metadata changed since the last call: they may have other leaders."""
         changed, self._changed = self._changed, set()
         return changed
 
     def track(self, topics: Iterable[str]) -> Awaitable[object] | None:
-        """Know the leaders of these topics' partitions from now on; what can be awaited, where some are new."""
+        """Track the leaders of these topics' partitions from now on; returns an awaitable if some are new."""
         fresh = set(topics) - self._topics
         if not fresh or self._client is None:
             return None
@@ -111,14 +111,14 @@ class DataClient:
         return asked
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition, as last heard; None where none does."""
+        """The leader of a partition, by the latest metadata; None if there is none."""
         if self._client is None:
             return None
         node = self._client.cluster.leader_for_partition(KafkaPartition(topic, partition))
         return node if node is not None and node >= 0 else None
 
     def denies(self, topic: str, partition: int) -> bool:
-        """Whether the cluster, as last heard, says that it has no such partition. Of a topic that is tracked."""
+        """Whether the latest metadata say that there is no such partition. Only for tracked topics."""
         if self._client is None or self.trouble is not None or not self._client.cluster.brokers():
             return False
         cluster = self._client.cluster
@@ -126,7 +126,7 @@ class DataClient:
         return not hidden and partition not in (cluster.partitions_for_topic(topic) or ())
 
     def refresh(self) -> None:
-        """Have the metadata read again soon: something said that it is stale."""
+        """Refresh the metadata soon: it proved stale."""
         if self._client is None or time.monotonic() - self._refreshed < _REFRESH_SECONDS:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -134,7 +134,7 @@ class DataClient:
             self._refreshing = asyncio.create_task(self._refresh(self._client))
 
     async def _refresh(self, client: AIOKafkaClient) -> None:
-        """Ask a broker that is known; where none answers, those of the configuration."""
+        """Ask a known broker; if none answers, the configured ones."""
         try:
             if not await client.force_metadata_update():
                 _close_silent(client)
@@ -146,13 +146,13 @@ class DataClient:
             self.trouble = None
 
     async def connection(self, node: int, purpose: str) -> Connection | None:
-        """The connection to a broker for one purpose; None where it can't be made now.
+        """The connection to a broker for one purpose; None if it can't be made now.
 
         Raises:
-            BrokerTooOld: it is older than what drkit works with.
+            BrokerTooOld: it is older than drkit supports.
         """
         if self._client is None or self._client.cluster.broker_metadata(node) is None:
-            return None  # gone from the cluster: the client would say so in the log at each try
+            return None  # gone from the cluster: the client would log that at each try
         made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
         if made is None:
             return None
@@ -166,10 +166,10 @@ class DataClient:
 
 
 def _close_silent(client: AIOKafkaClient) -> None:
-    """Close the connections by which metadata could not be had.
+    """Close the connections that failed to return metadata.
 
-    aiokafka keeps one on which no answer came in time, and asks there again: one that a firewall on the way has
-    forgotten is silent for ever.
+    aiokafka keeps a connection that timed out, and uses it again: one that a firewall has dropped from its table is
+    silent forever.
     """
     for (_, group), made in list(client._conns.items()):  # noqa: SLF001 - it has no public name
         if group == ConnectionGroup.DEFAULT:

@@ -3,9 +3,9 @@
 A partition can't be created with an offset other than 0, but batches of empty records advance its log end (half a
 million of them are 350 KB compressed), and DeleteRecords moves the log start behind them.
 
-What is removed is proven: right before each DeleteRecords all that lies below is read, and must be records of the
-link's producer without key, value and headers, in the stretch that is noted as being filled. Their bytes aren't
-compared: the broker may have compressed them again.
+Only proven filler is removed: right before each DeleteRecords all records below are read, and must be records of the
+link's producer without key, value and headers, in the offset range that is recorded as being filled. Their bytes
+aren't compared: the broker may have recompressed them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READ_SECONDS = 10.0
 
 
 class NotFiller(Refused):
-    """What lies there isn't filler of the link's, so it isn't removed."""
+    """The records there aren't the link's filler, so they aren't removed."""
 
 
 def filler_count(limit: int, wanted: int = FILLER_RECORDS) -> int:
@@ -61,7 +61,7 @@ def _plain(count: int) -> bytes:
 
 
 def is_filler(batch: Batch, producer_id: int) -> bool:
-    """Whether a batch is nothing but empty records that this producer wrote, however they are compressed."""
+    """Whether a batch holds only empty records that this producer wrote, with any compression."""
     count = batch.records_count
     if batch.magic != MAGIC or batch.is_control or batch.is_transactional or batch.producer_id != producer_id:
         return False
@@ -99,16 +99,16 @@ class FillerTrimmer:
             reader.close()
 
     def trim(self, target: TopicPartition, producer_id: int, begin: int, below: int) -> None:
-        """Remove what lies below an offset of a partition, if all of it is filler.
+        """Remove the records below an offset of a partition, if all of them are filler.
 
         Args:
             target: the partition.
-            producer_id: who wrote the filler.
-            begin: where the filling began; what lies below it isn't filler.
-            below: remove what lies below; not beyond the log's end.
+            producer_id: the producer of the filler.
+            begin: the first offset of the filler; lower ones aren't filler.
+            below: remove the records below it; not beyond the log's end.
 
         Raises:
-            NotFiller: something else lies there; no more was removed than what lay below it.
+            NotFiller: there are other records; only filler below them was removed.
             Refused: the cluster refuses it.
             Unreachable: it doesn't answer.
         """
@@ -124,8 +124,8 @@ class FillerTrimmer:
         if stranger is not None:
             raise NotFiller(
                 f"{target} on {self._alias} holds records at offset {stranger} that drkit did not write as filler",
-                meaning="They are somebody's, so they stay, and with them what lies above them",
-                remedy=f"Read them; if nobody needs what lies below offset {below}, remove it with "
+                meaning="Another client wrote them, so drkit keeps them and all records above them",
+                remedy=f"Read them; if nobody needs the records below offset {below}, remove them with "
                 "kafka-delete-records.sh",
             )
 
@@ -139,7 +139,7 @@ class FillerTrimmer:
                     for batch in (batch for batches in answers for batch in batches):
                         if batch.base_offset < begin or not is_filler(batch, producer_id):
                             return max(batch.base_offset, start)
-            except OffsetsGone as error:  # somebody removed some of it meanwhile
+            except OffsetsGone as error:  # some of it was removed meanwhile
                 start = self._admin.start_offsets([target])[target]
                 if start >= below:
                     return None

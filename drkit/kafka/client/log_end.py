@@ -1,7 +1,7 @@
-"""ListOffsets, version 4: where partitions end on their leader, asked on a connection of the data path.
+"""ListOffsets, version 4: the log ends of partitions on their leader, over a connection of the data path.
 
-Asked as replica -2, which sees a log to its very end and not only to its high watermark: the offset that the next
-append gets (`drkit.kafka.admin.log_offsets` asks the same over the administration's connection). A leader of another
+Requested as replica -2, which sees a log to its end and not only to its high watermark: the offset that the next
+append gets (`drkit.kafka.admin.log_offsets` requests the same over the admin connection). A leader of another
 epoch than the one named refuses to answer (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320).
 """
 
@@ -25,7 +25,7 @@ _LATEST = -1
 
 
 class LogEnd(NamedTuple):
-    """Where one partition ends (exclusive)."""
+    """The end offset of one partition (exclusive)."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class _ListOffsets4(form.Encoded):
 
 
 class LogEndsRequest(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped base
-    """Ask one leader where partitions end.
+    """Ask one leader for the log ends of partitions.
 
     Args:
         partitions: by topic, each with the epoch of the leader that is to answer (`ANY_EPOCH`: whichever leads).

@@ -1,7 +1,7 @@
-"""A partition's log read batch by batch, in order, from anywhere: for tasks that read ranges of offsets side by side.
+"""Reads a partition's log batch by batch, in order, from any offset: for tasks that read offset ranges concurrently.
 
-Markers and emptied batches are left out, and batches of aborted transactions unless these are asked for. While one
-answer is worked on, the next one is on its way.
+Markers and emptied batches are left out, and batches of aborted transactions unless requested. The next request is in
+flight while a response is processed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkit.model.errors import DrkitError, Refused, Unreachable
 
 _FETCH_BYTES = 4 << 20
 _LEAST_FETCH_BYTES = 64 << 10
-_BYTES_AN_OFFSET = 1_000  # more than most records need: a short range is had at once, and little besides
+_BYTES_AN_OFFSET = 1_000  # more than most records need: one fetch covers a short range, with little overhead
 _WAIT_MS = 500
 _PAUSE = 0.1
 _GONE_SECONDS = 5.0
@@ -31,20 +31,20 @@ _SERVER_ERROR = -1
 _CORRUPT = frozenset({2, 87})  # CORRUPT_MESSAGE, INVALID_RECORD
 _DENIED = 29
 _STUMBLES = 5
-"""Server errors in a row after which the broker is taken not to get past what stands in its log there."""
+"""Consecutive server errors after which the broker counts as unable to read its log there."""
 
 
 class OffsetsGone(DrkitError):
-    """Offsets that were there are not any more: retention or a deletion took them."""
+    """Offsets no longer exist: retention or a deletion removed them."""
 
 
 class TopicGone(Unreachable):
-    """A topic, or its partition, that was there isn't any more: its cluster says so for some seconds."""
+    """A topic or its partition no longer exists: its cluster has reported so for some seconds."""
 
 
 class _CorruptLog(Exception):
-    """The broker can't read its own log there: CORRUPT_MESSAGE, INVALID_RECORD, or UNKNOWN_SERVER_ERROR again and
-    again, where it finds no batch at all on its way to an offset."""
+    """The broker can't read its own log there: CORRUPT_MESSAGE, INVALID_RECORD, or repeated
+    UNKNOWN_SERVER_ERROR if it finds no batch at all on its way to an offset."""
 
 
 class LogReader:
@@ -53,7 +53,7 @@ class LogReader:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        timeout_seconds: how long to continue without an answer.
+        timeout_seconds: how long to retry without a response.
         committed: leave aborted records out (isolation level read_committed).
     """
 
@@ -74,24 +74,24 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Give up its connections."""
+        """Close its connections."""
         try:
             self._loop.run_until_complete(self._stream.close())
-            self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop's next round
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop's next iteration
         finally:
             self._loop.close()
 
     def read(self, topic: str, partition: int, first: int, until: int) -> Generator[list[Batch], None, None]:
-        """The committed batches that hold offsets in [first, until), a list for each answer of a broker.
+        """The committed batches that hold offsets in [first, until), a list for each response of a broker.
 
         The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
-        the bytes received. Whoever doesn't read to the end closes it. Offsets whose batches fail their checksum, or say
-        that they stand elsewhere, or where the log holds no batch, are handed over as
+        the bytes received. Close the iterator if you don't read to the end. Offsets whose batches fail their checksum
+        or have a wrong base offset, and offsets without a batch, are returned as
         `drkit.kafka.protocol.record_batch.unreadable`.
 
         Raises:
-            OffsetsGone: the log begins above `first` by now, or what was read next has gone.
-            TopicGone: the partition isn't there any more.
+            OffsetsGone: the log now begins above `first`, or above the next offset to read.
+            TopicGone: the partition no longer exists.
             Unreachable: no answer in time.
             Refused: the cluster denies access.
             DrkitError: the cluster answered with another error.
@@ -103,7 +103,7 @@ class LogReader:
             if found is not None:
                 try:
                     yield found
-                except GeneratorExit:  # closed: what was read is enough
+                except GeneratorExit:  # closed by the caller
                     if asked is not None:
                         self._loop.run_until_complete(_release(asked))
                     raise
@@ -111,10 +111,10 @@ class LogReader:
             self._loop.run_until_complete(_release(asked))
 
     def end(self, topic: str, partition: int, known: int) -> int:
-        """Where the log ends now, as far as it is read; `known` is an offset up to which it reached before.
+        """The current end of the log for this reader; `known` is an offset that it reached before.
 
         Raises:
-            OffsetsGone: the log doesn't reach there any more.
+            OffsetsGone: the log now ends below it.
             Unreachable: no answer in time.
             Refused: the cluster denies access.
         """
@@ -124,7 +124,7 @@ class LogReader:
     async def _next(
         self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
     ) -> tuple[list[Batch] | None, Awaitable[Any] | None, int]:
-        """The batches of the next answer, the request sent after it, and where that one reads."""
+        """The batches of the next response, the request sent after it, and the offset that it reads."""
         try:
             answer = await self._answer(asked, topic, partition, position, until)
         except _CorruptLog:
@@ -146,24 +146,24 @@ class LogReader:
     async def _step_over(
         self, topic: str, partition: int, position: int, until: int, *, empty: bool = False
     ) -> tuple[list[Batch] | None, None, int]:
-        """Continue behind what can't be read. `empty`: nothing was answered although the log continues, which is what
-        compaction leaves at a log's end; where something is behind it, the broker stumbles over a batch whose length is
-        damaged."""
+        """Continue after unreadable offsets. `empty`: the response was empty although the log continues, as compaction
+        leaves it at a log's end; if there are records after it, the broker failed on a batch with a damaged
+        length."""
         end = await self._end_of_unreadable(topic, partition, position, until)
         return (None if empty and end == until else [unreadable(position, end)]), None, end
 
     async def _with_ends(
         self, batches: list[Batch], topic: str, partition: int, position: int, until: int
     ) -> tuple[list[Batch], int]:
-        """Batches of an answer, and the offset behind them. The header of one that is unreadable or misplaced can't say
-        how far it reaches: the batch behind it does."""
+        """Batches of a response, and the offset after them. The header of an unreadable or misplaced batch doesn't
+        prove its end: the next batch does."""
         held: list[Batch] = []
         at = position
         for number, batch in enumerate(batches):
             following = batches[number + 1] if number + 1 < len(batches) else None
             if batch.readable and not _misplaced(batch, at, following, first=not number):
                 if number and following is None and batch.magic >= MAGIC and batch.base_offset > at:
-                    return held, at  # a gap, or it is misplaced: what is behind it tells
+                    return held, at  # a gap, or it is misplaced: the next batch decides
                 held.append(batch)
                 at = max(at, _last(batch) + 1)
                 continue
@@ -172,15 +172,15 @@ class LogReader:
                 if number == 0:
                     end = await self._end_of_unreadable(topic, partition, at, until)
                     return [unreadable(at, end)], end
-                return held, at  # read on from there: then it comes first, with what is behind it
-            if not held or held[-1].readable:  # several in a row are one stretch
+                return held, at  # the next fetch begins there, with the batches after it
+            if not held or held[-1].readable:  # consecutive ones are one range
                 held.append(unreadable(at, behind.base_offset))
                 at = behind.base_offset
         return held, at
 
     async def _end_of_unreadable(self, topic: str, partition: int, position: int, until: int) -> int:
-        """The first offset from which on the log can be read again, `position` being unreadable; `until` where there is
-        none below. In some 2 log2(n) fetches for n offsets."""
+        """The first readable offset after the unreadable `position`; `until` if there is none below. Takes some
+        2 log2(n) fetches for n offsets."""
         low, step = position, 1
         while (at := min(position + step, until - 1)) > low:
             base = await self._readable_at(topic, partition, at, until)
@@ -197,7 +197,7 @@ class LogReader:
         return high
 
     async def _readable_at(self, topic: str, partition: int, offset: int, until: int) -> int | None:
-        """The base offset of the batch that a fetch from this offset begins with; None where it can't be read."""
+        """The base offset of the first batch of a fetch from this offset; None if it can't be read."""
         try:
             answer = await self._answer(None, topic, partition, offset, until, wait_ms=0)
         except _CorruptLog:
@@ -228,7 +228,7 @@ class LogReader:
                 except StreamError as error:
                     last = str(error) or type(error).__name__
                 else:
-                    # an answer without the partition is that of a broker that throttles this client
+                    # a response without the partition means that the broker throttles this client
                     for each in answer.partitions:
                         if each.error == 0:
                             found: Fetched = each
@@ -242,13 +242,13 @@ class LogReader:
             self._stream.refresh()
             await asyncio.sleep(_PAUSE)
         raise Unreachable(
-            f"cluster {self._alias} gave no records of {topic}:{partition} within {self._timeout:g} s",
-            meaning=f"The last thing seen was: {last}",
+            f"cluster {self._alias} returned no records of {topic}:{partition} within {self._timeout:g} s",
+            meaning=f"The last error was: {last}",
             remedy="Check its brokers and run it again",
         )
 
     def _missing_since(self, topic: str, partition: int, since: float | None) -> float | None:
-        """Since when the cluster denies that it has the partition; None where it doesn't."""
+        """The time since which the cluster reports the partition as unknown; None if it doesn't."""
         if not self._stream.denies(topic, partition):
             return None
         if since is not None and time.monotonic() - since > _GONE_SECONDS:
@@ -261,7 +261,7 @@ class LogReader:
     async def _ask(
         self, topic: str, partition: int, position: int, until: int, wait_ms: int = _WAIT_MS
     ) -> Awaitable[Any] | None:
-        """Send a Fetch; None where there is nobody to send it to now."""
+        """Send a Fetch; None if there is no leader now."""
         try:
             if not self._connected:
                 await asyncio.wait_for(self._stream.connect(), self._timeout)
@@ -281,7 +281,7 @@ class LogReader:
             return None
 
     def _explain(self, answer: Fetched, topic: str, partition: int, position: int) -> str:
-        """Raise what an error code means for good, or say what it was."""
+        """Raise a permanent error; describe any other."""
         if answer.error == _OUT_OF_RANGE:
             raise OffsetsGone(
                 f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
@@ -302,7 +302,7 @@ class LogReader:
 
 
 def _last(batch: Batch) -> int:
-    """The last offset that a batch covers. Of the old formats the offset itself is that of the last message."""
+    """The last offset of a batch. In the old formats the offset itself is that of the last message."""
     return batch.base_offset if batch.magic < MAGIC else batch.last_offset
 
 
@@ -311,14 +311,14 @@ def _reaches(batch: Batch, position: int, until: int) -> bool:
 
 
 def _misplaced(batch: Batch, at: int, behind: Batch | None, *, first: bool) -> bool:
-    """Whether a batch says that it stands elsewhere than it does: no checksum covers its first offset, but consumers
-    pass over what it makes seem read already.
+    """Whether a batch's base offset is wrong: no checksum covers it, and consumers skip records that seem to be
+    already read.
 
     Args:
-        batch: of an answer.
-        at: up to where was read.
-        behind: the batch behind it there.
-        first: it is the answer's first, which may begin below.
+        batch: a batch of a response.
+        at: the next offset to read.
+        behind: the batch after it.
+        first: it is the response's first, which may begin below.
     """
     if batch.magic < MAGIC or batch.base_offset == at:
         return False
@@ -328,7 +328,7 @@ def _misplaced(batch: Batch, at: int, behind: Batch | None, *, first: bool) -> b
 
 
 def _committed(committed: CommittedFilter, batch: Batch) -> Batch | None:
-    """The batch, if it has committed records. Of a marker that can't be decoded nobody knows what it ends."""
+    """The batch, if it has committed records. An undecodable marker doesn't show which transaction it ends."""
     try:
         return batch if batch.magic < MAGIC or committed.holds(batch) else None
     except Damaged:

@@ -1,7 +1,7 @@
-"""Following the ends of partitions: every batch as soon as the broker has it, those of open transactions included.
+"""Follows the ends of partitions: every batch as soon as the broker has it, including open transactions.
 
-One request is parked at each broker and answered when something is appended. For logs that are followed, not for bulk:
-positions are changed only on the tail's own thread, and `take` is called there.
+One long poll waits at each broker and returns when something is appended. For following logs, not for bulk reading:
+positions change only on the tail's own thread, and `take` is called there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_WAIT_MS = 100  # a partition that joins waits for so long at most
+_WAIT_MS = 100  # the longest wait of a partition that is added
 _PARTITION_BYTES = 1 << 20
 _ANSWER_BYTES = 8 << 20
 _PAUSE = 0.1
 _IDLE = 0.02
 _STALE = frozenset({3, 5, 6, 9, 74, 76})
-"""Errors after which the leader is looked up again: partitions or leaders unknown or moved, epochs that differ."""
+"""Errors after which metadata is read again: unknown or moved partitions or leaders, other epochs."""
 
 Take = Callable[[TopicPartition, list[Batch]], None]
 Rest = Callable[[frozenset[TopicPartition], int], None]
@@ -44,10 +44,10 @@ class LogTail:
     Args:
         alias: the cluster's name in messages.
         cluster: how to reach it.
-        take: gets what was appended to a partition, in order, whole batches from the position on.
-        lost: a partition can't be followed any more, and why; it is dropped.
-        rest: called after each answer, once all of it was taken: the partitions whose end it reached, and how many
-            answers had come when it was asked for. What stood in the logs then is known of these partitions.
+        take: receives the batches appended to a partition, in order, whole batches from the position on.
+        lost: called with a partition that can't be followed any longer, and the reason; it is dropped.
+        rest: called after each processed response with the partitions whose end it reached, and the number of
+            responses at the time of its request. All records of that time are known for these partitions.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LogTail:
         self._lock = threading.Lock()
         self._joining: dict[TopicPartition, int] = {}
         self._taken: dict[TopicPartition, int] = {}
-        self._asked: dict[TopicPartition, int] = {}  # ahead of what was taken while an answer is worked on
+        self._asked: dict[TopicPartition, int] = {}  # ahead of the taken batches while a response is processed
         self._stop = threading.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers = 0
@@ -72,19 +72,19 @@ class LogTail:
         self._thread.start()
 
     def close(self, seconds: float = 10.0) -> None:
-        """End, and give up the connections."""
+        """End, and close the connections."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
     def follow(self, places: Mapping[TopicPartition, int]) -> None:
-        """Follow these partitions, too, from an offset on each; those followed already stay where they are."""
+        """Also follow these partitions, each from an offset; partitions already followed keep their positions."""
         with self._lock:
             for tp, offset in places.items():
                 self._joining.setdefault(tp, offset)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Up to where each partition was read and taken."""
+        """The next offset of each partition that wasn't taken yet."""
         with self._lock:
             return dict(self._taken)
 
@@ -111,7 +111,7 @@ class LogTail:
             await asyncio.sleep(0)  # transports close in the loop's next round
 
     async def _lead(self) -> None:
-        """Take up what is to be followed, and have a task for each broker that leads something."""
+        """Add the new partitions, and run a task for each broker that leads any."""
         with self._lock:
             for tp, offset in self._joining.items():
                 self._taken.setdefault(tp, offset)
@@ -138,7 +138,7 @@ class LogTail:
         return found
 
     async def _follow(self, node: int) -> None:
-        """Follow what one broker leads; ends where that is nothing any more."""
+        """Follow the partitions that one broker leads; ends when it leads none."""
         asked: _Asked | None = None
         while asked is not None or node in self._by_leader():
             try:
@@ -155,7 +155,7 @@ class LogTail:
             self._answers += 1
             read = [self._read(each) for each in answer.partitions]
             troubled = any(each.error for each in answer.partitions)
-            # parked at the broker before the answer is worked on: what comes meanwhile is on its way even if that dies
+            # sent before the response is processed, so that new batches arrive even if processing fails
             following = None if troubled else self._send(node, asked.connection)
             self._work(read, asked.answers)
             if troubled:
@@ -168,7 +168,7 @@ class LogTail:
         return None if connection is None else self._send(node, connection)
 
     def _send(self, node: int, connection: Connection) -> _Asked | None:
-        """Park the next request."""
+        """Send the next long poll."""
         places = self._by_leader().get(node)
         if not places:
             return None
@@ -182,7 +182,7 @@ class LogTail:
             return None
 
     def _read(self, found: Fetched) -> tuple[Fetched, list[Batch]]:
-        """The batches that one partition brought, from its position on."""
+        """The batches of one partition's response, from its position on."""
         tp = TopicPartition(found.topic, found.partition)
         position = self._asked.get(tp)
         if found.error or position is None:
@@ -193,7 +193,7 @@ class LogTail:
         return found, batches
 
     def _work(self, read: list[tuple[Fetched, list[Batch]]], answers: int) -> None:
-        """Take what an answer brought."""
+        """Process a response."""
         reached = set()
         for found, batches in read:
             tp = TopicPartition(found.topic, found.partition)
@@ -225,7 +225,7 @@ class LogTail:
 
 
 class _Asked(NamedTuple):
-    """A parked request. `answers`: how many had come when it was sent."""
+    """A long poll in flight. `answers`: how many responses had come when it was sent."""
 
     connection: Connection
     answer: asyncio.Future[Any]

@@ -1,18 +1,17 @@
-"""Tunes a process that carries batches: malloc, the interpreter's switch interval, garbage collection.
+"""Tunes a process that mirrors batches: malloc, the interpreter's switch interval, garbage collection.
 
-**Memory.** A batch is taken apart and put together in blocks of some hundred kilobytes, allocated and freed thousands
-of times a second. By itself glibc maps such a block again each time, and every page of it is a fault that the kernel
-answers with zeros: of decompressing 150 KB of lz4 that is three quarters of the time. It also gives each thread a heap
-of its own and keeps what was freed in all of them. Here there is one heap, whose end is given back when much of it is
-free; blocks come from it. Larger ones are mapped, and given back when they are freed. (What large answers lie in:
-`drkit.kafka.client.buffer_pool`.)
+**Memory.** A batch is decoded and encoded in blocks of some hundred kilobytes, allocated and freed thousands of times a
+second. By default glibc maps such a block anew each time, and the kernel faults in and zeroes every page: three
+quarters of the time to decompress 150 KB of lz4. It also gives each thread a heap of its own and keeps freed memory in
+all of them. Here all blocks come from one heap, whose end is returned to the system when much of it is free. Larger
+blocks are mapped, and returned when they are freed. (Large responses: `drkit.kafka.client.buffer_pool`.)
 
-**Switch interval.** Batches are carried by one thread that wakes up hundreds of times a second for a moment; others
-look at groups and topics, or keep watermarks, for some milliseconds each second. A thread that wakes up gets the
-interpreter's lock after Python's switch interval, 5 ms, which would show in the slowest hundredth of all records.
+**Switch interval.** One thread mirrors batches and wakes up hundreds of times a second for a moment; others check
+groups and topics, or store watermarks, for some milliseconds each second. A thread that wakes up gets the GIL after
+Python's switch interval, 5 ms, which would show in the 99th percentile of latency.
 
-**Garbage collection** looks at everything that was ever imported, tens of milliseconds each time; what is there at the
-start is left out of it, and it runs less often.
+**Garbage collection** traverses everything that was ever imported, tens of milliseconds each time; it skips the objects
+that exist at the start, and runs less often.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The first record that a consumer would get from each of many places, in a few fetches per partition.
+"""Reads the first record that a consumer would get from each of many offsets, in a few fetches per partition.
 
-Many places of a partition often lie in the same batches: they are asked for in ascending order, and every batch
-fetched answers all places that it covers. All partitions of a leader go into one request. Control records are
-stepped over, as consumers do; aborted records are not told apart, which is right for a comparison of two looks.
+Many offsets of a partition are often in the same batches: they are fetched in ascending order, and every batch
+answers all offsets that it covers. All partitions of a leader go into one request. Control records are skipped, as
+consumers do; aborted records are not distinguished, which is right for a comparison of two probes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ class LogPosition(NamedTuple):
 
 
 class ProbedRecord(NamedTuple):
-    """The first record at or after a place.
+    """The first record at or after an offset.
 
-    `offset` None: nothing, the log ends there (or holds but control records). `timestamp` in ms; `crc`:
-    CRC-32C of key, value and headers as they are encoded; `body`: these, where they were asked for. `reason`: why there
-    is none of these. `outside`: because the place isn't in the log, so that a consumer would start where its
-    `auto.offset.reset` says.
+    `offset` None: no record, the log ends there (or has only control records). `timestamp` in ms; `crc`: CRC-32C of
+    the encoded key, value and headers; `body`: these, if requested. `reason`: why there is no record. `outside`: the
+    offset isn't in the log, so a consumer would start where its `auto.offset.reset` says.
     """
 
     offset: int | None = None
@@ -57,7 +56,7 @@ NOTHING = ProbedRecord()
 
 @dataclass(slots=True)
 class _Wanted:
-    """Places of one partition that are still to be answered, ascending; `at`: where to fetch next."""
+    """Offsets of one partition that are still to be read, ascending; `at`: the next offset to fetch."""
 
     offsets: deque[int]
     at: int
@@ -66,16 +65,16 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Look:
-    """A probe under way."""
+    """A running probe."""
 
     wanted: dict[TopicPartition, _Wanted]
     bodies: bool = False
     found: dict[LogPosition, ProbedRecord] = field(default_factory=dict)
-    why: str = "no leader, or more places than could be read"
+    why: str = "no leader, or more offsets than could be read"
     moved_at: float = field(default_factory=time.monotonic)
 
     def settle(self, tp: TopicPartition, peeked: ProbedRecord) -> None:
-        """One answer for all places of the partition that are left."""
+        """One result for all remaining offsets of the partition."""
         for offset in self.wanted.pop(tp).offsets:
             self.found[LogPosition(tp, offset)] = peeked
 
@@ -89,13 +88,13 @@ class _Look:
 def probe_records(
     connection: AdminConnection, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
 ) -> dict[LogPosition, ProbedRecord]:
-    """The first record at or after each place; one that can't or may not be read, or not in time, says why.
+    """The first record at or after each offset; has the reason if it can't or may not be read, or not in time.
 
     Args:
         connection: the cluster.
-        places: where to look; each distinct one is looked at once.
-        seconds: at most so long for all of them.
-        bodies: whether to give the records' bodies, too.
+        places: the offsets; each distinct one is read once.
+        seconds: the limit for all of them.
+        bodies: whether to return the records' bodies, too.
     """
     look = _look_for(places)
     look.bodies = bodies
@@ -142,7 +141,7 @@ def _look_for(places: Iterable[LogPosition]) -> _Look:
 
 
 async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
-    """One fetch; whether it brought anything forward."""
+    """One fetch; returns whether it made progress."""
     if not tps:
         return False
     answers = await fetch(
@@ -156,7 +155,7 @@ async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPart
 
 
 def _take(look: _Look, tp: TopicPartition, answer: Any) -> bool:
-    """Take one partition's answer; whether it brought anything forward."""
+    """Process one partition's response; returns whether it made progress."""
     if answer.error_code:
         return _failed(look, tp, answer)
     wanted = look.wanted[tp]
@@ -175,14 +174,14 @@ def _take(look: _Look, tp: TopicPartition, answer: Any) -> bool:
         look.end(tp, answer.high_watermark)
     elif (len(wanted.offsets), wanted.at) == before:
         if not data or wanted.max_bytes >= _MOST_BYTES:
-            look.why = f"{tp}: nothing comes at {wanted.at}"
+            look.why = f"{tp}: no batch returned at {wanted.at}"
             return False
-        wanted.max_bytes *= 4  # a batch larger than what was asked for was cut off
+        wanted.max_bytes *= 4  # a batch larger than the requested bytes was cut off
     return True
 
 
 def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
-    """As `_take`, of an answer that is an error."""
+    """As `_take`, for an error."""
     error = error_class(answer.error_code)
     if error is kafka_errors.OffsetOutOfRangeError:
         wanted = look.wanted[tp]
@@ -200,7 +199,7 @@ def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
 
 
 def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> None:
-    """Answer the places that this batch covers; the next fetch continues behind it, or at the next place."""
+    """Answer the offsets that this batch covers; the next fetch continues after it, or at the next offset."""
     through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
     if not batch.is_control and batch.records_count and (batch.magic < MAGIC or wanted.offsets[0] <= through):
         for record in _records(batch):

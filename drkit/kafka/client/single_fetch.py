@@ -1,4 +1,4 @@
-"""One plain fetch from one leader, over the administration's connection: to read a few places of a log."""
+"""One plain fetch from one leader, over the admin connection: for reading a few offsets of a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drkit.kafka.admin.admin_connection import AdminConnection
 from drkit.model.topology import TopicPartition
 
 STALL_SECONDS = 2.0
-"""A partition without a leader is not waited for longer while a failover stands still."""
+"""The longest wait for a partition without a leader while a failover waits."""
 
 _CONSUMER = -1
 _READ_UNCOMMITTED = 0
@@ -31,10 +31,10 @@ class SingleFetch(NamedTuple):
 async def fetch(
     connection: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch]
 ) -> list[tuple[TopicPartition, Any]] | kafka_errors.KafkaError:
-    """What the leader answers for each partition, as the protocol gives it; the error where it can't be reached.
+    """The leader's response for each partition, as in the protocol; the error if it can't be reached.
 
     Raises:
-        KafkaError: one that trying again doesn't help against.
+        KafkaError: a permanent error.
     """
     topic_type = FetchRequest.FetchTopic
     partition_type = topic_type.FetchPartition

@@ -1,4 +1,4 @@
-"""Small topics that hold facts: read as a whole, and, where they are drkit's own, made and appended to.
+"""Small topics that hold facts: read as a whole, and, if they are drkit's own, created and appended to.
 
 drkit's own topics have one partition, and are never mirrored (their names begin with `__`).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it loads asyncio, and most commands read and write no such 
     from confluent_kafka import KafkaError, Message
 
 APPEND_ONLY = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic from which nothing ever goes."""
+"""Settings of a topic that keeps all records."""
 
 _AT_ONCE = 10_000
 _POLL_SECONDS = 0.5
@@ -29,7 +29,7 @@ _MOST_REPLICAS = 3
 _EXISTS = "TOPIC_ALREADY_EXISTS"
 _LOG = logging.getLogger("drkit.librdkafka.small_topic")
 _LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False  # what matters of it is in the errors
+_LOG.propagate = False  # the errors have the relevant part
 _EOF = -191  # librdkafka's RD_KAFKA_RESP_ERR__PARTITION_EOF
 _DENIED = frozenset({29, 31})  # Kafka's TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED
 
@@ -51,11 +51,11 @@ def read_topic(
         alias: the cluster's, for messages.
         cluster: where the topic is.
         topic: its name.
-        timeout_seconds: of all of it; a passing trouble is waited for.
+        timeout_seconds: for all of it; transient errors are retried.
         take: given each record, in the order of its partition.
 
     Raises:
-        Unreachable: it isn't read to its end in that time.
+        Unreachable: its end isn't reached in that time.
         Refused: it may not be read.
     """
     from confluent_kafka import (  # noqa: PLC0415 - see above
@@ -68,14 +68,14 @@ def read_topic(
     consumer = Consumer(
         confluent_config(
             cluster,
-            group_id="drkit.reader",  # a formality of the client: no subscription, no commit
+            group_id="drkit.reader",  # the client requires it: no subscription, no commit
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             enable_partition_eof=True,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             allow_auto_create_topics=False,
-            fetch_wait_max_ms=20,  # the end of a partition is told after an empty fetch
+            fetch_wait_max_ms=20,  # the client reports a partition's end after an empty fetch
         ),
         logger=_LOG,
     )
@@ -119,7 +119,7 @@ def _unreadable(alias: str, topic: str, why: str) -> Unreachable:
 
 
 def make_topic(admin: ClusterAdmin, topic: str, settings: Mapping[str, str]) -> None:
-    """Make a topic of drkit's own, unless it is there: one partition, with a replica on each of up to three brokers.
+    """Create a topic of drkit's own unless it exists: one partition, with a replica on each of up to three brokers.
 
     Raises:
         Refused: the cluster denies it.
@@ -143,7 +143,7 @@ class SmallTopicWriter:
         alias: the cluster's.
         cluster: its configuration.
         topic: the topic, which exists.
-        timeout_seconds: how long an acknowledgement is waited for.
+        timeout_seconds: how long to wait for an acknowledgement.
     """
 
     def __init__(self, alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float) -> None:
@@ -165,10 +165,10 @@ class SmallTopicWriter:
         )
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Return once all in-sync replicas have all of these. One written again may stand there twice.
+        """Return once all in-sync replicas have all of these. A retried one may be there twice.
 
         Raises:
-            Unreachable: some weren't acknowledged, for a reason that may pass; what was written stays.
+            Unreachable: some weren't acknowledged, for a transient reason; written ones stay.
             DrkitError: some were refused.
         """
         failures: list[KafkaError] = []
@@ -203,7 +203,7 @@ class SmallTopicWriter:
         return Unreachable(f"{what}: {why}", remedy=f"Check that the brokers of {self._alias} answer and have room")
 
     def close(self) -> None:
-        """Give up what isn't acknowledged."""
+        """Drop unacknowledged messages."""
         self._producer.purge()
         self._producer.flush(0.1)
 

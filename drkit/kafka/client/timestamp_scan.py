@@ -1,4 +1,4 @@
-"""Stretches of logs read for their timestamps and transactions; values are never looked at."""
+"""Reads offset ranges for their timestamps and transactions; never decodes values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OffsetRange(NamedTuple):
 
 
 class SeenBatch(NamedTuple):
-    """A batch by what its records are stamped. `producer`: its transactional producer's id, None without a transaction.
+    """The timestamps of a batch. `producer`: its transactional producer's id, None without a transaction.
 
     `control`: it is a transaction's marker. `earliest`, `latest`: ms; `late`: by how many ms a record of it is
     stamped before an earlier record of the same stretch.
@@ -46,7 +46,7 @@ class SeenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Scanned:
-    """A stretch as far as it was read: up to `through` (exclusive). `reason`: why no further, None where whole.
+    """An offset range as far as it was read: up to `through` (exclusive). `reason`: why no further, None where whole.
 
     `records`: how many it holds, transaction markers not among them, those of aborted transactions among them.
     """
@@ -65,7 +65,7 @@ class Scanned:
 
     @property
     def late(self) -> int:
-        """By how many ms a record was stamped before one that lies below it, at most."""
+        """By how many ms at most a record's timestamp is older than that of a record below it."""
         return max((batch.late for batch in self.batches), default=0)
 
 
@@ -76,7 +76,7 @@ def scan(
     seconds: float,
     most_bytes: int | None = STRETCH_BYTES,
 ) -> dict[TopicPartition, Scanned]:
-    """Read stretches, each to its end or to so many bytes (None: all); what isn't read in time says so.
+    """Read offset ranges, each to its end or to a number of bytes (None: all); incomplete ones have a reason.
 
     Raises:
         Refused: the cluster denies reading.
@@ -92,7 +92,7 @@ def scan(
             if moved:
                 scan.moved_at = time.monotonic()
         if scan.left and time.monotonic() < min(deadline, scan.moved_at + STALL_SECONDS):
-            raise RetryLater(f"{min(scan.left)}: nothing comes")
+            raise RetryLater(f"{min(scan.left)}: no batch returned")
 
     why = ""
     if scan.left:
@@ -107,7 +107,7 @@ def scan(
 
 @dataclass(slots=True)
 class _Scan:
-    """A scan under way; `left`: partitions that aren't done."""
+    """A running scan; `left`: partitions that aren't done."""
 
     stretches: Mapping[TopicPartition, OffsetRange]
     most_bytes: int | None
@@ -117,7 +117,7 @@ class _Scan:
 
 
 async def _round(connection: AdminConnection, scan: _Scan) -> bool:
-    """One fetch at every leader; whether anything came."""
+    """One fetch from every leader; returns whether any record came."""
     absent: set[TopicPartition] = set()
     leaders = await find_leaders(connection, scan.left, absent)
     for tp in absent:
@@ -137,7 +137,7 @@ async def _round(connection: AdminConnection, scan: _Scan) -> bool:
 
 
 def _take(scanned: Scanned, answer: Any, end: int, most_bytes: int | None) -> bool:
-    """Take one partition's answer; whether it brought anything."""
+    """Process one partition's response; returns whether it brought records."""
     if answer.error_code:
         error = error_class(answer.error_code)
         if not error.retriable or error is kafka_errors.OffsetOutOfRangeError:
@@ -156,7 +156,7 @@ def _take(scanned: Scanned, answer: Any, end: int, most_bytes: int | None) -> bo
     scanned.size += len(data)
     if scanned.through == before:
         if scanned.through >= answer.high_watermark:
-            scanned.through = end  # nothing is there any more
+            scanned.through = end  # no records are left there
             return True
         if len(data) >= _PARTITION_BYTES:
             scanned.reason = f"a batch at {before} is larger than {_PARTITION_BYTES} bytes"
@@ -168,7 +168,7 @@ def _take(scanned: Scanned, answer: Any, end: int, most_bytes: int | None) -> bo
 
 
 def _see(scanned: Scanned, batch: Batch, end: int) -> None:
-    """Add one batch: of its records those in the stretch."""
+    """Add one batch: only its records in the range."""
     records = read_old(batch.whole) if batch.magic < MAGIC else read(batch) if batch.records_count else ()
     stamps = [(record.offset, record.timestamp) for record in records if scanned.through <= record.offset < end]
     last = max([batch.base_offset if batch.magic < MAGIC else batch.last_offset, *(offset for offset, _ in stamps)])

@@ -1,14 +1,13 @@
-"""Finds records that the source still holds, the target lacks, and no retention would have removed there.
+"""Finds records that the source still holds, the target lacks, and retention would not have removed there.
 
-Both sides of a mirrored topic have the same retention, but not the same segments: a segment goes when its newest
-record is too old, or when the log is large enough without it. So a target that starts further on than its source is
-normal, for up to a segment's time. What is not: that a record is gone which is younger than the retention allows, or
-that the log is smaller than retention would have left it. Then somebody purged it (DeleteRecords, a retention of its
-own).
+Both sides of a mirrored topic have the same retention, but not the same segments: a segment is deleted when its newest
+record is too old, or when the log is large enough without it. So a target may start further on than its source, for up
+to a segment's time. Not normal: a record is gone that is younger than the retention, or the log is smaller than
+retention would have left it. Then it was purged (DeleteRecords, another retention).
 
-The answer comes from the logs, not from a waiting time: the source is asked for its first record that is young enough
-(ListOffsets by time), the target for its log's size where a retention by size is set, the source for the first record
-that it really holds. A purge within what retention permits to remove anyway is not told apart from retention.
+The result comes from the logs, not from a waiting time: the source's first record that is young enough (ListOffsets by
+time), the target's log size if retention.bytes is set, and the first record that the source really holds. A purge of
+records that retention may remove anyway can't be told from retention.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import TopicPartition
 
 RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
-"""Settings that say what a broker removes from a log's start."""
+"""Settings that decide what a broker removes from a log's start."""
 
 CLOCKS_MS = 60_000
-"""Brokers' clocks may differ by so much."""
+"""The tolerated difference between brokers' clocks."""
 
 _PEEK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a log may lose from its start: records older than `ms`, what is beyond `size` bytes; None: nothing."""
+    """What retention may remove from a log's start: records older than `ms`, bytes beyond `size`; None: nothing."""
 
     ms: int | None
     size: int | None
 
 
 def retention_of(source: Mapping[str, str], target: Mapping[str, str], policy: TopicSettings, topic: str) -> Retention:
-    """The shorter of what the source has and what the link means its target to have.
+    """The shorter of the source's retention and the one that the link sets on its target.
 
     Args:
         source: the source topic's effective settings (those of `RETENTION`).
         target: the target topic's.
-        policy: the link's: what it overrides, and what doesn't follow the source.
+        policy: the link's policy: overrides, and settings that don't follow the source.
         topic: the topic's name on the source.
     """
     overrides = policy.overrides_of(topic)
@@ -82,7 +81,7 @@ def unexpired(
     *,
     at_ms: int,
 ) -> dict[TopicPartition, OffsetRange]:
-    """What of these stretches the source holds now and retention would have kept on the target.
+    """The parts of these ranges that the source still holds and retention would have kept on the target.
 
     Args:
         source: the cluster that still holds them.
@@ -99,7 +98,7 @@ def unexpired(
     young = _young(source, {tp: each for tp, each in missing.items() if tp in retentions}, retentions, at_ms)
     found = _as_small(target, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
-    # last of all: what both sides have removed meanwhile, or what holds no record, isn't missing
+    # last: ranges that both sides have removed meanwhile, or without records, aren't missing
     first = source.probe_records(
         [LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS
     )
@@ -140,7 +139,7 @@ def _young(
     retentions: Mapping[TopicPartition, Retention],
     at_ms: int,
 ) -> dict[TopicPartition, OffsetRange]:
-    """From the first record on that retention by age would have kept."""
+    """The range from the first record that retention by age would have kept."""
     since: dict[TopicPartition, int] = {}
     for tp in missing:
         limit = retentions[tp].ms
@@ -165,7 +164,7 @@ def _as_small(
     try:
         sizes = target.log_sizes(missing[tp].target for tp in sized) if sized else {}
     except Refused:
-        sizes = {}  # not known is not explained
+        sizes = {}  # an unknown size explains nothing
     return {
         tp
         for tp, each in missing.items()

@@ -3,7 +3,7 @@ same at several times the cost.
 
     kernel.py       the loops, in the part of Python that Numba compiles
     native.py       calls them with bytes
-    limits.py       what both ways of joining agree on
+    limits.py       the limits that both implementations share
     castagnoli.py   the checksum's tables
 
 Numba is imported only once a long backlog of small batches is found (`found`): a steady stream needs none. It keeps

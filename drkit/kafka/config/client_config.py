@@ -58,7 +58,7 @@ _LEAST_MS = 10
 
 
 def _naming_the_cluster(dialect: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Put the place of the cluster's properties in front of what is wrong with them."""
+    """Prefix errors with the location of the cluster's properties."""
 
     @wraps(dialect)
     def named(*args: _P.args, **options: _P.kwargs) -> _R:
@@ -139,7 +139,7 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
 def java_properties(cluster: ClusterConfig) -> dict[str, str]:
     """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
 
-    Certificates and keys are in them as text: on the nodes of a Spark cluster there are no files of ours.
+    They contain certificates and keys as text: the nodes of a Spark cluster don't have drkit's files.
 
     Raises:
         ConfigError: a value that Java's client can't express.
@@ -270,7 +270,7 @@ def _oidc(properties: Mapping[str, str]) -> Oidc:
 
 
 def _msk_iam(cluster: ClusterConfig) -> TokenSettings:
-    """Raises ExtraMissing where AWS's signer isn't installed."""
+    """Raises ExtraMissing if AWS's signer isn't installed."""
     from drkit.config.extras import Extra, require  # noqa: PLC0415 - see above
     from drkit.kafka.config.msk_iam import MskIam, region_of  # noqa: PLC0415 - see above
 
@@ -319,7 +319,7 @@ def _check_ssl(properties: dict[str, str], *, used: bool) -> None:
 
 
 def _timeout_ms(properties: Mapping[str, str]) -> int | None:
-    """What the other clients call the request timeout is librdkafka's socket timeout."""
+    """The other clients' request timeout is librdkafka's socket timeout."""
     value = properties.get("socket.timeout.ms", properties.get("request.timeout.ms"))
     return None if value is None else int(value)
 
@@ -366,13 +366,13 @@ def _load_own_certificate(context: ssl.SSLContext, properties: Mapping[str, str]
 
 
 def _reason(error: Exception) -> str:
-    """Why OpenSSL refuses a file, without the place in its own source."""
+    """Why OpenSSL refuses a file, without the location in OpenSSL's source."""
     given = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
     return re.sub(r"\s*\(_ssl\.c:\d+\)", "", given).replace("_", " ").lower()
 
 
 def _java_oauth(oidc: Oidc) -> dict[str, str]:
-    """Java's client asks the token endpoint itself; it reads who it is from the JAAS options."""
+    """Java's client asks the token endpoint itself, with credentials from the JAAS options."""
     options = {"clientId": oidc.client_id, "clientSecret": oidc.client_secret}
     if oidc.scope:
         options["scope"] = oidc.scope

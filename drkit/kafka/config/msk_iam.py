@@ -1,8 +1,8 @@
 """Access tokens for Amazon MSK's IAM access control, made by AWS's own signer (the extra `msk`).
 
-To a broker such a token is one of OAUTHBEARER; Java's client has a mechanism of its own, AWS_MSK_IAM, which is what
-the configuration calls it. Who drkit is comes from where AWS's libraries look: the environment, a profile,
-the machine's role.
+For a broker such a token is an OAUTHBEARER token; Java's client has its own mechanism, AWS_MSK_IAM, whose name the
+configuration uses. The credentials come from where AWS's libraries look for them: the environment, a profile, the
+machine's role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MskIam:
     extensions: tuple[tuple[str, str], ...] = ()
 
     def fetch(self) -> Token:
-        """Sign a new token; asks AWS only where the machine's role has to be looked up.
+        """Sign a new token; asks AWS only if it has to look up the machine's role.
 
         Raises:
             ExtraMissing: the signer isn't installed.
@@ -45,7 +45,7 @@ class MskIam:
         try:
             text, expires_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
         except (BotoCoreError, ClientError, ValueError, AttributeError, OSError) as error:
-            # the signer takes the lack of credentials for an attribute of None
+            # without credentials the signer reads an attribute of None
             raise AuthenticationError(
                 f"no token for MSK in {self.region} can be signed: {_said(error)}",
                 remedy="Give drkit AWS credentials: a role of the machine, AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
@@ -58,7 +58,7 @@ def region_of(bootstrap_servers: str, environment: Mapping[str, str] = os.enviro
     """The AWS region of a cluster: in the names of its brokers, else in the environment.
 
     Raises:
-        ConfigError: neither says it, or two brokers are of two regions.
+        ConfigError: neither names it, or the brokers are in several regions.
     """
     hosts = [server.strip().rpartition(":")[0] for server in bootstrap_servers.split(",")]
     named = {found[1] for found in map(_BROKER.search, hosts) if found is not None}
@@ -71,7 +71,7 @@ def region_of(bootstrap_servers: str, environment: Mapping[str, str] = os.enviro
     region = next(iter([*named, *given]), "")
     if not _REGION.fullmatch(region):
         raise ConfigError(
-            f"client property sasl.mechanisms is {MSK_IAM}, and the AWS region isn't known: no broker is named "
+            f"client property sasl.mechanisms is {MSK_IAM}, and the AWS region is unknown: no broker is named "
             "*.kafka.REGION.amazonaws.com",
             remedy="Name the brokers as MSK does, or set AWS_REGION",
         )

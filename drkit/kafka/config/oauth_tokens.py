@@ -2,7 +2,7 @@
 
 librdkafka and Java's client ask a token endpoint on their own; kafka-python and aiokafka are given a
 provider from here. One `TokenSource` for each endpoint and client serves the whole process: it keeps a token
-until it expires and has a thread fetch the next one while the old still holds. `msk_iam.py` has tokens of
+until it expires, and a thread fetches the next one while the old one is valid. `msk_iam.py` has tokens of
 another origin.
 """
 
@@ -31,7 +31,7 @@ from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Unr
 _FETCH_SECONDS = 10.0
 _FRESH = 0.8  # of a token's life; then the next one is fetched
 _RETRY_SECONDS = 5.0
-_MARGIN_SECONDS = 5.0  # a token this close to its end isn't used any more
+_MARGIN_SECONDS = 5.0  # a token this close to its end isn't used
 _CLIENT_FAULTS = frozenset({400, 401, 403, 404, 405, 415})
 _LONGEST_ANSWER = 1 << 20
 _SHOWN = 200
@@ -52,15 +52,15 @@ class Oidc:
         """Ask the endpoint.
 
         Raises:
-            AuthenticationError: the endpoint refused, or what it said is no token.
-            Unreachable: it didn't answer, or couldn't.
+            AuthenticationError: the endpoint refused, or returned no token.
+            Unreachable: it didn't answer, or failed.
         """
         return _fetch(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token; until when it is used without asking for the next, and until when at all (`time.monotonic`)."""
+    """A token, the time at which the next one is fetched, and the time at which it ends (`time.monotonic`)."""
 
     text: str = field(repr=False)
     fresh_until: float
@@ -68,7 +68,7 @@ class Token:
 
 
 def kept_for(text: str, life_seconds: float, asked: float) -> Token:
-    """A token that was asked for at `asked` (`time.monotonic`) and lives so long from then."""
+    """A token that was requested at `asked` (`time.monotonic`), and its lifetime from then."""
     margin = min(_MARGIN_SECONDS, life_seconds / 10)
     return Token(text, asked + life_seconds * _FRESH, asked + life_seconds - margin)
 
@@ -89,22 +89,22 @@ class TokenSource:
 
     def __init__(self, settings: TokenSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()  # held by who fetches because there is none
+        self._lock = threading.Lock()  # held while fetching because there is no token
         self._token: Token | None = None
         self._next: threading.Thread | None = None
         self._not_before = 0.0
 
     def token(self) -> str:
-        """A token that is good for a while; waits for its origin only where none is at hand.
+        """A token that is valid for a while; waits for its origin only if none is cached.
 
         Raises:
-            AuthenticationError: it was refused, or what came is no token.
-            Unreachable: nothing answered.
+            AuthenticationError: it was refused, or the response has no token.
+            Unreachable: no response.
         """
         return self.whole().text
 
     def whole(self) -> Token:
-        """The same, with how long it holds."""
+        """The same, with its lifetime."""
         token = self._good()
         if token is None:
             with self._lock:
@@ -132,7 +132,7 @@ class TokenSource:
         try:
             self._token = self._settings.fetch()
         except DrkitError:
-            return  # tried again until the old one ends; then whoever asks is told
+            return  # retried until the old one ends; then callers get the error
 
 
 _sources: dict[TokenSettings, TokenSource] = {}
@@ -146,7 +146,7 @@ def token_source(settings: TokenSettings) -> TokenSource:
 
 
 def librdkafka_token(settings: TokenSettings) -> tuple[str, float, str, dict[str, str]]:
-    """What librdkafka's callback wants: a token, when it ends (seconds since 1970), for whom, SASL extensions."""
+    """The tuple of librdkafka's callback: a token, its end (seconds since 1970), the principal, SASL extensions."""
     token = token_source(settings).whole()
     ends = time.time() + token.good_until - time.monotonic()
     return token.text, ends, "", dict(settings.extensions)
@@ -188,7 +188,7 @@ class AiokafkaTokens(AiokafkaProvider):  # type: ignore[misc]  # untyped base
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The secret goes where the configuration says, and nowhere else."""
+    """Follow no redirect: the secret goes only to the configured endpoint."""
 
     def redirect_request(self, *_: Any) -> None:
         """Don't."""
@@ -225,7 +225,7 @@ def _context(ca: str | None) -> ssl.SSLContext:
 
 
 def _refused(oidc: Oidc, error: urllib.error.HTTPError) -> DrkitError:
-    """What a status other than 2xx means. Of the answer only OAuth's own fields are shown."""
+    """The error for a status other than 2xx. Shows only OAuth's own fields of the response."""
     try:
         said = json.loads(error.read(_LONGEST_ANSWER))
         why = " ".join(str(said[key]) for key in ("error", "error_description") if said.get(key))[:_SHOWN]
@@ -237,7 +237,7 @@ def _refused(oidc: Oidc, error: urllib.error.HTTPError) -> DrkitError:
             f"{what} to client {oidc.client_id}",
             remedy="Check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and .scope",
         )
-    return Unreachable(what, remedy="Try again; its own log says more")
+    return Unreachable(what, remedy="Try again; see the endpoint's own log")
 
 
 def _unanswered(oidc: Oidc, error: Exception) -> DrkitError:
@@ -268,14 +268,14 @@ def _parse(oidc: Oidc, body: bytes, asked: float) -> Token:
         lives.append(ends - time.time())
     if not lives:
         raise AuthenticationError(
-            f"the token endpoint {oidc.url} doesn't say how long its token holds",
-            remedy="Have it give expires_in, or tokens that are JWTs with a claim exp",
+            f"the token endpoint {oidc.url} doesn't return the lifetime of its token",
+            remedy="Configure it to return expires_in, or tokens that are JWTs with a claim exp",
         )
     return kept_for(text, min(lives), asked)
 
 
 def _claim_exp(token: str) -> float | None:
-    """The claim `exp` of a JWT; None where it is none."""
+    """The claim `exp` of a JWT; None if it isn't a JWT with one."""
     try:
         middle = token.split(".")[1]
         return float(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"])

@@ -1,10 +1,10 @@
 """A cluster's client configuration for another machine: with the contents of files instead of their paths.
 
-Certificates and keys are files on the machine that reads the configuration; workers of a Spark cluster have none of
-them. So their contents are packed, and on the other side become files again for as long as they are used (Python's
-TLS takes a client's certificate from files only). On Linux these are in memory and have no name in any folder: they
-end with the process, however that ends. Elsewhere they lie in a folder that only its owner can read. What is packed
-holds secrets: never print or log it.
+Certificates and keys are files on the machine that reads the configuration; workers of a Spark cluster don't have
+them. So drkit packs their contents, and the other side makes temporary files of them (Python's TLS reads a client's
+certificate only from files). On Linux these files are in memory without a name in any folder: they end with the
+process. Elsewhere they are in a folder that only its owner can read. The packed form holds secrets: never print or log
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.model.errors import ConfigError
 
 _FILE = ".location"
-"""How the names of properties that are paths end."""
+"""Suffixes of property names whose values are paths."""
 
 _MEMORY = hasattr(os, "memfd_create")
 _OPENED = "/proc/self/fd"
@@ -45,7 +45,7 @@ def packed(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
 
 @contextmanager
 def unpacked(shipped: Mapping[str, Any]) -> Iterator[ClusterConfig]:
-    """The cluster of what `packed` made; its files are there until the end of the block, for this process only."""
+    """The cluster from `packed`'s result; its files exist until the end of the block, for this process only."""
     files = shipped.get("files", {})
     with ExitStack() as stack:
         made = _in_memory if _MEMORY and Path(_OPENED).is_dir() else _in_folder

@@ -1,4 +1,4 @@
-"""Requests to group coordinators and what their answers mean; `drkit.kafka.groups.group_admin` is what callers use."""
+"""Requests to group coordinators and their responses; callers use `drkit.kafka.groups.group_admin`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GROUPS_A_REQUEST = 500
 GROUPS_A_FETCH = 2_000
 """Groups whose offsets are read in one request: of 50 partitions each, an answer of about 2 MB."""
 _GROUP_KEY = 0
-_IN_FLIGHT = 4  # one less than at which the client stops sending
+_IN_FLIGHT = 4  # one less than the number at which the client stops sending
 _NO_GENERATION = -1
 
 
 class CommittedOffset(NamedTuple):
     """A committed position: the next offset that the group will read, and the metadata kept with it.
 
-    A tuple: tens of thousands are made every second where many groups commit.
+    A tuple: tens of thousands are created every second if many groups commit.
     """
 
     group: str
@@ -42,7 +42,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(slots=True)
 class FetchedOffsets:
-    """Committed offsets by group, and why, by group, for those that can't be known now."""
+    """Committed offsets by group, and the reason for each group whose offsets can't be read now."""
 
     offsets: dict[str, list[CommittedOffset]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -56,8 +56,8 @@ async def find_coordinators(
 ) -> tuple[dict[int, list[str]], str]:
     """Groups by coordinator's node id, and why the others have none now.
 
-    Groups in `remembered` aren't looked up but taken from it, once: the caller puts back what proved right.
-    `denied` takes those that drkit may not describe; None: that is an error.
+    Groups in `remembered` aren't looked up but taken from it, once: the caller puts correct ones back.
+    `denied` collects those that drkit may not describe; None: that is an error.
     """
     coordinators: dict[int, list[str]] = defaultdict(list)
     why = "no coordinator found"
@@ -91,7 +91,7 @@ async def find_coordinators(
 
 
 def read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> None:
-    """Take one group's answer; a transient error leaves it in `left`, to be asked again."""
+    """Process one group's response; a transient error leaves it in `left`, for a retry."""
     name = group.group_id
     found = []
     error = error_class(group.error_code)
@@ -142,7 +142,7 @@ async def pipelined(
 ) -> AsyncIterator[tuple[str, Any]]:
     """Commit group after group without waiting for each; groups with their responses, in order.
 
-    The first is waited for: a connection that is only being made takes no more than it.
+    Waits for the first: a connection that is still opening accepts no second request.
     """
     waiting: deque[tuple[str, Awaitable[Any]]] = deque()
     most = 1
@@ -157,7 +157,7 @@ async def pipelined(
 
 
 def rejections(response: Any) -> dict[TopicPartition, type[kafka_errors.KafkaError]] | None:
-    """Partitions that a commit's response rejects; None where it has to be tried again."""
+    """Partitions that a commit's response rejects; None if it must be retried."""
     rejected: dict[TopicPartition, type[kafka_errors.KafkaError]] = {}
     for topic in response.topics:
         for partition in topic.partitions:

@@ -49,7 +49,7 @@ from drkit.model.topology import Link, TopicPartition
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
 _GROUPS_A_CONNECTION = 100
-"""From so many groups on, commits are spread over several connections: making one takes as long as some ten commits."""
+"""From this number of groups on, several connections share the commits: opening one costs some ten commits."""
 _MORE_CONNECTIONS = 2
 _COMMIT_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _GONE = frozenset({"Empty", "Dead"})
@@ -79,7 +79,7 @@ class GroupInfo:
 
     @property
     def commits_offsets(self) -> bool:
-        """Whether its positions are committed offsets. Share groups' aren't; of types yet to come it isn't known."""
+        """Whether its positions are committed offsets. Not for share groups; unknown for future types."""
         return self.type in _COMMIT_OFFSETS
 
 
@@ -106,7 +106,7 @@ class GroupAdmin(ClusterClient):
         """All groups, by name.
 
         Raises:
-            Unreachable: also while part of the coordinators is down: a part is never given for the whole.
+            Unreachable: also while part of the coordinators is down: a partial list is never returned.
         """
 
         async def step(connection: AdminConnection) -> GroupListing:
@@ -124,7 +124,7 @@ class GroupAdmin(ClusterClient):
     async def _list(self, connection: AdminConnection, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
 
-        `whole`: raise `NotShown` at once where it can't ever be told whether the listing is complete.
+        `whole`: raise `NotShown` at once if drkit can't ever know whether the listing is complete.
         """
         topic_type = MetadataRequest.MetadataRequestTopic
         metadata = await connection.send(
@@ -134,7 +134,7 @@ class GroupAdmin(ClusterClient):
         if whole and issubclass(error_class(offsets_topic.error_code), kafka_errors.AuthorizationError):
             raise NotShown(
                 f"cluster {self.alias} does not show drkit the topic {OFFSETS_TOPIC}",
-                meaning="So it can't be known whether all coordinators are up, and all groups listed",
+                meaning="Without it drkit can't know whether all coordinators are up, and all groups listed",
                 remedy=f"Grant drkit's principal DESCRIBE on the topic {OFFSETS_TOPIC}",
             )
         missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
@@ -180,7 +180,7 @@ class GroupAdmin(ClusterClient):
         return sorted(everything, key=lambda offset: (offset.group, offset.topic, offset.partition))
 
     def fetch(self, groups: Iterable[str]) -> FetchedOffsets:
-        """As `committed`, but with the reason, by group, where one can't be read, instead of an error."""
+        """As `committed`, but with the reason for each group that can't be read, instead of an error."""
         left = dict.fromkeys(groups)
         fetched = FetchedOffsets()
 
@@ -202,9 +202,9 @@ class GroupAdmin(ClusterClient):
         return fetched
 
     def share_starts(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int | None]]:
-        """By share group, its start offset on each partition (KIP-932); None: the partition has none yet.
+        """The start offset of each share group on each partition (KIP-932); None: the partition has none yet.
 
-        A group that can't be asked (brokers older than 4.1, a missing right) is left out.
+        A group that can't be read (brokers older than 4.1, missing ACLs) is left out.
         """
         left = dict.fromkeys(groups)
         found: dict[str, dict[TopicPartition, int | None]] = {}
@@ -236,13 +236,13 @@ class GroupAdmin(ClusterClient):
         return found
 
     def offsets_log(self) -> OffsetsLog:
-        """The coordinators' own log as it is: while its end stands, no group in it has changed.
+        """The state of the coordinators' own log: while its end doesn't move, no group in it has changed.
 
         Raises:
             Unreachable: none of its leaders answers.
         """
         try:
-            return self._connection.call(f"look at the ends of {OFFSETS_TOPIC}", read_log_state)
+            return self._connection.call(f"read the log ends of {OFFSETS_TOPIC}", read_log_state)
         except Refused as error:
             return OffsetsLog(refused=str(error))
 
@@ -270,9 +270,9 @@ class GroupAdmin(ClusterClient):
         return counts | {group: len(members) for group, members in clients.items()}
 
     def client_ids(self, group: str) -> tuple[str, ...]:
-        """The client id of each active member of a classic group; none where it is empty, dead or absent.
+        """The client id of each active member of a classic group; none if it is empty, dead or absent.
 
-        Its own coordinator alone is asked.
+        Asks only its own coordinator.
         """
         left: dict[str, None] = {group: None}
         clients: dict[str, tuple[str, ...]] = {}
@@ -282,7 +282,7 @@ class GroupAdmin(ClusterClient):
     def allowed(self, groups: Iterable[str]) -> dict[str, frozenset[str]]:
         """Operations that drkit may do, by group (`drkit.kafka.admin.allowed_operations`), whether it exists or not.
 
-        Nothing where it may not describe the group. Groups of which the coordinator doesn't say it are left out.
+        Empty if it may not describe the group. Groups for which the coordinator doesn't report them are left out.
         """
         left = dict.fromkeys(groups)
         denied: set[str] = set()
@@ -310,7 +310,7 @@ class GroupAdmin(ClusterClient):
     def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
 
-        The leader epoch committed is -1: an epoch of another cluster would send consumers astray.
+        The leader epoch committed is -1: an epoch of another cluster would mislead consumers.
 
         Raises:
             Refused: the group is active, or a partition was rejected (named, with the reason); partitions
@@ -320,10 +320,10 @@ class GroupAdmin(ClusterClient):
             raise failure
 
     def commit_many(self, wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]) -> dict[str, DrkitError]:
-        """As `commit`, for many groups, several requests on their way at once; why, by group, for those that failed.
+        """As `commit`, for many groups, with several requests in flight; returns the reason for each that failed.
 
-        A broker answers the requests of one connection one after the other, and a coordinator may hold a commit for
-        some milliseconds to write it together with others (`group.coordinator.append.linger.ms`): many groups are
+        A broker answers the requests of one connection in sequence, and a coordinator may delay a commit for some
+        milliseconds to write it together with others (`group.coordinator.append.linger.ms`): many groups are
         committed over several connections.
         """
         names = [group for group, offsets in wanted.items() if offsets]
@@ -341,7 +341,7 @@ class GroupAdmin(ClusterClient):
         return failures
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         super().close()
         with self._lock:
             more, self._more = self._more, []
@@ -373,7 +373,7 @@ class GroupAdmin(ClusterClient):
         return failures
 
     def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
-        """Forget a group's committed offsets of these partitions. An absent group or offset is fine.
+        """Delete a group's committed offsets of these partitions. An absent group or offset is fine.
 
         Raises:
             Refused: the group is subscribed to the topic, naming it.
@@ -447,9 +447,9 @@ class GroupAdmin(ClusterClient):
     ) -> None:
         """Ask each group's coordinator until `ask` has taken every group out of `left`.
 
-        `remembered`: coordinators found before, asked without looking them up; one that doesn't answer for
-        a group is looked up at the next try.
-        `denied` takes groups that drkit may not describe, which aren't asked for; None: that is an error.
+        `remembered`: coordinators found before, used without a lookup; one that doesn't answer for a group is
+        looked up at the next try.
+        `denied` collects groups that drkit may not describe, which are skipped; None: that is an error.
         `over`: another connection than the client's first.
         """
 

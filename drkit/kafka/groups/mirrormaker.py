@@ -1,4 +1,4 @@
-"""What MirrorMaker 2 keeps about offsets: its checkpoint and offset-sync topics, read as they are.
+"""MirrorMaker 2's offset records: reads its checkpoint and offset-sync topics.
 
     SOURCE.checkpoints.internal         on the target
       key    group, topic (strings), partition (int32); the topic by its name on the target
@@ -51,8 +51,8 @@ class OffsetSync(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MirrorMakerOffsets:
-    """What both topics say. `checkpoints`: the newest of each group and partition; `syncs`: all that are kept, by
-    partition, ascending. `notes`: what could not be read, and what that costs.
+    """The content of both topics. `checkpoints`: the newest of each group and partition; `syncs`: all available, by
+    partition, ascending. `notes`: what could not be read, and the consequences.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -113,8 +113,8 @@ def newest(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
 def by_partition(syncs: Iterable[OffsetSync]) -> dict[TopicPartition, tuple[OffsetSync, ...]]:
     """Syncs in the order of their source offsets.
 
-    They come in the log's order. One whose offsets lie at or below an earlier one's on either side is of a topic that
-    was recreated since (or of a MirrorMaker that began again): those before it say nothing about what is there now.
+    They come in the log's order. One whose offsets are at or below an earlier one's on either side shows that the topic
+    was recreated (or that MirrorMaker started over): those before it say nothing about the current logs.
     """
     found: dict[TopicPartition, list[OffsetSync]] = {}
     for sync in syncs:
@@ -135,7 +135,7 @@ def read_offsets(
     timeout_seconds: float,
     patience_seconds: float,
 ) -> MirrorMakerOffsets:
-    """Read both topics to their ends of now.
+    """Read both topics to their current ends.
 
     Args:
         source: the source cluster, which may be gone.

@@ -1,9 +1,8 @@
-"""Which groups can have changed, from the ends of the coordinators' log, without asking for any group.
+"""Groups that may have changed, by the ends of the coordinators' log, without a request per group.
 
 Every commit, deletion and expiry of offsets, and every new group, is a record in a partition of the
-coordinators' own log, `__consumer_offsets`; which one follows from the group's name. So as long as a
-partition's end stands, no group that lives in it has changed, and one small request per broker tells
-that for all groups.
+coordinators' own log, `__consumer_offsets`; the group's name determines which one. So while a partition's
+end doesn't move, no group in it has changed, and one small request per broker shows that for all groups.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _SIGN = 0x80000000
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLog:
-    """The coordinators' log as it is.
+    """The state of the coordinators' log.
 
     Args:
-        partitions: how many it has; 0: it doesn't exist yet (no group ever was), or may not be looked at.
+        partitions: how many it has; 0: it doesn't exist yet (there never was a group), or may not be read.
         ends: end offsets by partition; those whose leader didn't answer are left out.
-        refused: why it can't be looked at, else None.
+        refused: why it can't be read, else None.
     """
 
     partitions: int = 0
@@ -39,7 +38,7 @@ class OffsetsLog:
 
 
 async def read_log_state(connection: AdminConnection) -> OffsetsLog:
-    """One look (within a step): a metadata request, and one request per broker that leads a partition."""
+    """One check (within a step): a metadata request, and one request per broker that leads a partition."""
     topic_type = MetadataRequest.MetadataRequestTopic
     metadata = await connection.send(
         MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
@@ -98,7 +97,7 @@ async def _ends(connection: AdminConnection, leader: int, partitions: list[int],
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name."""
+    """A group's partition of `__consumer_offsets`: Java's hash of its name."""
     value = 0
     for unit in memoryview(group.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (31 * value + unit) & _HASH_BITS

@@ -8,16 +8,15 @@ from xxhash import xxh3_128, xxh3_128_intdigest
 
 _pack = Struct(">q").pack
 _SMALL = 4096
-"""Bytes that are sooner copied than hashed in two steps."""
+"""The size up to which copying is faster than hashing in two steps."""
 
 
 def placed_digest(base_offset: int, head: bytes | memoryview, records: bytes | memoryview) -> int:
-    """128 bits over the batch's first offset, what its records are read by, and the records as they lie in it.
+    """128 bits over the batch's first offset, the header fields needed to decode its records, and its records.
 
-    Of the header these are attributes, last offset delta and base timestamp: what a broker leaves as it was produced.
-    Base offset, leader epoch, producer and checksum are the log's own, and the highest timestamp is what the broker
-    finds in the records. The number of records is the last delta and one where no offset is missing, which is for
-    the reader to check.
+    These fields are attributes, last offset delta and base timestamp, which a broker leaves as produced. Base offset,
+    leader epoch, producer and checksum belong to the log, and the broker computes the highest timestamp from the
+    records. The number of records is the last delta plus one if no offset is missing, which the reader must check.
 
     Args:
         base_offset: of its first record, on the target.

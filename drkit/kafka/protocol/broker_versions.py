@@ -1,8 +1,8 @@
 """The oldest brokers that drkit works with, recognised by the request versions that they offer. Pure.
 
-Without topic ids a topic that was deleted and recreated can't be told from the one that was mirrored, without a
-Fetch that carries leader epochs a log that lost its tail can't be told from a whole one, and without the state of
-producers no append is conditional. So there is no way round them for older brokers: they are refused.
+Without topic ids drkit can't tell a recreated topic from the mirrored one, without leader epochs in Fetch it can't tell
+a log that lost its tail from an intact one, and without the state of producers no append is conditional. So older
+brokers are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEEDED = (
 
 
 def lacking(offered: Mapping[int, tuple[int, int]]) -> list[str]:
-    """What a broker lacks that offers these versions (lowest and highest, by API key), for messages."""
+    """What a broker with these versions (lowest and highest, by API key) lacks, for messages."""
     found = []
     for need in NEEDED:
         lowest, highest = offered.get(need.api_key, (0, -1))
@@ -44,7 +44,7 @@ def lacking(offered: Mapping[int, tuple[int, int]]) -> list[str]:
 
 
 def what_is_lacking(broker: str, lacks: list[str]) -> str:
-    """What an error says of a broker, given by host and port."""
+    """The error's text about a broker, given by host and port."""
     return f"broker {broker} lacks {', '.join(lacks)}"
 
 

@@ -1,13 +1,13 @@
-"""Uncompressed batches of a few records, joined while they are read: what producers leave that hardly batch.
+"""Coalesces uncompressed batches of a few records while they are read, as producers that hardly batch write them.
 
-There the work per batch is work per record, and what a record costs decides. So one pass over the
-fetched bytes checks each such batch and adds its records to a payload, without making an object of
-it; everything else comes out as `Batch`, as `drkit.kafka.protocol.record_batch.parse` gives it.
+For these the work per batch is work per record. So one pass over the fetched bytes checks each such batch
+and adds its records to a payload, without creating an object for it; everything else is returned as
+`Batch`, as by `drkit.kafka.protocol.record_batch.parse`.
 
-A record that joins others changes only at its beginning: its length, and what it is stamped and numbered by,
-which count from the batch's. The rest of it is taken as it lies there.
+Only the beginning of a coalesced record changes: its length, timestamp delta and offset delta. The rest is
+copied unchanged.
 
-In a backlog machine code takes over (`drkit.kafka.compiled`), which does the same.
+In a backlog compiled code (`drkit.kafka.compiled`) does the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CoalescedRun(NamedTuple):
         return self.base_offset + self.records_count - 1
 
     def records(self) -> list[RawRecord]:
-        """One by one, where it must be taken apart again."""
+        """Its single records, if it must be split again."""
         return list(read_plain(self.payload, self.records_count, self.base_offset, self.base_timestamp))
 
 
@@ -80,8 +80,8 @@ Found = Batch | CoalescedRun
 def scan(data: memoryview) -> tuple[list[Found], int | None]:
     """The complete batches in fetched bytes, runs of small ones joined.
 
-    The second is the offset of the first batch that doesn't match its checksum or can't be as short as it says; what
-    is before it is good. Batches of the old formats are checked when they are read.
+    The second result is the offset of the first batch with a wrong checksum or an impossibly short length; the batches
+    before it are good. Batches of the old formats are checked when they are decoded.
     """
     found: list[Found] = []
     at, end = 0, len(data)
@@ -115,7 +115,7 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
 
 
 def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two headers (`FIELDS`) are of small plain batches, one right behind the other: else none is copied."""
+    """Whether two headers (`FIELDS`) are of adjacent small plain batches: else nothing is copied."""
     return (
         LEAST <= one[1] < SMALL
         and LEAST <= other[1] < SMALL
@@ -128,8 +128,8 @@ def _joins(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def _join(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:
-    """The small batches from there on as one, up to the first that is unlike them, doesn't match its checksum or
-    doesn't follow; and where that one begins. None where already the first one is such."""
+    """The small batches from there on as one, up to the first that is of another kind, fails its checksum or isn't
+    adjacent; and the position of that one. None if already the first one is such."""
     kernel = compiled.ready()
     return joined_plainly(chunk, at) if kernel is None else joined_natively(kernel, chunk, at)
 
@@ -169,7 +169,7 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:  #
             several: tuple[tuple[int, bytes], ...] = ((delta, covered[place + 2 :]),)
         else:
             found = _several(covered, records, delta)
-            if found is None:  # its records aren't what its header says: nobody touches them
+            if found is None:  # its records contradict its header: leave them unchanged
                 break
             several = found
         for delta, body in several:

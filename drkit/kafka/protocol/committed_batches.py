@@ -1,7 +1,7 @@
-"""Which batches of a Fetch response hold committed records, as Kafka's own consumer reads it. Pure.
+"""Decides which batches of a Fetch response hold committed records, as Kafka's own consumer does. Pure.
 
-A response at isolation level 1 names the aborted transactions that overlap what it carries: each counts
-from its first offset on until its producer's abort marker (KIP-98).
+A response at isolation level 1 lists the aborted transactions that overlap its batches: each applies from
+its first offset until its producer's abort marker (KIP-98).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Complete batches of a few records each, put together by machine code.
+"""Coalesces complete batches of a few records each with compiled code.
 
 What `drkit.kafka.protocol.records` does record by record: here a call for each batch. For sources whose producers
 hardly batch but compress; `drkit.kafka.protocol.coalescing` is for those that don't even compress.

@@ -1,6 +1,6 @@
-"""How requests and responses of Kafka's protocol are written down, for those that encode and decode themselves.
+"""Encoding of Kafka's requests and responses, for classes that encode and decode themselves.
 
-Readers take a view and a place in it, and return what is there and the place after it.
+Readers take a view and a position in it, and return the value there and the position after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Decoded(Protocol):
 
     @classmethod
     def decode(cls, view: memoryview, at: int) -> Self:
-        """What is in an answer's bytes from a place on; views into them, nothing is copied."""
+        """Decode a response's bytes from a position on; returns views into them, nothing is copied."""
 
 
 class Encoded:
@@ -110,7 +110,7 @@ def compact_string(view: memoryview, at: int) -> tuple[str, int]:
 
 
 def tags(view: memoryview, at: int) -> int:
-    """The place after a section of tagged fields, whatever they are."""
+    """The position after a section of tagged fields."""
     if not view[at]:  # nearly always
         return at + 1
     count, at = read_unsigned(view, at)

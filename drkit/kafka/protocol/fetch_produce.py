@@ -3,11 +3,11 @@
 aiokafka's own classes for them copy a record batch several times and build an object per field; these are put
 together once, where they are sent (`drkit.kafka.client.connection`), and decode into views of the bytes received.
 
-Two versions each. One that every broker knows that drkit works with (`drkit.kafka.protocol.broker_versions`): with
-Fetch 12 a reader says of which leader epoch the last batch is that it has read; where the broker's log has another one
-there, it answers where the two part instead of giving records (KIP-595); Produce 8 names the records refused (KIP-467).
-And, where a broker knows them and all topic ids are given, Fetch 13 and Produce 13, in which topics go by their ids
-(KIP-516): of a topic that was deleted and recreated under the name nothing is read, and nothing is written to it.
+Two versions each. One that every supported broker knows (`drkit.kafka.protocol.broker_versions`): with Fetch 12 a
+reader sends the leader epoch of the last batch that it has read; if the broker's log has another one there, it returns
+the point of divergence instead of records (KIP-595); Produce 8 names the refused records (KIP-467). And, if a broker
+knows them and all topic ids are given, Fetch 13 and Produce 13, which identify topics by id (KIP-516): drkit then reads
+nothing from, and writes nothing to, a topic that was recreated under the same name.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ FIRST_EPOCH, FINAL_EPOCH = 0, -1
 
 
 UNKNOWN_EPOCH = record_batch.UNKNOWN_EPOCH
-"""Also said of the leader's own epoch: a broker refuses a reader that knows another one. Here it compares the logs,
-which tells as much, and a leader that moved without a loss is followed without a refusal."""
+"""Also sent as the leader's own epoch: a broker refuses a reader with another one. The comparison of logs shows as
+much, and drkit follows a leader that moved without a loss without a refusal."""
 
 
 class FetchPlace(NamedTuple):
-    """A partition in a Fetch request: where to read on, and how much at most.
+    """A partition in a Fetch request: the next offset, and the most bytes.
 
-    `last_epoch`: the leader epoch of the batch below `offset`: where the broker's log has another one there, it gives
-    no records but says where the logs part. `UNKNOWN_EPOCH`: it isn't compared.
+    `last_epoch`: the leader epoch of the batch below `offset`: if the broker's log has another one there, it returns
+    no records but the point of divergence. `UNKNOWN_EPOCH`: the broker doesn't compare.
     """
 
     partition: int
@@ -59,7 +59,7 @@ class FetchPlace(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a Fetch answered for one partition.
+    """The Fetch response of one partition.
 
     `aborted`: (producer id, first offset) of aborted transactions. `diverging`: the broker's log isn't the one that was
     read; the newest leader epoch that it knows at or below the one said, and where it ends there (exclusive).
@@ -78,7 +78,7 @@ class Fetched(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """What a Produce answered for one partition."""
+    """The Produce response of one partition."""
 
     topic: str
     partition: int
@@ -99,7 +99,7 @@ _Named = Callable[[memoryview, int], tuple[str, int]]
 
 
 class TopicIds:
-    """Kafka's ids of topics (16 bytes), for requests in which topics go by them. Used on one event loop."""
+    """Kafka's ids of topics (16 bytes), for requests that identify topics by id. Used on one event loop."""
 
     __slots__ = ("_names", "by_name")
 
@@ -108,7 +108,7 @@ class TopicIds:
         self._names = {topic_id: name for name, topic_id in self.by_name.items()}
 
     def put(self, name: str, topic_id: bytes) -> None:
-        """The topic of this name has this id; a former one of the name is known still, in answers under way."""
+        """Set a topic's id; its former id stays known, for responses in flight."""
         self.by_name[name] = topic_id
         self._names[topic_id] = name
 
@@ -118,14 +118,14 @@ class TopicIds:
 
 
 class _DecodedById:
-    """What decodes an answer in which topics go by their ids."""
+    """The decoder of a response that identifies topics by id."""
 
     def __init__(self, answer: Any, topic_ids: TopicIds) -> None:
         self._answer = answer
         self._topic_ids = topic_ids
 
     def decode(self, view: memoryview, at: int) -> Any:
-        """The answer, with names."""
+        """The response, with names."""
         return self._answer.decode(view, at, self._topic_ids.read)
 
 
@@ -135,7 +135,7 @@ class _DecodedById:
 class FetchReply:
     """A decoded Fetch response: a top-level error, the session, and the outcome of each partition.
 
-    `throttle_ms`: how long the broker, by a quota of this client's, takes nothing more on the connection (KIP-219).
+    `throttle_ms`: how long the broker mutes the connection because of this client's quota (KIP-219).
     """
 
     def __init__(self, error: int, session: int, partitions: list[Fetched], size: int, throttle_ms: int = 0) -> None:
@@ -228,7 +228,7 @@ class Fetch(Request[_Fetch12 | _Fetch13]):  # type: ignore[misc]  # untyped base
         self._rack = rack
 
     def build(self, request_struct_class: type[_Fetch12]) -> _Fetch12:
-        """The request: by topic ids where the broker knows that, and all are given."""
+        """The request: by topic ids if the broker supports that, and all are given."""
         topic_ids = self._topic_ids
         if request_struct_class is not _Fetch13 or topic_ids is None or not self._are_known(topic_ids):
             return _Fetch12(*self._parts(form.compact_text))
@@ -377,7 +377,7 @@ class Produce(Request[_Produce8 | _Produce13]):  # type: ignore[misc]  # untyped
         self._topic_ids = topic_ids
 
     def build(self, request_struct_class: type[_Produce8 | _Produce13]) -> _Produce8 | _Produce13:
-        """The request: by topic ids where the broker knows that, and all are given."""
+        """The request: by topic ids if the broker supports that, and all are given."""
         topic_ids = self._topic_ids
         known = topic_ids is not None and self._batches.keys() <= topic_ids.by_name.keys()
         if request_struct_class is not _Produce13 or topic_ids is None or not known:

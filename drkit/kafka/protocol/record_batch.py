@@ -32,7 +32,7 @@ _SHORTEST_OLD = 14
 _OLD_CRC_AT, _OLD_CRC_UNTIL = 12, 16
 MAGIC = 2
 UNKNOWN_EPOCH = -1
-"""Where a leader epoch isn't known, or isn't said."""
+"""An unknown or absent leader epoch."""
 
 FIELDS = struct.Struct(">qiibIhiqqqhii")
 """All of the header, in the order of the module docstring."""
@@ -99,15 +99,15 @@ class Batch(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether a consumer that checks CRCs takes it. What an old format's message holds, only decoding can tell."""
+        """Whether a consumer that checks CRCs accepts it. For an old format's messages only decoding can tell."""
         if self.magic >= MAGIC:
             return self.intact()
         return crc32(self.whole[_OLD_CRC_UNTIL:]) == int.from_bytes(self.whole[_OLD_CRC_AT:_OLD_CRC_UNTIL], "big")
 
 
 def parse(data: memoryview) -> Iterator[Batch]:
-    """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped, and so is all
-    from one on that can't be as short as it says."""
+    """The complete batches in fetched bytes; a partial one at the end (the broker cuts there) is dropped, and so is
+    everything from a batch with an impossibly short length on."""
     at, end = 0, len(data)
     while end - at >= HEADER_BYTES:
         fields = FIELDS.unpack_from(data, at)
@@ -128,17 +128,17 @@ def parse(data: memoryview) -> Iterator[Batch]:
 
 
 def unreadable(first: int, until: int) -> Batch:
-    """Stands for the offsets [first, until) of a log whose bytes are no batch there: it is never `readable`."""
+    """A placeholder for the offsets [first, until) of a log without a valid batch: it is never `readable`."""
     return Batch(first, -1, MAGIC, 1, 0, until - first - 1, -1, -1, -1, until - first, memoryview(b""))
 
 
 def shortest(magic: int) -> int:
-    """What a batch's `length` is at least, in bytes: a header, or a message without key and value (format 0)."""
+    """The least `length` of a batch, in bytes: a header, or a message without key and value (format 0)."""
     return HEADER_BYTES - LOG_OVERHEAD if magic >= MAGIC else _SHORTEST_OLD
 
 
 def damaged_at(data: memoryview) -> int | None:
-    """The offset of the batch that begins there, where it can't be as short as it says."""
+    """The offset of the batch that begins there, if its length is impossibly short."""
     if len(data) <= _MAGIC_AT:
         return None
     base_offset, length = _PREFIX.unpack_from(data)

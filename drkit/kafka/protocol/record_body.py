@@ -2,7 +2,7 @@
 
     key length varint | key | value length varint | value | headers varint | (name length, name, value length, value) …
 
-A length of -1 stands for null, 0 for what is there and empty. A header's name that isn't UTF-8 becomes lone surrogates,
+A length of -1 means null, 0 means empty. A header's name that isn't UTF-8 becomes lone surrogates,
 and the same bytes again where it is written.
 """
 
@@ -30,7 +30,7 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
     Raises:
         IndexError: the body ends too early, or holds more than it says.
     """
-    byte = body[0]  # lengths of one byte are read in place: a call for each is most of what a short record costs
+    byte = body[0]  # lengths of one byte are read inline: a call for each is most of a short record's cost
     size, at = ((byte >> 1) ^ -(byte & 1), 1) if byte < _ONE_BYTE else read_varint(body, 0)
     if size < 0:
         key = None
@@ -45,7 +45,7 @@ def decode(body: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
         value = body[at : at + size]
         at += size
     if not body[at]:
-        if at + 1 != len(body):  # a slice that reaches beyond the end is short without a word
+        if at + 1 != len(body):  # a slice beyond the end is silently shorter
             raise _misfit(body, at + 1)
         return key, value, []
     count, at = read_varint(body, at)
@@ -110,7 +110,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
 
 
 def with_headers(body: bytes, count: int, more: bytes) -> bytes:
-    """A body with further headers behind its own, which are not looked at.
+    """A body with further headers after its own, which are not decoded.
 
     Args:
         body: as it is.

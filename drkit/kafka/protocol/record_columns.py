@@ -1,7 +1,7 @@
 """The fields of records, column by column: batches decoded for comparison rather than for forwarding. Pure.
 
-aiokafka's compiled reader does the work. It decodes header keys strictly; what isn't UTF-8 is decoded here, and keeps
-its bytes as surrogates (PEP 383), so that different keys stay different.
+aiokafka's compiled reader does the work. It decodes header keys strictly; keys that aren't UTF-8 are decoded here, with
+surrogates for their bytes (PEP 383), so that different keys stay different.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RecordColumns:
         self.append_times.extend([stamped] * (len(self.offsets) - len(self.append_times)))
 
     def add_readable(self, batch: Batch, first: int, until: int) -> bool:
-        """As `add`; false, and nothing of it appended, where they can't be read."""
+        """As `add`; false, with nothing appended, if they can't be read."""
         before = len(self.offsets)
         try:
             self.add(batch, first, until)

@@ -1,11 +1,11 @@
-"""The records inside a batch, where a batch must be taken apart: read, dropped, restamped, put together again. Pure.
+"""The records inside a batch that must be split: read, dropped, given other timestamps, encoded again. Pure.
 
 A record of format 2 is (varints are zigzag-coded, KIP-98):
 
     length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | key, value, headers …
 
-Key, value and headers (`body`) are carried as bytes and never decoded, so that whatever they hold
-arrives as it was. Only batches of the old formats (magic 0 and 1) are decoded and encoded again.
+Key, value and headers (`body`) are copied as bytes and never decoded, so that they arrive unchanged.
+ Only batches of the old formats (magic 0 and 1) are decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Damaged(Exception):
 
 @cache
 def _coder(codec: int, *, encodes: bool) -> Callable[..., Any] | None:
-    """What compresses or decompresses with a codec; None: it isn't known.
+    """The function that compresses or decompresses with a codec; None: unknown codec.
 
-    aiokafka is imported where a compressed batch is: a tenth of a short command, which mostly reads none.
+    aiokafka is imported only for a compressed batch: it takes a tenth of a short command, which mostly reads none.
     """
     from aiokafka import codec as codecs  # noqa: PLC0415 - see the docstring
 
@@ -53,7 +53,7 @@ def _coder(codec: int, *, encodes: bool) -> Callable[..., Any] | None:
 
 
 def knows_codec(codec: int) -> bool:
-    """Whether records that are compressed by it can be read here."""
+    """Whether drkit can decompress it."""
     return codec == 0 or codec in _CODECS
 
 
@@ -72,10 +72,10 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes | memoryview:
 
 
 class PlainBuffer:
-    """Memory that batches are decompressed into, one after the other, for whoever only looks at their bytes.
+    """A buffer into which batches are decompressed in turn, for callers that only read the bytes.
 
-    A buffer of its own for each batch costs as much as LZ4's work: it is a large one, which the allocator takes from
-    the kernel each time, and aiokafka's codecs copy twice. Used by one thread.
+    A new buffer for each batch costs as much as LZ4's work: the allocator gets such large blocks from the kernel
+    each time, and aiokafka's codecs copy twice. Used by one thread.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class PlainBuffer:
         if name is not None:
             try:
                 return self._plain, int(getattr(cramjam, name).decompress_into(data, self._plain))
-            except cramjam.DecompressionError:  # it has no room, or the batch is damaged: the other way tells which
+            except cramjam.DecompressionError:  # no room, or a damaged batch: the slow path decides
                 plain = bytes(decompress(codec, data))
                 if len(plain) > len(self._plain):
                     self._plain = bytearray(len(plain))
@@ -101,7 +101,7 @@ class PlainBuffer:
 
 
 def compress(codec: int, data: bytes, *, tight: bool = False) -> bytes:
-    """Records as they are written with a codec; `tight`: as small as it can, however long that takes."""
+    """Records compressed with a codec; `tight`: as small as possible, without regard to time."""
     if codec == 0:
         return data
     encode = _coder(codec, encodes=True)
@@ -135,7 +135,7 @@ def read_plain(
     at = 0
     try:
         for _ in range(count):
-            # varints of one or two bytes are read in place: a call for each is most of what a record costs
+            # varints of one or two bytes are read inline: a call for each is most of a record's cost
             first, second = data[at], data[at + 1]
             if first < _ONE_BYTE:
                 length, at = (first >> 1) ^ -(first & 1), at + 1
@@ -169,7 +169,7 @@ def read_plain(
 
 
 class Built(NamedTuple):
-    """Records put together: what a header needs to know of them, and their bytes."""
+    """Encoded records: the values for their header, and their bytes."""
 
     records_count: int
     base_timestamp: int
@@ -178,7 +178,7 @@ class Built(NamedTuple):
 
 
 def build(records: Sequence[RawRecord], codec: int, *, tight: bool = False) -> Built:
-    """Put records together as one batch's payload with consecutive offsets, whatever theirs were."""
+    """Encode records as one batch's payload with consecutive offsets instead of theirs."""
     base = records[0].timestamp
     highest = base
     parts: list[bytes | memoryview] = []
@@ -276,4 +276,4 @@ _SMALL = [bytes([value]) for value in range(_ONE_BYTE)]
 NUMBERS = [encoded(value) for value in range(MOST)]
 """The first numbers as varints."""
 EMPTY_BODY = b"\x01\x01\x00"
-"""A record's key, value and headers where it has none of them."""
+"""The body of a record without key, value and headers."""

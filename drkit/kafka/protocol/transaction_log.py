@@ -1,9 +1,9 @@
-"""The records of Kafka's two transactional logs that tell which offsets a transaction committed. Pure.
+"""The records of Kafka's two transactional logs that show which offsets a transaction committed. Pure.
 
 `__transaction_state` (KIP-98, `TransactionLogKey`, `TransactionLogValue`): each step of each transaction of a
 transactional id. PrepareCommit and PrepareAbort are the decision, and name every partition that gets a marker.
-`__consumer_offsets` (`OffsetCommitKey`, `OffsetCommitValue`): committed offsets; those of a transaction stand in
-batches with its producer id and count once that producer's commit marker follows in the same partition.
+`__consumer_offsets` (`OffsetCommitKey`, `OffsetCommitValue`): committed offsets; those of a transaction are in
+batches with its producer id and apply once that producer's commit marker follows in the same partition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKER_KEY = struct.Struct(">hh")  # version, type
 
 
 class Status(IntEnum):
-    """The state of a transactional id, as its log has it."""
+    """The state of a transactional id, as in its log."""
 
     EMPTY = 0
     ONGOING = 1

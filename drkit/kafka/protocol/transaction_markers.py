@@ -71,7 +71,7 @@ class WriteTxnMarkers(Request[_Markers0 | _Markers1]):  # type: ignore[misc]  # 
     CLUSTER_ACTION) on the cluster. Without an open transaction of the producer a marker ends nothing.
 
     Args:
-        producer_id, producer_epoch: whose (empty) transaction is ended.
+        producer_id, producer_epoch: the producer whose (empty) transaction ends.
         topic, partition: where.
         count: how many markers.
     """

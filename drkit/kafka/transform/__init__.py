@@ -1,1 +1,1 @@
-"""What a link does to records: filter, transform, provenance; by the mirror and by the audit."""
+"""A link's changes of records: filter, transform, provenance; used by the mirror and the audit."""

@@ -1,6 +1,6 @@
-"""Provenance: headers that say where a mirrored record came from, and through which clusters. Pure.
+"""Provenance: headers that show where a mirrored record came from, and through which clusters. Pure.
 
-The first mirror that carries a record says where it was produced; those names are carried on unchanged:
+The first mirror of a record adds where it was produced; later mirrors copy these headers unchanged:
 
     drkit.source      Kafka's id of the cluster that it was produced to
     drkit.topic       its topic there
@@ -30,7 +30,7 @@ OFFSET = "drkit.offset"
 VIA = "drkit.via"
 NAMES = frozenset({SOURCE, TOPIC, PARTITION, OFFSET, VIA})
 OWN_NAMES = b"drkit."
-"""What all of them begin with: a record that doesn't hold these bytes has none of them."""
+"""The common prefix: a record without these bytes has none of the headers."""
 
 
 class Hop(NamedTuple):
@@ -54,7 +54,7 @@ def passed(headers: Iterable[Header]) -> tuple[str, ...]:
 
 
 def last_hop(headers: Iterable[Header]) -> Hop | None:
-    """Where the mirror that wrote the record read it; None where the headers don't say it."""
+    """Where the mirror that wrote the record read it; None if the headers don't show it."""
     found = {name: _text(value) for name, value in headers if name in NAMES}
     if found.get(VIA):
         parts = found[VIA].rpartition(",")[2].split("/")
@@ -89,9 +89,8 @@ def stamped(before: Iterable[Header], headers: Iterable[Header], hop: Hop) -> li
     """The headers that a record gets on the target.
 
     Args:
-        before: its headers on the source: what they say of its origin is carried on, whatever became of
-            them in a transform.
-        headers: the headers that it is to have besides.
+        before: its headers on the source: their origin is copied, even if a transform changed them.
+        headers: its other headers.
         hop: where it was read.
     """
     kept = [(name, value) for name, value in before if name in NAMES]

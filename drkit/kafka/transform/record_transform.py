@@ -1,4 +1,4 @@
-"""What a link does to each record: leave out, alter, mark with its provenance.
+"""A link's changes of each record: drop, alter, add its provenance.
 
 `filter` and `transform` are the user's own callables, named ``module:function`` in `[[links]]`:
 
@@ -7,11 +7,11 @@
 
 They change key, value and headers; nothing else. A record stays in its partition and keeps its
 timestamp, since positions are translated per partition and `--at` rests on timestamps; topics are
-renamed by `rename`, since a target topic must exist before its first record. A callable gives the
-same answer whenever it is asked about a record: after a crash the mirror asks it again.
+renamed by `rename`, since a target topic must exist before its first record. A callable must return the
+same result every time for a record: after a crash the mirror calls it again.
 
-What is left out is a hole in the mapping, like what compaction removed. A callable that raises, or gives
-something else, stops the partition before that record (`AlterationFailed`): none is ever skipped.
+A dropped record is a hole in the mapping, like a compacted one. A callable that raises, or returns
+something else, halts the partition before that record (`AlterationFailed`): none is ever skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROBE = Record("topic", 0, 0, 0, None, None)
 
 
 class AlterationFailed(Exception):
-    """One of a link's callables could not answer for a record, the one at source offset `offset`."""
+    """One of a link's callables failed for a record, the one at source offset `offset`."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class Alteration:
     """A link's filter, transform and provenance, applied to one record after the other.
 
     Args:
-        link: the link; names the callables where they fail.
+        link: the link; names the callables in errors.
         filter_: the filter, None: there is none.
         transform: the transform, None: there is none.
     """
@@ -63,13 +63,13 @@ class Alteration:
         self._transform = transform
         self._marks = link.marks
         self._asks = filter_ is not None or transform is not None
-        self._canary = link.canary_topic  # drkit's own: none of the callables' business
+        self._canary = link.canary_topic  # drkit's own topic: the callables don't see it
         self._source_id = ""
         self._target_id = ""
 
     @classmethod
     def of(cls, config: Config, link: Link) -> Alteration | None:
-        """What the configuration says of a link; None: its records stay as they are.
+        """The configured changes of a link; None: its records stay unchanged.
 
         Raises:
             ConfigError: a callable can't be imported, called, or called with one record.
@@ -78,7 +78,7 @@ class Alteration:
 
     @classmethod
     def named(cls, link: Link, where: str, *, installed: str = _HERE) -> Alteration:
-        """What a link that alters records does to them.
+        """The changes of a link that alters records.
 
         Args:
             link: the link.
@@ -95,7 +95,7 @@ class Alteration:
         )
 
     def identify(self, source_id: str, target_id: str) -> None:
-        """Say which clusters these are, by Kafka's ids; due before the first record."""
+        """Set the clusters' ids (Kafka's); required before the first record."""
         self._source_id, self._target_id = source_id, target_id
 
     @property
@@ -110,12 +110,12 @@ class Alteration:
         return self._source_id
 
     def records(self, tp: TopicPartition, records: Iterable[EncodedRecord]) -> Iterator[EncodedRecord]:
-        """What happens to records of a source partition: each altered, without those that are left out.
+        """The altered records of a source partition, without dropped ones.
 
-        What the callables leave as it is stays as it was encoded, and nothing is decoded that nobody asks for.
+        Unchanged records keep their encoding, and only needed fields are decoded.
 
         Raises:
-            AlterationFailed: a callable raised or answered something else; what came before was given out.
+            AlterationFailed: a callable raised or returned something else; records before it were yielded.
             Damaged: a record can't be decoded.
         """
         topic, partition = tp
@@ -152,10 +152,10 @@ class Alteration:
             yield EncodedRecord(offset, timestamp, plain)
 
     def apply(self, record: Record) -> Record | None:
-        """What a record of the source is on the target; None: it is left out.
+        """A source record as it is on the target; None: it is dropped.
 
         Raises:
-            AlterationFailed: a callable raised or answered something else; the message says which and how.
+            AlterationFailed: a callable raised or returned something else; the message names it.
         """
         body = record_body.encode(record.key, record.value, record.headers)
         tp = TopicPartition(record.topic, record.partition)
@@ -165,7 +165,7 @@ class Alteration:
         return None
 
     def _answered(self, record: Record) -> Record | None:
-        """What the callables make of it."""
+        """The result of the callables."""
         if self._filter is not None and not self._keeps(self._filter, record):
             return None
         return record if self._transform is None else self._transformed(self._transform, record)
@@ -206,7 +206,7 @@ class Alteration:
 
 
 def configured_at(config: Config, link: Link) -> str:
-    """File and table of the configuration in which a link stands, for errors."""
+    """File and table of a link's configuration, for errors."""
     number = next((n for n, each in enumerate(config.links) if each.link().id == link.id), 0)
     return f"{config.file or 'the configuration'}: links.{number}"
 
@@ -233,7 +233,7 @@ def load(name: str, key: str, installed: str = _HERE) -> Callable[[Record], obje
     try:
         signature = inspect.signature(found)
     except ValueError:
-        return found  # one that is written in C and doesn't say: the first record will tell
+        return found  # written in C without a signature: the first record shows it
     try:
         signature.bind(_PROBE)
     except TypeError as error:
@@ -283,7 +283,7 @@ def _are_headers(headers: object) -> bool:
 
 
 class _Marks:
-    """The headers that say where records of one partition come from, encoded: all but the offset are the same."""
+    """The encoded provenance headers of one partition's records: all but the offset are the same."""
 
     def __init__(self, source_id: str, tp: TopicPartition) -> None:
         headers = origin(Hop(source_id, *tp, 0))
@@ -293,6 +293,6 @@ class _Marks:
         self._first = record_body.encode_headers(first) + name[: -len(b"\x02" + (zero or b""))]
 
     def added(self, body: bytes, offset: int) -> bytes:
-        """A record's body with them behind its own headers."""
+        """A record's body with them after its own headers."""
         digits = b"%d" % offset
         return record_body.with_headers(body, self._count, self._first + NUMBERS[len(digits)] + digits)

@@ -1,11 +1,11 @@
-"""A source's log as a link makes it: what `LogReader` reads, put through the link's filter, transform and provenance.
+"""Reads a source's log with a link's filter, transform and provenance applied to `LogReader`'s records.
 
-The target of a link that alters records holds what its mirror made of the source's. So an audit's tasks read the
-source through this: the same `Alteration` that the mirror uses is asked about every record, and what it answers is put
-together as batches again, at the source's offsets; what it leaves out is a hole, like one that compaction removed.
+The target of a link that alters records holds the altered records. So an audit's tasks read the source through this
+module: it applies the mirror's `Alteration` to every record and encodes the results as batches again, at the source's
+offsets; a dropped record is a hole, like a compacted one.
 
-A callable must give the same answer whenever it is asked about a record. So each is asked twice. Where it raises, or
-answers differently, nobody knows what the target should hold: these offsets are handed over as
+A callable must return the same result every time for a record. So each is called twice. If it raises, or returns
+different results, the expected record is unknown: these offsets are returned as
 `drkit.kafka.protocol.record_batch.unreadable`, with the reason in `reasons`.
 """
 
@@ -48,11 +48,11 @@ class BatchReader(Protocol):
         """The batches that hold offsets in [first, until), in order, a list at a time."""
 
     def end(self, topic: str, partition: int, known: int) -> int:
-        """Where the log ends now, as far as it is read; `known` is an offset up to which it reached before."""
+        """The current end of the log for this reader; `known` is an offset that it reached before."""
 
 
 def packed_alteration(link: Link, where: str, source_id: str, target_id: str) -> dict[str, Any]:
-    """What a link does to records, as JSON can hold it: for tasks on another machine.
+    """A link's changes of records as JSON: for tasks on another machine.
 
     Args:
         link: a link that alters records.
@@ -74,7 +74,7 @@ def packed_alteration(link: Link, where: str, source_id: str, target_id: str) ->
 
 
 def unpacked_alteration(packed: Mapping[str, Any]) -> Alteration:
-    """The alteration of what `packed_alteration` made.
+    """The alteration from `packed_alteration`'s result.
 
     Raises:
         ConfigError: a callable can't be imported here.
@@ -106,7 +106,7 @@ class AlteredReader:
         self.reasons: list[str] = []
 
     def read(self, topic: str, partition: int, first: int, until: int) -> Generator[list[Batch], None, None]:
-        """As `LogReader.read`, of what the link makes of the records in [first, until)."""
+        """As `LogReader.read`, for the altered records in [first, until)."""
         tp = TopicPartition(topic, partition)
         with closing(self._reader.read(topic, partition, first, until)) as answers:
             for found in answers:
@@ -125,9 +125,9 @@ class AlteredReader:
             due = [record for record in every if first <= record.offset < until]
             answers, failures = self._answers(tp, due)
         except Damaged:
-            yield batch  # whoever decodes it finds that out, too
+            yield batch  # the decoder finds that out, too
             return
-        # in the order of offsets: kept records, and between them what nobody can answer for
+        # in offset order: kept records, and between them those without a known result
         known = sorted([*((record.offset, record) for record in answers), *((each, None) for each in failures)])
         for is_known, group in groupby(known, key=lambda each: each[1] is not None):
             members = list(group)
@@ -137,7 +137,7 @@ class AlteredReader:
                 yield unreadable(members[0][0], members[-1][0] + 1)
 
     def _answers(self, tp: TopicPartition, due: Sequence[RawRecord]) -> tuple[list[RawRecord], list[int]]:
-        """What happens to records, and the offsets of those about which that isn't known."""
+        """The altered records, and the offsets of those whose result is unknown."""
         kept, failed = self._asked(tp, due)
         asks = self._alteration.callables
         if not asks:
@@ -147,14 +147,14 @@ class AlteredReader:
             one, other = ({record.offset: record for record in each} for each in (kept, again))
             for offset in sorted((one.keys() | other.keys()) - failed.keys() - failed_again.keys()):
                 if one.get(offset) != other.get(offset):
-                    failed[offset] = f"{asks} answers differently when asked again at source offset {offset} of {tp}"
+                    failed[offset] = f"{asks} returns another result if called again at source offset {offset} of {tp}"
             failed = failed_again | failed
             kept = [record for record in kept if record.offset not in failed]
         self.reasons += list(failed.values())[: max(0, MOST_REASONS - len(self.reasons))]
         return kept, list(failed)
 
     def _asked(self, tp: TopicPartition, due: Sequence[RawRecord]) -> tuple[list[RawRecord], dict[int, str]]:
-        """Ask once: what is kept; by offset, why a callable has no answer."""
+        """Call once: the kept records; by offset, why a callable failed."""
         kept: list[RawRecord] = []
         failed: dict[int, str] = {}
         rest = iter(due)
@@ -162,7 +162,7 @@ class AlteredReader:
             try:
                 for record in self._alteration.records(tp, rest):
                     kept.append(record)  # noqa: PERF402 - what comes before an error is kept
-            except AlterationFailed as error:  # `rest` continues behind it
+            except AlterationFailed as error:  # `rest` continues after it
                 failed[error.offset] = str(error)
             else:
                 return kept, failed

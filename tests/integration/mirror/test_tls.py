@@ -211,7 +211,7 @@ def test_a_link_with_tokens_as_msk_takes_them(
         ("stranger", "refused this client's certificate"),
         ("no certificate", "refused this client's certificate"),
         ("password", "rejected the credentials"),
-        ("no TLS", "speaks TLS, and security.protocol doesn't"),
+        ("no TLS", "uses TLS, but security.protocol doesn't"),
         ("mechanism", "SCRAM-SHA-512"),
     ],
 )

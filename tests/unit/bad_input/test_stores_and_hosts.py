@@ -240,9 +240,9 @@ def test_a_host_that_is_none_is_named(servers, named, tmp_path, monkeypatch):
     ("answer", "client", "said"),
     [
         (as_http, "", "HTTP"),
-        (as_http, SSL, "doesn't speak TLS"),
+        (as_http, SSL, "doesn't use TLS"),
         (as_ssh, "", "doesn't speak Kafka's protocol"),
-        (as_ssh, SSL, "doesn't speak TLS"),
+        (as_ssh, SSL, "doesn't use TLS"),
         (as_noise, "", "127.0.0.1"),
         (as_nothing, "", "127.0.0.1"),
         (as_nothing, SSL, "127.0.0.1"),

@@ -67,7 +67,7 @@ def test_the_region_is_in_the_names_of_brokers_else_in_the_environment(
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ("kafka.internal:9098", "region isn't known"),
+        ("kafka.internal:9098", "region is unknown"),
         ("b-1.x.c2.kafka.eu-west-1.amazonaws.com:1,b-1.y.c2.kafka.eu-west-2.amazonaws.com:1", "eu-west-1, eu-west-2"),
     ],
 )

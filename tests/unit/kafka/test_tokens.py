@@ -87,7 +87,7 @@ def test_the_next_one_is_fetched_before_it_ends_and_an_outage_is_borne_until_the
         ((302, {}), AuthenticationError, "answered 302"),
         ((200, {"token": "x"}), AuthenticationError, "without an access_token"),
         ((200, {"access_token": "a\nb", "expires_in": 9}), AuthenticationError, "without an access_token"),
-        ((200, {"access_token": "opaque"}), AuthenticationError, "how long"),
+        ((200, {"access_token": "opaque"}), AuthenticationError, "lifetime of its token"),
         ((500, {"error": "oops"}), Unreachable, "answered 500"),
     ],
 )

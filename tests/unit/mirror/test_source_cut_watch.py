@@ -135,7 +135,7 @@ def test_where_nobody_can_tell_it_is_unseen_and_says_so(why: str) -> None:
     found = seen(source, [NOTED])
     assert found.unseen == {TP}
     assert found.problems[0].unsure_from == 900
-    assert "isn't known: no leader answers for it, or" in found.problems[0].reason
+    assert "has lost more since: no leader answers for it, or" in found.problems[0].reason
     told = [problem.kind for problem in seen(source, [], unwatched=True).problems]
     assert told == (["topic_recreated"] if why == "another topic" else [])
 

@@ -1,1 +1,1 @@
-"""Kafka's message schemas that kafka-python doesn't carry yet, as Kafka's own source states them."""
+"""Kafka's message schemas that kafka-python lacks, as in Kafka's own source."""

@@ -1,5 +1,5 @@
 """ConsumerGroupDescribe (API 69, KIP-848: members of groups on the newer protocol) and DescribeShareGroupOffsets
-(API 90, KIP-932: where share groups begin on each partition)."""
+(API 90, KIP-932: the start offsets of share groups)."""
 
 from __future__ import annotations
 
