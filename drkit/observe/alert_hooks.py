@@ -21,9 +21,9 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class AlertHooks:
-    """The hooks that are called at an alert; false where there are none.
+    """The hooks that are called at an alert; false if there are none.
 
-    `url` may hold a token, so nothing but its host is named. `timeout_seconds`: of each call.
+    `url` may hold a token, so messages show only its host. `timeout_seconds`: for each call.
     """
 
     commands: tuple[tuple[str, ...], ...] = ()
@@ -32,21 +32,21 @@ class AlertHooks:
 
     @classmethod
     def of(cls, config: HooksConfig) -> AlertHooks:
-        """Those of a continuous audit."""
+        """The hooks of a continuous audit."""
         return cls(config.audit_alert, config.audit_alert_url, config.timeout_seconds)
 
     def __bool__(self) -> bool:
         return bool(self.commands) or self.url is not None
 
     def call(self, alert: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-        """Call all of them, each whatever became of those before it.
+        """Call all of them, even if earlier ones fail.
 
         Args:
-            alert: what they are given, as JSON.
-            environment: what commands are told besides this process's own.
+            alert: their input, as JSON.
+            environment: variables for commands, besides this process's own.
 
         Returns:
-            Of each that failed, which it was and why. Nothing is raised for it.
+            The name and reason of each that failed. Raises nothing for it.
         """
         text = json.dumps(alert)
         failed = []
@@ -68,7 +68,7 @@ class AlertHooks:
 
 
 def _posted(url: str, text: str, seconds: float) -> list[str]:
-    """Post it; why that failed, if it did, without what the URL holds behind its host."""
+    """Post it; returns why that failed, if it did, without the URL's part after its host."""
     parts = urlsplit(url)
     server = HttpServer(
         name=f"webhook at {parts.hostname}",

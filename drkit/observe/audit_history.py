@@ -26,7 +26,7 @@ VERDICTS = ("clean", "incomplete", "deviated", FAILED)
 
 
 class AuditOfLink(NamedTuple):
-    """One audit's outcome of one link. `totals` is None where the audit failed; `detail` says why then."""
+    """One audit's outcome for one link. `totals` is None if the audit failed; `detail` then has the reason."""
 
     run: str
     link: str
@@ -37,13 +37,13 @@ class AuditOfLink(NamedTuple):
 
 
 def past_audits(store: Store) -> list[AuditOfLink]:
-    """All audits that the store lists, oldest first; of one with several links a row for each."""
+    """All audits in the store, oldest first, with a row for each link of an audit."""
     listed = sorted((each for each in store.runs() if each.kind == AUDIT), key=lambda each: each.started_at)
     return [found for summary in listed for found in audits_of_run(store, summary)]
 
 
 def last_audits(store: Store, links: Iterable[str]) -> list[AuditOfLink]:
-    """The last audit of each of these links (in whichever direction it was looked at); of some there is none."""
+    """The last audit of each of these links (in either direction), if there is one."""
     wanted = set(links)
     wanted |= {"->".join(reversed(link.split("->"))) for link in wanted}
     found: dict[str, AuditOfLink] = {}
@@ -60,7 +60,7 @@ def _began(summary: RunSummary) -> datetime:
 
 
 def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
-    """What one audit found, a row for each of its links."""
+    """The results of one audit, a row for each of its links."""
     for entry in store.entries(summary.run):
         payload = json.loads(entry.payload)
         for each in payload.get("links", ()):
@@ -70,19 +70,19 @@ def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
 
 
 class LastAuditCollector(Collector):
-    """Collects from `look`, which returns the last audit of each link; nothing where the store doesn't answer."""
+    """Collects from `look`, which returns the last audit of each link; empty if the store doesn't answer."""
 
     def __init__(self, look: Callable[[], Sequence[AuditOfLink]]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
-        """Verdict, age and counts of the last one-off audit, by link; nothing of a link that never had one."""
+        """Verdict, age and counts of the last one-off audit, by link; nothing for a link that never had one."""
         verdict = GaugeMetricFamily(
             "drkit_last_audit_verdict", "1 for the verdict of the link's last audit", labels=["link", "verdict"]
         )
         age = GaugeMetricFamily("drkit_last_audit_age_seconds", "Seconds since the last audit began", labels=["link"])
         records = GaugeMetricFamily(
-            "drkit_last_audit_records", "Records by what the link's last audit found of them", labels=["link", "kind"]
+            "drkit_last_audit_records", "Records by the result of the link's last audit", labels=["link", "kind"]
         )
         try:
             audits = self._look()

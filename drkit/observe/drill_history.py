@@ -1,7 +1,7 @@
-"""The drills that the store remembers: one run each; how old the last passed one of each kind is.
+"""The drills in the store: one run each, and the age of the last passed one of each kind.
 
-A kind of drill is an experiment, told by its title. Drills whose configuration names this store are in it, whichever
-machine played them; what a drill left behind is on that machine.
+A kind of drill is an experiment, identified by its title. The store has the drills whose configuration names it, from
+every machine; a drill's files are on the machine that ran it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DAY = 86_400.0
 class DrillKind:
     """One kind of drill: its newest run, and when one last passed (None: never).
 
-    `changes`: what is another now than when it last passed (`drill_surroundings`); None: not known.
+    `changes`: what has changed since it last passed (`drill_surroundings`); None: unknown.
     """
 
     title: str
@@ -37,7 +37,7 @@ class DrillKind:
     changes: tuple[str, ...] | None = None
 
     def age_seconds(self, at: datetime) -> float | None:
-        """Since one last passed; None: never."""
+        """The time since one last passed; None: never."""
         return None if self.passed_at is None else max(0.0, (at - self.passed_at).total_seconds())
 
 
@@ -65,7 +65,7 @@ def drill_kinds(runs: Iterable[RunSummary]) -> list[DrillKind]:
 
 
 def drills_document(kinds: Sequence[DrillKind], at: datetime) -> list[dict[str, Any]]:
-    """As `drkit status` has it."""
+    """The entry in `drkit status`."""
     return [
         {
             "title": each.title,
@@ -81,7 +81,7 @@ def drills_document(kinds: Sequence[DrillKind], at: datetime) -> list[dict[str, 
 
 
 def age_in_words(seconds: float) -> str:
-    """`3 days`, `5 hours`, `12 minutes`: whole ones, rounded down."""
+    """`3 days`, `5 hours`, `12 minutes`: whole units, rounded down."""
     for unit, length in (("day", _DAY), ("hour", 3600.0)):
         if seconds >= length:
             return counted(int(seconds // length), unit)

@@ -1,5 +1,5 @@
-"""What drills were played with, and what of it has changed since: a rehearsal shows something of what is there now only
-while nothing has."""
+"""The version, configuration and topics that drills ran with, and their changes since: a passed drill proves nothing
+about a changed setup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drkit.observe.drill_history import DrillKind, drill_kinds
 from drkit.store.api import Store
 
 KEY = "surroundings"
-"""Of a drill's entry in the store's journals."""
+"""Key in a drill's entry in the store's journals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Surroundings:
     topic_count: int
 
     def document(self) -> dict[str, Any]:
-        """As a drill's entry has it."""
+        """As in a drill's entry."""
         return asdict(self)
 
 
 def surroundings_now(config: Config, store: Store) -> Surroundings:
-    """As it is now. Topics are those that the store knows of the configured links.
+    """The current state. Topics are those of the configured links in the store.
 
     Raises:
         Unreachable: the store doesn't answer.
@@ -49,7 +49,7 @@ def surroundings_now(config: Config, store: Store) -> Surroundings:
 
 
 def surroundings_of(entries: Sequence[JournalEntry]) -> Surroundings | None:
-    """What a drill's entries say; None: nothing."""
+    """The surroundings in a drill's entries; None: there are none."""
     for entry in entries:
         found = json.loads(entry.payload).get(KEY)
         if found is not None:
@@ -58,7 +58,7 @@ def surroundings_of(entries: Sequence[JournalEntry]) -> Surroundings | None:
 
 
 def changes(before: Surroundings, after: Surroundings) -> tuple[str, ...]:
-    """What is another now, in words."""
+    """The changes, in words."""
     found = []
     if before.drkit != after.drkit:
         found.append(f"drkit {before.drkit} is {after.drkit} now")
@@ -70,7 +70,7 @@ def changes(before: Surroundings, after: Surroundings) -> tuple[str, ...]:
 
 
 def known_drills(config: Config, store: Store) -> list[DrillKind]:
-    """Every kind of drill that the store knows, with what changed since one last passed.
+    """Every kind of drill in the store, with the changes since one last passed.
 
     Raises:
         Unreachable: the store doesn't answer.

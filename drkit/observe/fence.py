@@ -1,4 +1,4 @@
-"""Detects fences on clusters that clients should use, and unfenced ones, by access rules and the store's notes."""
+"""Detects fences on clusters that clients should use, and unfenced clusters, by ACLs and the store's notes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from drkit.model.topology import Link
 from drkit.store.api import Store
 
 FENCED = "fenced"
-"""Kind of the problem that a cluster that clients are to use is closed to them; it is looked for at each look."""
+"""Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
 UNFENCED = "unfenced"
-"""Kind of the problem that a cluster that was failed away from lets its clients in; looked for at each look, too."""
+"""Kind of the problem that a former primary isn't fenced; checked at each poll, too."""
 _OVER = frozenset({"closed", "cancelled", "abandoned"})
 
 
 def fence_problem(
     store: Store, link: Link, control: LinkControl | None, rules: Collection[Acl] | None, at: datetime
 ) -> Problem | None:
-    """The fence that keeps clients out of the cluster that they are to use; None: there is none.
+    """The fence that keeps clients out of the cluster that they should use; None: there is none.
 
     Args:
         store: its notes.
         link: a configured link.
         control: its decision.
-        rules: the access rules on that cluster; None: they can't be seen.
+        rules: the ACLs on that cluster; None: they can't be read.
         at: now.
     """
     cluster = serving_cluster(link, None if control is None else control.direction)
@@ -53,13 +53,13 @@ def fence_problem(
 
 
 def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at: datetime) -> Problem | None:
-    """The source of a link that was failed away from answers, and nothing keeps its clients out; None: it is closed,
-    or it isn't known.
+    """The problem that a former primary answers and isn't fenced; None: it is fenced, or that is unknown.
+
 
     Args:
         store: its notes.
         link: a configured link that is sealed.
-        rules: the access rules on the source, which answers; None: they can't be seen.
+        rules: the ACLs on the source, which answers; None: they can't be read.
         at: now.
     """
     source = link.id.source

@@ -1,4 +1,4 @@
-"""Filler that is visible where clients read: a broker that was killed soon after may forget that it was removed."""
+"""Detects filler that clients can read: a broker killed soon after its removal may have lost the log start."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def filler_problems(
     ids: Mapping[str, str],
     at: datetime,
 ) -> list[Problem]:
-    """A problem for each partition of a link that was failed over whose target shows filler again.
+    """A problem for each target partition of a failed-over link that shows filler again.
 
     Args:
         store: its notes.
-        link: one that no mirror may run on: a mirror removes it by itself.
-        starts: where the target's logs begin, by its own topic names.
-        ends: where they end.
+        link: a link on which no mirror may run: a mirror would remove the filler by itself.
+        starts: the log starts on the target, by its own topic names.
+        ends: the log ends.
         ids: of the target's topics.
         at: now.
     """
@@ -41,9 +41,9 @@ def filler_problems(
                 tp.topic,
                 tp.partition,
                 f"{place} on {link.id.target} begins at {starts[place]} again: up to {visible:,} empty records that "
-                f"drkit had put and removed below {each.end} are visible, and consumers that read from the beginning "
-                "get them. A broker that was killed has forgotten where the log begins",
-                f"drkit link trim '{link.id}' removes them, and nothing else",
+                f"drkit had written and removed below {each.end} are visible, and consumers that read from the start "
+                "get them. A killed broker has lost its log start offset",
+                f"Remove only them: drkit link trim '{link.id}'",
                 halted=False,
                 since=at,
             )

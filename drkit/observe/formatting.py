@@ -1,4 +1,4 @@
-"""Formats numbers of workers and the places of problems, the same for the page and the terminal."""
+"""Formats workers' numbers and problems' locations, the same for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN_SECONDS = 10.0
 
 
 def place(problem: Problem) -> str:
-    """`orders:3`, `orders`, or nothing where it is about the whole link."""
+    """`orders:3`, `orders`, or nothing if it is about the whole link."""
     if problem.topic == _WHOLE_LINK:
         return ""
     return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
@@ -29,7 +29,7 @@ def loss(records: int | None, *, lower_bound: bool) -> str:
 
 
 def short(worker: str) -> str:
-    """A worker's name as far as it tells people anything: host and process id."""
+    """The readable part of a worker's name: host and process id."""
     return ":".join(worker.split(":")[:2])
 
 
@@ -39,7 +39,7 @@ def throughput(worker: WorkerStatistics) -> str:
 
 
 def in_flight(statistics: EngineStatistics) -> str:
-    """`1,200 records · 3.4 MB`; a question mark for what the engine doesn't know."""
+    """`1,200 records · 3.4 MB`; a question mark for unknown values."""
     records = "?" if statistics.in_flight_records is None else f"{statistics.in_flight_records:,}"
     held = "? B" if statistics.in_flight_bytes is None else size(statistics.in_flight_bytes)
     return f"{records} records · {held}"
@@ -59,7 +59,7 @@ def catching_up(statistics: EngineStatistics) -> str | None:
 
 
 def treatment(statistics: EngineStatistics) -> str:
-    """What happened to batches: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
+    """Batches by treatment: `1,204 forwarded, 3 merged, 7 rebuilt (aborted 5, compacted 2)`."""
     parts = [f"{statistics.batches_forwarded:,} forwarded"] if statistics.batches_forwarded else []
     if statistics.batches_merged:
         parts.append(f"{statistics.batches_merged:,} merged")
@@ -77,7 +77,7 @@ def treatment(statistics: EngineStatistics) -> str:
 
 
 def latency(found: Latency | None) -> str:
-    """`p50 4 ms · p99 12 ms`, and what is still on its way where that takes long; what to say without one."""
+    """`p50 4 ms · p99 12 ms`, with the age of a heartbeat that is late; another text without measurements."""
     if found is None:
         return "no canary"
     measured = "none arrived"

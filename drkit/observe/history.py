@@ -1,8 +1,8 @@
-"""The history of a link's status: one sample at each look, kept in the store in rings of a fixed size.
+"""The history of a link's status: one sample per poll, in the store in rings of a fixed size.
 
-A ring has a slot for each step of its span, as a note of the link; a slot's time modulo the span is its name, so a new
-lap overwrites the old one and the store never holds more than `RINGS` says (4,416 notes of some 120 bytes a link).
-Of the looks of one step the worst is kept; where one of them couldn't tell, the worst isn't known. Rates are means.
+A ring has a slot for each step of its span, as a note of the link; a slot's name is its time modulo the span, so a new
+lap overwrites the old one and the store never exceeds `RINGS` (4,416 notes of some 120 bytes a link).
+A step keeps the worst of its samples; if one of them is unknown, the worst is unknown. Rates are means.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _RATES = frozenset({"records_per_second", "bytes_per_second"})
 _LIVE_SECONDS = 3600
 _LIVE_STEP = 10
 _RAREST = 60
-"""Seconds between two looks where each takes very long."""
+"""The longest interval between two polls, in seconds."""
 
 Values = tuple[float | None, ...]
-"""One value for each of `MEASURES`; None: not known."""
+"""One value for each of `MEASURES`; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Ring:
 
 RINGS = (Ring("history_minutes", 60, 1440), Ring("history_quarters", 900, 2976))
 SPANS = {"1h": _LIVE_SECONDS, "24h": 24 * 3600, "31d": 31 * 24 * 3600}
-"""What can be asked for, and its length in seconds."""
+"""The spans that can be requested, and their lengths in seconds."""
 
 
 def measure(status: LinkStatus, at: datetime) -> Values:
-    """The sample of one look at a link."""
+    """The sample of one poll of a link."""
     lags = [each.lag_records for each in status.partitions]
     seconds = [each.lag_seconds for each in status.partitions]
     captured = [each.captured_at for each in status.groups if each.type is None]
@@ -82,8 +82,8 @@ class StatusHistory:
     """The rings of links, in memory and in the store.
 
     Args:
-        store: where they are kept; a store that doesn't answer costs the samples of that time, after a restart.
-        links: whose history; read from the store at once.
+        store: holds them; samples taken while it doesn't answer are lost at a restart.
+        links: the links; their history is read from the store at once.
     """
 
     def __init__(self, store: LinkStore, links: Iterable[LinkId]) -> None:
@@ -91,12 +91,12 @@ class StatusHistory:
         self._lock = threading.Lock()
         self._links = {link: _LinkHistory() for link in links}
         self.reason: str | None = None
-        """Why the last samples aren't in the store; None: they are."""
+        """Why the last samples aren't in the store; None if they are."""
         for link, history in self._links.items():
             self._read(link, history)
 
     def add(self, statuses: Sequence[LinkStatus], at: datetime) -> None:
-        """Add what a look saw of each link; a link that it didn't see has a sample of which nothing is known."""
+        """Add a poll's sample of each link; a link without a status gets an unknown sample."""
         seen = {status.link.id: measure(status, at) for status in statuses if not status.link.inverse}
         closed: list[tuple[LinkId, Ring, int, Values]] = []
         with self._lock:
@@ -107,7 +107,7 @@ class StatusHistory:
             self._keep(link, ring, step, values)
 
     def document(self, link: LinkId, span: str, at: datetime) -> dict[str, Any]:
-        """Times (seconds since the epoch) and the values of each measure, oldest first; a gap has a null in it.
+        """Times (seconds since the epoch) and the values of each measure, oldest first; a null marks a gap.
 
         Raises:
             KeyError: no such link or span.
@@ -145,7 +145,7 @@ class StatusHistory:
 
 
 class _LinkHistory:
-    """One link's rings in memory, the steps that are still open, and every look of the last hour."""
+    """One link's rings in memory, the open steps, and every sample of the last hour."""
 
     def __init__(self) -> None:
         self._rings: dict[Ring, dict[int, Values]] = {ring: {} for ring in RINGS}
@@ -164,7 +164,7 @@ class _LinkHistory:
                 self._rings[ring][step] = values
 
     def add(self, at: float, values: Values) -> list[tuple[Ring, int, Values]]:
-        """Add a sample; the steps that ended before it, as they are to be kept."""
+        """Add a sample; returns the finished steps to store."""
         self._live.append((at, values))
         while self._live and self._live[0][0] < at - _LIVE_SECONDS:
             self._live.popleft()
@@ -209,9 +209,9 @@ def aggregate(samples: Sequence[Values]) -> Values:
 
 
 def _with_gaps(points: Sequence[tuple[int, Values]], step: int) -> list[tuple[int, Values]]:
-    """The points, with one of which nothing is known in each gap, so that no line is drawn across it.
+    """The points, with an unknown one in each gap, so that no line is drawn across it.
 
-    Looks may be rarer than steps: a gap is three times as long as what lies between two points usually (a minute at
+    Polls may be rarer than steps: a gap is three times as long as the usual interval between points (a minute at
     most).
     """
     between = sorted(after - before for (before, _), (after, _) in pairwise(points))

@@ -21,7 +21,7 @@ _GROUPS_OF_TOOLS = (Excluded(r"console-consumer-\d+", "kafka-console-consumer: n
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was found, and what is proposed to be left out.
+    """The findings, and the proposed exclusions.
 
     `occupied`: topics of the source that hold records on the target already; offsets can't be preserved there.
     """
@@ -36,23 +36,23 @@ class Proposal:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was found, for the file."""
+        """The findings, for the file."""
         found = f"{counted(len(self.topics), 'topic')} with {counted(self.partitions, 'partition')}"
         return (
             f"Found when this was written: {found}: {and_more(self.topics)}" if self.topics else "Found: no topic yet",
             f"Found: {counted(len(self.groups), 'consumer group')}: {and_more(self.groups)}"
             if self.groups
             else "Found: no consumer group yet",
-            *(f"Look at this: {warning}" for warning in self.warnings),
+            *(f"Check this: {warning}" for warning in self.warnings),
         )
 
 
 def propose(clusters: Clusters, source: str, target: str) -> Proposal:
-    """Look at both clusters.
+    """Inspect both clusters.
 
     Raises:
-        Refused: both are one cluster, or drkit may not see what it has to see.
-        Unreachable, ConfigError: one doesn't answer, or refuses drkit's credentials.
+        Refused: both are one cluster, or drkit lacks rights to read it.
+        Unreachable, ConfigError: a cluster doesn't answer, or refuses drkit's credentials.
     """
     here, there = clusters.admin(source), clusters.admin(target)
     if here.cluster_id() == there.cluster_id():
@@ -87,7 +87,7 @@ def propose(clusters: Clusters, source: str, target: str) -> Proposal:
 
 
 def _occupied(clusters: Clusters, target: str, topics: Sequence[str]) -> list[str]:
-    """Those of these topics that are on the target with records, or had some."""
+    """Those of these topics that have, or had, records on the target."""
     admin = clusters.admin(target)
     there = admin.topics(topics)
     tps = [TopicPartition(name, number) for name, info in there.items() for number in range(info.partitions)]

@@ -1,9 +1,9 @@
-"""The status snapshot: what each link's mirror has done, how far behind it is, where groups are.
+"""The status snapshot: each link's mirror, its lag, and the positions of groups.
 
-The store says what the mirror recorded; both clusters are asked for their log ends, each within a
-timeout. What the target's log holds beyond the last watermark counts as mirrored, as in a failover's
-plan. A cluster that doesn't answer leaves the last observation in place and says so: a dead primary
-must not hide how far the mirror had come.
+The store has the mirror's records; both clusters are asked for their log ends, each within a timeout.
+Records on the target beyond the last watermark count as mirrored, as in a failover's plan. If a cluster
+doesn't answer, the snapshot shows the last observation and says so: a dead primary must not hide the
+mirror's progress.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from drkit.store.link_notes import check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, live_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
-"""A running mirror looks at each partition about once a second; one that hasn't for so long has stopped looking."""
+"""A running mirror checks each partition about once a second; one that hasn't for so long has stopped."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
-"""Kind of a problem that nobody recorded: it is seen at each look."""
-_LATER = "the mirror's last look was later than now by this machine's clock: the clocks differ, or one was set back"
+"""Kind of a problem that isn't recorded: each status detects it."""
+_LATER = "the mirror's last check is in the future by this machine's clock: the clocks differ, or one was set back"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
-    `reason` says why nothing is known; then both mappings are empty. `refused`: although the cluster answers, because
-    one of the two refuses the other (`AuthenticationError`) or it isn't the link's (`NotShown`). `ids`: of its topics.
-    `rules`: its access rules; None: not asked for, or not seen. `held`: how many offsets stand behind open
-    transactions, where there are any and `end` is the last stable offset.
+    `reason` says why nothing is known; then both mappings are empty. `refused`: the cluster answers, but one side
+    refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics.
+    `rules`: its ACLs; None: not requested, or not readable. `held`: how many offsets are behind open transactions,
+    if there are any and `end` is the last stable offset.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -78,14 +78,14 @@ class ClusterLogEnds:
 
 
 def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
-    """What both clusters showed of a link's logs, for `problems_now`."""
+    """A link's logs on both clusters, for `problems_now`."""
     there, here = (each.ids if each.reachable else None for each in (source, target))
     return LogsSeen(source.start, target.start, there, here)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition of a link. Offsets are exclusive ends; None is "not known". `lag_reason`: why the lag is None."""
+    """One partition of a link. Offsets are exclusive ends; None means unknown. `lag_reason`: why the lag is None."""
 
     topic: str
     target_topic: str
@@ -104,9 +104,10 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Where a group stands on the source, as captured, and where that is on the target.
+    """A group's captured position on the source, and its translation on the target.
 
-    `type`: of a group that commits no offsets and so can't be moved (`drkit.model.groups.unmovable_groups`), else None.
+    `type`: the type of a group that commits no offsets and so can't be moved
+    (`drkit.model.groups.unmovable_groups`), else None.
     """
 
     group: str
@@ -122,10 +123,10 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """What a failover now would lose: records not on the target, and the age of the oldest.
+    """The loss of a failover now: records not on the target, and the age of the oldest.
 
-    `lower_bound`: the source doesn't answer, so `records` is what was seen at the last look, or more. `reason`: why
-    something isn't known, or not exactly.
+    `lower_bound`: the source doesn't answer, so `records` is the count of the last check, or more. `reason`: why
+    a value is unknown, or inexact.
     """
 
     records: int | None
@@ -136,9 +137,8 @@ class RecoveryPoint:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One link, all of it. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
-    `statistics`: what they count, a few seconds old. `refused`: clusters that aren't reachable although they answer,
-    and why."""
+    """The status of one link. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
+    `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why."""
 
     link: Link
     state: str
@@ -157,12 +157,12 @@ class LinkStatus:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def unreached(self, alias: str) -> str:
-        """Why a cluster isn't reachable, as a predicate: it is silent, or it answers and drkit can't work with it."""
+        """Why a cluster isn't reachable, as a predicate: it is silent, or it answers but drkit can't use it."""
         return unreached(refused=alias in self.refused)
 
     @property
     def loss_means(self) -> str:
-        """What the recovery point's figure stands for, in the state that the link is in."""
+        """The meaning of the recovery point's number in the link's state."""
         if self.state in {"sealed", "reversed"}:
             return f"on {self.link.id.source} and not on {self.link.id.target} when it was failed away from"
         return "a failover now would lose"
@@ -180,13 +180,13 @@ def link_statuses(
 
     Args:
         config: the clusters.
-        store: what the mirror recorded.
-        links: which links.
+        store: has the mirror's records.
+        links: the links.
         timeout_seconds: the bound of each call to a cluster (`observing`).
         clusters: connections that the caller keeps using; None: this call's own.
 
     Raises:
-        Unreachable: the store doesn't answer; without it nothing is known.
+        Unreachable: the store doesn't answer.
     """
     if clusters is None:
         with observing(config.clusters, timeout_seconds) as own:
@@ -204,7 +204,7 @@ def link_statuses(
 
 
 def _recovered_in_part(status: LinkStatus) -> LinkStatus:
-    """Of a link whose recovery was interrupted: what the store has of it may lack anything, so nothing counts."""
+    """The status of a link whose recovery was interrupted: the store's data may be incomplete, so nothing counts."""
     why = interrupted(status.link)
     said = f"{why.what}. {why.remedy}"
     return replace(
@@ -225,16 +225,16 @@ def _recovered_in_part(status: LinkStatus) -> LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Partitions:
-    """What a cluster said before it is asked where its logs end: by which connection, and what it has."""
+    """A cluster before the request of its log ends: its connection and its topics."""
 
     admin: ClusterAdmin
     seen: ClusterLogEnds
 
     def with_ends(self, *, committed: bool) -> ClusterLogEnds:
-        """Ask where its logs end (`ClusterAdmin.end_offsets`)."""
+        """Read its log ends (`ClusterAdmin.end_offsets`)."""
         there = self.seen.start
         try:
-            # high watermarks first: what lies beyond an end that was read later is surely an open transaction's doing
+            # high watermarks first: offsets beyond a stable end read later surely belong to open transactions
             high = self.admin.end_offsets(there, committed=False, partial=True) if committed else {}
             ends = self.admin.end_offsets(there, committed=committed)
         except (Unreachable, AuthenticationError) as error:
@@ -246,9 +246,9 @@ class _Partitions:
 def _partitions_of(
     clusters: Clusters, alias: str, wanted: Callable[[str], bool], check: Callable[[str], None] | None = None
 ) -> _Partitions | ClusterLogEnds:
-    """Every partition of the cluster's topics that are wanted, and where their logs start; or why nothing is known.
+    """The partitions of the wanted topics, and their log starts; or why nothing is known.
 
-    `check`: given the cluster's id, raises `NotShown` where it is another cluster than the link's.
+    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster.
     """
     try:
         admin = clusters.admin(alias, may_be_gone=True)
@@ -270,13 +270,13 @@ def _silent(error: DrkitError) -> ClusterLogEnds:
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
     try:
         return admin.acls()
-    except (Refused, Unreachable):  # no authorizer, no right to see them, or no answer in time
+    except (Refused, Unreachable):  # no authorizer, no right to read them, or no answer in time
         return None
 
 
 def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkControl | None) -> LinkStatus:
     at = now()
-    covers = cache(link.covers_topic)  # what the link covered once isn't mirrored any more, and nobody moves it
+    covers = cache(link.covers_topic)  # formerly covered topics are neither mirrored nor moved
     watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic)}
     topics = store.topic_states(link.id)
     problems = list(store.problems(link.id))
@@ -286,7 +286,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     led = lease is not None and lease.expires_at > by_store
     running = led or bool(workers)
     translator = Translator(store, link.id)
-    translator.partitions()  # watermarks before ends, or logs that grow would seem to have lost something
+    translator.partitions()  # watermarks before ends, or growing logs would seem to have lost records
     source, target = _both_ends(clusters, store, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     if target.reason is not None:
@@ -364,12 +364,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
 def _visible_filler(
     store: Store, link: Link, control: LinkControl | None, source: ClusterLogEnds, target: ClusterLogEnds, at: datetime
 ) -> list[Problem]:
-    """Filler that is visible where clients read: on the target of a link that was failed over, and on its source, where
-    a failback had aligned it."""
+    """Filler that clients can read: on the target of a failed-over link, and on its source if a failback aligned it."""
     away = {Direction.SEALED, Direction.REVERSED}
     found: list[Problem] = []
     if link.inverse:
-        return found  # told once, of the configured link
+        return found  # reported once, for the configured link
     if control is not None and control.direction in away:
         found += filler_problems(store, link, target.start, target.end, target.ids, at)
     back = store.link_control(link.reversed().id)
@@ -379,7 +378,7 @@ def _visible_filler(
 
 
 def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
-    """Topics that the fence by rules on a cluster failed away from doesn't reach: made after it, or opened since."""
+    """Topics that the ACL fence on a former primary doesn't cover: created after it, or opened since."""
     kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
     denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
     standing = denied if source.rules is None else denied & topics_denied(rule.key for rule in source.rules)
@@ -388,11 +387,11 @@ def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: dat
         held[tp.topic] += end
     for topic in sorted(held.keys() - denied) if denied else ():
         reason = (
-            f"{topic} was made on {link.id.source} after that was fenced: clients may write there, and what they wrote "
+            f"{topic} was created on {link.id.source} after the fence: clients may write there, and what they wrote "
             f"({held[topic]:,} offsets) is not on {link.id.target}"
         )
         yield _outside(link, topic, reason, at)
-    if standing or mark_of(link) in (source.rules or ()):  # else all of it is gone: `unfenced` tells
+    if standing or mark_of(link) in (source.rules or ()):  # else the whole fence is gone: `unfenced` reports it
         for topic in sorted(held.keys() & (denied - standing)):
             reason = (
                 f"the rule that keeps clients from writing to {topic} was removed from {link.id.source}: what they "
@@ -409,17 +408,17 @@ def _outside(link: Link, topic: str, reason: str, at: datetime) -> Problem:
 def logs_by_source(
     link: Link, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Where logs of the link's target begin and end, by the source's names of its partitions."""
+    """Log starts and ends of the link's target, by the source's names of its partitions."""
     named = ((link.source_topic(tp.topic), tp) for tp in starts if tp in ends)
     return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
 
 
 def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
-    """Where the logs of both clusters end, as of one moment; all else is asked before, of both at once: a dead cluster
-    costs one timeout, not two.
+    """The log ends of both clusters as of one moment; everything else is read before, from both concurrently: a dead
+    cluster costs one timeout, not two.
 
-    The source's ends are read right after the target's: what is on the target and not on the source is then another
-    writer's, and what seems to be missing is more than what is by no more than was written in between.
+    The source's ends are read right after the target's: records on the target that the source lacks are then another
+    writer's, and the apparent lag exceeds the real one only by the records written in between.
     """
 
     def on_target(topic: str) -> bool:
@@ -433,7 +432,7 @@ def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLog
         ]
         source, target = (each.result() for each in asked)
     if isinstance(target, _Partitions):
-        target = target.with_ends(committed=False)  # the mirror's alone, and acknowledged
+        target = target.with_ends(committed=False)  # only the mirror writes there, and its records are acknowledged
     if isinstance(source, _Partitions):
         source = source.with_ends(committed=link.committed)
     return source, target
@@ -442,7 +441,7 @@ def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLog
 def _not_yet_mirrored(
     link: Link, tp: TopicPartition, source: ClusterLogEnds, target: ClusterLogEnds
 ) -> PartitionStatus:
-    """A partition of the source that the mirror has recorded nothing of: all of it would be lost."""
+    """A source partition without any record of the mirror: all of it would be lost."""
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     return PartitionStatus(
         topic=tp.topic,
@@ -475,7 +474,7 @@ def _partition(
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     held = translator.mirrored(tp) or mark
-    lost_since = mark.observed_at if held.target_end < mark.target_end else None  # the target lost its tail since then
+    lost_since = mark.observed_at if held.target_end < mark.target_end else None  # the target lost its tail since
     start, end, target_end = source.start.get(tp), source.end.get(tp), target.end.get(there)
     if flowing and lost_since is None and target_end is not None and _proven(mark, topic, source, problems):
         held = settled_watermark(held, translator.rows(tp), target_end, source_end=end).watermark
@@ -490,7 +489,7 @@ def _partition(
     )
     row = None if lag.through is None else translator.floor(tp, lag.through)
     records = None if lag.at_least and end is not None else lag.records  # else the recovery point is a lower bound
-    later = end is None and held.observed_at > at  # nobody can tell for how long no one has looked
+    later = end is None and held.observed_at > at  # the time since the last check is unknown
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
@@ -511,8 +510,8 @@ def _partition(
 
 
 def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, problems: ProblemsNow) -> bool:
-    """Whether the target's log and the mapping rows tell what is on the target: they are about these topics, and the
-    store was not lost since."""
+    """Whether the target's log and the mapping rows show what is on the target: they are about these topics, and the
+    store wasn't lost since."""
     if topic is None:
         return False
     another = source.ids.get(mark.topic, topic.source_topic_id) != topic.source_topic_id
@@ -526,11 +525,11 @@ def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, p
 def _lag_seconds(
     mark: Watermark, lag: int, at: datetime, parted: datetime | None, *, running: bool, live: bool
 ) -> float:
-    """Seconds since the source's end was first seen beyond what is mirrored (`parted`: beyond what still is).
+    """Seconds since the source's end was first seen beyond the mirrored offset (`parted`: the one still mirrored).
 
-    Where the mirror was caught up when it last looked, and the source doesn't answer now (not `live`), or lags and no
-    mirror runs, or the mirror hasn't looked for a while, records may have come at any moment since: the time since that
-    look is the conservative answer.
+    If the mirror was caught up at its last check, and the source doesn't answer now (not `live`), or there is lag and
+    no mirror runs, or the mirror hasn't checked for a while, records may have come at any moment since: the time since
+    that check is the conservative answer.
     """
     if lag == 0 and live:
         return 0.0
@@ -576,7 +575,7 @@ def _unmovable(link: Link, groups: Sequence[UnmovableGroup]) -> Iterator[GroupSt
 def _state(
     control: LinkControl | None, problems: Sequence[Problem], silent: Sequence[str], *, running: bool, known: bool
 ) -> tuple[str, str | None]:
-    """The link's state in the contract's words, and why where it isn't plain. `silent`: clusters that don't answer."""
+    """The link's state in the contract's words, and the reason if needed. `silent`: clusters that don't answer."""
     if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
         return control.direction.value, control.reason or None
     if control is not None and control.direction is Direction.PAUSED:
@@ -593,19 +592,19 @@ def _state(
 
 
 def _not_begun(partitions: Sequence[PartitionStatus], recorded: Container[TopicPartition]) -> str | None:
-    """Why a link with a mirror and without a problem on record is not all mirrored; None: it is."""
+    """Why a link with a mirror and without a recorded problem isn't fully mirrored; None: it is."""
     places = ((TopicPartition(each.topic, each.partition), each) for each in partitions)
     waiting = [str(tp) for tp, each in places if tp not in recorded and each.lag_records and not is_canary(tp.topic)]
     if not waiting:
         return None
     return (
-        f"nothing of {and_more(waiting)} is mirrored yet. Where that lasts, the mirror that runs has other topics than "
-        "this configuration: start it again"
+        f"nothing of {and_more(waiting)} is mirrored yet. If that lasts, the running mirror has other topics than this "
+        "configuration: restart it"
     )
 
 
 def _held(link: Link, control: LinkControl | None, source: ClusterLogEnds) -> str | None:
-    """That an operator holds some of the link's topics; None: none that there is."""
+    """The reason that an operator has paused topics of the link; None: none."""
     there = {tp.topic for tp in source.end}
     held = sorted(there & control.paused_topics) if control is not None else []
     if not held:
@@ -614,7 +613,7 @@ def _held(link: Link, control: LinkControl | None, source: ClusterLogEnds) -> st
 
 
 def _told(statistics: Sequence[WorkerStatistics], owners: Container[str]) -> str | None:
-    """What a worker that is running says of itself, where all is not well: what it can't reach may answer us."""
+    """The reason of a running worker that isn't well: a cluster that it can't reach may answer this process."""
     for each in statistics:
         if each.worker in owners and each.state in {"waiting", "degraded"}:
             return each.reason or f"worker {each.worker} is {each.state}"
@@ -622,14 +621,14 @@ def _told(statistics: Sequence[WorkerStatistics], owners: Container[str]) -> str
 
 
 def _not_looked_at(watermarks: Mapping[TopicPartition, Watermark], source: ClusterLogEnds, at: datetime) -> str | None:
-    """That a mirror is running and has long not looked at partitions that the source has; None: it has."""
+    """The reason that a running mirror hasn't checked partitions of the source for long; None: it has."""
     ages = {tp: (at - mark.observed_at).total_seconds() for tp, mark in watermarks.items() if tp in source.end}
     late = {tp: age for tp, age in ages.items() if age > LOOKS_WITHIN_SECONDS}
     if not late:
         return None
     return (
-        f"a mirror is running and has not looked at {and_more([str(tp) for tp in sorted(late)])} for "
-        f"{max(late.values()):,.0f} s: its log says why"
+        f"a mirror is running and has not checked {and_more([str(tp) for tp in sorted(late)])} for "
+        f"{max(late.values()):,.0f} s: see its log"
     )
 
 
@@ -639,7 +638,7 @@ def _recovery_point(
     watermarks: Mapping[TopicPartition, Watermark],
     at: datetime,
 ) -> RecoveryPoint:
-    """What open transactions hold back counts in full, as in a failover's plan: the mirror can't read it yet."""
+    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet."""
     unknown = [each for each in partitions if each.lag_records is None]
     if not partitions:
         return RecoveryPoint(None, None, reason="nothing was mirrored yet")

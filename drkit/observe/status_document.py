@@ -12,7 +12,7 @@ from drkit.observe.status import LinkStatus
 
 
 def status_document(statuses: Sequence[LinkStatus], drills: Sequence[DrillKind] | None = None) -> dict[str, Any]:
-    """`drkit status --output json`. `drills`: those that the store knows; None: it wasn't asked."""
+    """`drkit status --output json`. `drills`: those in the store; None: it wasn't asked."""
     known = None if drills is None else drills_document(drills, now())
     return {"links": [_link(status) for status in statuses], "drills": known}
 

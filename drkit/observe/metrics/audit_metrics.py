@@ -18,15 +18,15 @@ _OUTCOMES = ("matched", "lost", "corrupted", "duplicated", "foreign", "reordered
 
 
 class AuditCollector(Collector):
-    """Collects from `look`: the sum (None before it began), and whether the last try worked."""
+    """Collects from `look`: the totals (None before it began), and whether the last attempt worked."""
 
     def __init__(self, look: Callable[[], tuple[AuditProgress | None, bool]]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
-        """One family a metric; what isn't known is left out, never 0."""
+        """One family per metric; unknown values are left out, never 0."""
         progress, works = self._look()
-        up = GaugeMetricFamily("drkit_audit_up", "1 where the last look at closed ranges worked")
+        up = GaugeMetricFamily("drkit_audit_up", "1 if the last check of closed ranges worked")
         up.add_metric([], 1 if works else 0)
         yield up
         if progress is not None:
@@ -36,7 +36,7 @@ class AuditCollector(Collector):
 def _families(progress: AuditProgress) -> Iterable[Metric]:
     link = progress.link
     records = CounterMetricFamily(
-        "drkit_audit_records", "Records reconciled, by what happened to them", labels=["link", "topic", "outcome"]
+        "drkit_audit_records", "Records reconciled, by outcome", labels=["link", "topic", "outcome"]
     )
     for topic, counts in sorted(progress.topics.items()):
         for outcome in _OUTCOMES:
@@ -62,7 +62,7 @@ def _families(progress: AuditProgress) -> Iterable[Metric]:
     yield through
     if progress.latency_seconds is not None:
         latency = GaugeMetricFamily(
-            "drkit_audit_latency_seconds", "From when the last range was seen closed to its verdict", labels=["link"]
+            "drkit_audit_latency_seconds", "Time from the close of the last range to its verdict", labels=["link"]
         )
         latency.add_metric([link], progress.latency_seconds)
         yield latency
@@ -74,7 +74,7 @@ def _families(progress: AuditProgress) -> Iterable[Metric]:
 
 @contextmanager
 def audit_metrics(host: str, port: int, look: Callable[[], tuple[AuditProgress | None, bool]]) -> Iterator[int]:
-    """Serve the metrics over HTTP while the block runs; gives the port (0 asks for a free one).
+    """Serve the metrics over HTTP while the block runs; returns the port (0 asks for a free one).
 
     Raises:
         ConfigError: the address can't be bound.

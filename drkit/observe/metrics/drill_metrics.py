@@ -1,4 +1,4 @@
-"""The drills that the store remembers as Prometheus metrics, made again at each scrape."""
+"""The drills in the store as Prometheus metrics, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from drkit.observe.drill_history import VERDICTS, DrillKind
 
 
 class DrillCollector(Collector):
-    """Collects from `look`, which returns what the store knows; nothing where the store doesn't answer."""
+    """Collects from `look`, which returns the store's drills; empty if the store doesn't answer."""
 
     def __init__(self, look: Callable[[], Sequence[DrillKind]]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
-        """Age of the last passed drill, what changed since, and verdict of the newest one, by title.
+        """Age of the last passed drill, changes since, and verdict of the newest one, by title.
 
-        No age where none ever passed; no changes where they aren't known.
+        No age if none ever passed; no changes if they are unknown.
         """
         age = GaugeMetricFamily(
             "drkit_drill_last_passed_age_seconds", "Seconds since the last passed drill began", labels=["title"]
@@ -34,7 +34,7 @@ class DrillCollector(Collector):
         )
         changed = GaugeMetricFamily(
             "drkit_drill_changes_since_passed",
-            "What is another now than when a drill last passed: drkit's version, the configuration, the topics",
+            "Changes since a drill last passed: drkit's version, the configuration, the topics",
             labels=["title"],
         )
         try:

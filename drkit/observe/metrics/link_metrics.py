@@ -1,4 +1,4 @@
-"""The status snapshot as Prometheus metrics, made again at each scrape."""
+"""The status snapshot as Prometheus metrics, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STATES = ("stopped", "mirroring", "paused", "degraded", "sealed", "reversed")
 
 
 class StatusCollector(Collector):
-    """Collects from `look`, which returns the present snapshot; a failing look is `drkit_up 0`."""
+    """Collects from `look`, which returns the current snapshot; a failure is `drkit_up 0`."""
 
     def __init__(self, look: Callable[[], Sequence[LinkStatus] | None]) -> None:
         self._look = look
 
     def collect(self) -> Iterable[Metric]:
-        """One family a metric; what isn't known is left out, never 0."""
-        up = GaugeMetricFamily("drkit_up", "1 where the store answered")
+        """One family per metric; unknown values are left out, never 0."""
+        up = GaugeMetricFamily("drkit_up", "1 if the store answered")
         statuses = self._look()
         up.add_metric([], 0 if statuses is None else 1)
         yield up
@@ -37,13 +37,11 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     state = GaugeMetricFamily("drkit_link_state", "1 for the state that the link is in", labels=["link", "state"])
     records = GaugeMetricFamily("drkit_recovery_point_records", "Records a failover now would lose", labels=["link"])
     seconds = GaugeMetricFamily("drkit_recovery_point_seconds", "Age of the oldest of them", labels=["link"])
-    reachable = GaugeMetricFamily("drkit_cluster_reachable", "1 where it answered", labels=["link", "cluster"])
+    reachable = GaugeMetricFamily("drkit_cluster_reachable", "1 if it answered", labels=["link", "cluster"])
     problems = GaugeMetricFamily("drkit_problems", "Recorded problems", labels=["link", "kind"])
     positions = GaugeMetricFamily("drkit_group_positions", "Group positions by certainty", labels=["link", "certainty"])
     age = GaugeMetricFamily("drkit_group_position_age_seconds", "Age of the oldest captured position", labels=["link"])
-    fenced = GaugeMetricFamily(
-        "drkit_fenced", "1 where clients are kept out of the cluster they are to use", labels=["link"]
-    )
+    fenced = GaugeMetricFamily("drkit_fenced", "1 if the cluster that clients should use is fenced", labels=["link"])
     at = now()
     for status in statuses:
         link = str(status.link.id)
@@ -70,7 +68,7 @@ def _partitions(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     labels = ["link", "topic", "partition"]
     lag = GaugeMetricFamily("drkit_lag_records", "Source records not on the target", labels=labels)
     seconds = GaugeMetricFamily("drkit_lag_seconds", "Time since the source's end was first seen beyond", labels=labels)
-    through = GaugeMetricFamily("drkit_mirrored_through", "Source offset up to which all is there", labels=labels)
+    through = GaugeMetricFamily("drkit_mirrored_through", "Source offset up to which all is copied", labels=labels)
     delta = GaugeMetricFamily("drkit_offset_delta", "Target offset minus source offset", labels=labels)
     for status in statuses:
         for each in status.partitions:

@@ -1,8 +1,8 @@
-"""Whether a mirror process is alive, and whether it does its work: for a supervisor's probes.
+"""Liveness and readiness of a mirror process, for a supervisor's probes.
 
-It is not **live** where a link of it has told nothing for `SILENT_SECONDS` although nothing is waited for: a restart
-may help. It is not **ready** until each of its links was told of in the last `FRESH_SECONDS` and doesn't wait: for the
-store, a cluster, or another worker. An outage makes it unready and leaves it live: a restart would not help.
+It is not **live** if one of its links has reported nothing for `SILENT_SECONDS` although it waits for nothing: a
+restart may help. It is not **ready** until each of its links has reported within `FRESH_SECONDS` and doesn't wait for
+the store, a cluster, or another worker. An outage makes it unready and leaves it live: a restart would not help.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _LinkState:
 
 
 class WorkerHealth:
-    """What the links of a process told last. Shared by threads.
+    """The last reports of a process's links. Shared by threads.
 
     Args:
         clock: monotonic seconds.
@@ -38,23 +38,23 @@ class WorkerHealth:
         self._links: dict[str, _LinkState] = {}
 
     def begin(self, links: Iterable[str]) -> None:
-        """These are to be mirrored, and no others."""
+        """Set the links that the process mirrors."""
         with self._lock:
             self._links = {link: _LinkState(STARTING, None, self._clock()) for link in links}
 
     def tell(self, link: str, state: str, reason: str | None = None) -> None:
-        """A link's runtime told where it stands: a worker's state, or `WAITING` or `ENDED` instead of it."""
+        """Take a report of a link's runtime: a worker's state, or `WAITING` or `ENDED` instead of it."""
         with self._lock:
             self._links[link] = _LinkState(state, reason, self._clock())
 
     def live(self) -> tuple[bool, dict[str, Any]]:
-        """Whether it is live, and the document that says why."""
+        """Whether it is live, and the document with the reasons."""
         links = self._told()
         silent = [link for link, told, age in links if age > SILENT_SECONDS and told.state not in {WAITING, ENDED}]
         return not silent, {"live": not silent, "silent": silent, "links": _rows(links)}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Whether it is ready, and the document that says why."""
+        """Whether it is ready, and the document with the reasons."""
         links = self._told()
         away = {STARTING, WAITING, ENDED}
         missing = [link for link, told, age in links if age > FRESH_SECONDS or told.state in away]

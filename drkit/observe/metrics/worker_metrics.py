@@ -1,4 +1,4 @@
-"""The numbers of a link's workers as Prometheus metrics: of the process itself, or of all from the store.
+"""A link's workers as Prometheus metrics: those of the process itself, or all from the store.
 
 `drkit mirror --metrics-port` serves those of its own process, as of the last second. `drkit serve` has
 those of all workers from the store, a few seconds old. Both use the same names.
@@ -23,7 +23,7 @@ _LABELS = ("link", "worker")
 
 @dataclass(frozen=True, slots=True)
 class LiveLink:
-    """What a running mirror told of one link last."""
+    """The last report of a running mirror about one link."""
 
     link: str
     worker: WorkerStatistics
@@ -31,19 +31,19 @@ class LiveLink:
 
 
 class LiveCollector(Collector):
-    """Collects from what the runtimes of this process told last. `update` may be called from any thread."""
+    """Collects from the last reports of this process's runtimes. Any thread may call `update`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._links: dict[str, LiveLink] = {}
 
     def update(self, link: LiveLink) -> None:
-        """A runtime told where it stands."""
+        """Take a runtime's report."""
         with self._lock:
             self._links[link.link] = link
 
     def collect(self) -> Iterable[Metric]:
-        """One family a metric; what isn't known is left out, never 0."""
+        """One family per metric; unknown values are left out, never 0."""
         with self._lock:
             links = list(self._links.values())
         yield from worker_metrics([(each.link, each.worker) for each in links])
@@ -101,8 +101,8 @@ def _gauges(workers: Sequence[tuple[str, WorkerStatistics]]) -> Iterable[Metric]
     behind = GaugeMetricFamily("drkit_mirror_partitions_behind", "Partitions with a backlog", labels=_LABELS)
     limit = GaugeMetricFamily("drkit_mirror_catch_up_bytes_per_second", "Limit for a backlog, if any", labels=_LABELS)
     target = GaugeMetricFamily("drkit_mirror_target_latency_seconds", "p99 of its answers, catching up", labels=_LABELS)
-    seen = GaugeMetricFamily("drkit_mirror_report_timestamp_seconds", "When it told all this", labels=_LABELS)
-    started = GaugeMetricFamily("drkit_mirror_start_timestamp_seconds", "When it began", labels=_LABELS)
+    seen = GaugeMetricFamily("drkit_mirror_report_timestamp_seconds", "Time of its last report", labels=_LABELS)
+    started = GaugeMetricFamily("drkit_mirror_start_timestamp_seconds", "Time of its start", labels=_LABELS)
     for link, worker in workers:
         labels = [link, worker.worker]
         for each in STATES:
@@ -143,11 +143,11 @@ def _latencies(found: Sequence[tuple[str, str, Latency | None]]) -> Iterable[Met
 
 
 def _partition_metrics(links: Sequence[LiveLink]) -> Iterable[Metric]:
-    """Lag by partition, under the names that `drkit serve` has for it."""
+    """Lag by partition, under the same names as in `drkit serve`."""
     labels = ["link", "topic", "partition"]
     lag = GaugeMetricFamily("drkit_lag_records", "Source records not on the target", labels=labels)
     seconds = GaugeMetricFamily("drkit_lag_seconds", "Time since the source's end was first seen beyond", labels=labels)
-    through = GaugeMetricFamily("drkit_mirrored_through", "Source offset up to which all is there", labels=labels)
+    through = GaugeMetricFamily("drkit_mirrored_through", "Source offset up to which all is copied", labels=labels)
     for each in links:
         for mark in each.watermarks:
             values = [each.link, mark.topic, str(mark.partition)]

@@ -1,4 +1,4 @@
-"""What `drkit mirror --metrics-port` answers: `/metrics`, `/livez` and `/readyz`, of the process itself."""
+"""The server of `drkit mirror --metrics-port`: `/metrics`, `/livez` and `/readyz`, of the process itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATUS = {200: "200 OK", 404: "404 Not Found", 405: "405 Method Not Allowed", 5
 
 
 def serve_live(collector: LiveCollector, health: WorkerHealth, host: str, port: int) -> int:
-    """Answer at http://host:port until the process ends; returns the port (0: a free one).
+    """Serve at http://host:port until the process ends; returns the port (0: a free one).
 
     Raises:
         ConfigError: the address can't be bound.
@@ -76,7 +76,7 @@ def _server_for(host: str, port: int) -> type[WSGIServer]:
         address_family = family
 
         def server_bind(self) -> None:
-            """Bind; the name of the host isn't looked up, which may take seconds."""
+            """Bind without a lookup of the host's name, which may take seconds."""
             super(WSGIServer, self).server_bind()
             self.server_name = host
             self.setup_environ()
@@ -86,4 +86,4 @@ def _server_for(host: str, port: int) -> type[WSGIServer]:
 
 class _Silent(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
-        """Probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""

@@ -1,9 +1,9 @@
-"""Who may read the page: anybody on this machine, else who has the token or a client certificate.
+"""Access to the page: anyone on this machine, else clients with the token or a client certificate.
 
-A program sends `Authorization: Bearer TOKEN`. A browser gives the token once, at `/login`, and gets a cookie that is
-made of it: no script can read the cookie, no other site can send it, and another token makes it worthless. On loopback
-without a token the request must name a loopback host: a site that has its own name point here (DNS rebinding) gets
-nothing. Client certificates are checked before a request is read (`server.py`).
+A program sends `Authorization: Bearer TOKEN`. A browser sends the token once, at `/login`, and gets a cookie derived
+from it: no script can read the cookie, no other site can send it, and a new token invalidates it. On loopback without
+a token the request must name a loopback host: a site whose name resolves to this address (DNS rebinding) is refused.
+Client certificates are checked before a request is read (`server.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_FORM = 4096
 _WRONG_TOKEN_SECONDS = 0.5
 SHORTEST_TOKEN = 16
 AUTHORISED = "drkit.authorised"
-"""Of a request's scope: whether it may see more than that the server is there."""
+"""Key in a request's scope: whether it may see more than that the server runs."""
 _OPEN = ("/login", "/healthz", "/readyz", "/livez")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -46,12 +46,12 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is let in.
+    """The access rules of the page.
 
     Args:
-        token: what a reader has to know; None: nothing.
+        token: the token that a reader must send; None: none.
         encrypted: the page is served over TLS, so that its cookie is sent over TLS only.
-        only_loopback: no token and no client certificate is asked for, so requests must name a loopback host.
+        only_loopback: neither token nor client certificate is required, so requests must name a loopback host.
     """
 
     token: str | None = None
@@ -89,7 +89,7 @@ class Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to this host; a name, where all its addresses say so."""
+    """Whether only this machine can reach a server bound to this host; a name if all its addresses are loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -102,34 +102,34 @@ def is_loopback(host: str) -> bool:
 
 
 def checked(host: str, token: str | None, *, encrypted: bool, certificates: bool) -> Access:
-    """The access to a server that is bound to `host`. `certificates`: clients have to show one.
+    """The access to a server that is bound to `host`. `certificates`: clients must present one.
 
     Raises:
-        ConfigError: others can reach it, and nothing is asked of them; or the token is too short to hold.
+        ConfigError: other machines can reach it without authentication, or the token is too short.
     """
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise ConfigError(
             f"serve.token: it has {len(token)} characters, fewer than {SHORTEST_TOKEN}",
-            meaning="It could be found by trying",
+            meaning="It could be guessed",
             remedy="Take a random one, for example from `openssl rand -hex 24`",
         )
     if token is None and not certificates and not is_loopback(host):
         raise ConfigError(
-            f"--listen: {host} can be reached from elsewhere, and nothing is asked of readers",
-            meaning="The page shows names of topics and groups, and where a failover stands",
+            f"--listen: other machines can reach {host}, and the page has no authentication",
+            meaning="The page shows names of topics and groups, and the state of failovers",
             remedy="Set serve.token, or serve.certificate, serve.key and serve.client_ca; or listen on 127.0.0.1",
         )
     return Access(token, encrypted, only_loopback=token is None and not certificates)
 
 
 class Guard:
-    """ASGI middleware: lets in whom `access` admits, and puts headers on every answer."""
+    """ASGI middleware: admits requests by `access`, and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it."""
+        """Handle one request, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -159,7 +159,7 @@ class Guard:
 
 
 async def log_in(request: Request, access: Access) -> Response:
-    """The answer to the form of `/login`: the session's cookie, or the form again."""
+    """The response to the form of `/login`: the session's cookie, or the form again."""
     length = 0
     parts: list[bytes] = []
     try:

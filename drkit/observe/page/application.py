@@ -1,4 +1,4 @@
-"""The addresses of `drkit serve`: the page, what it reads, its stream of events, JSON and metrics for programs."""
+"""The routes of `drkit serve`: the page, its data, its stream of events, JSON and metrics for programs."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _EVENT_SECONDS, _LOOK_SECONDS = 5.0, 0.5
 _LONGEST_NAME = 300
 
 StatusJson = Callable[[Sequence[LinkStatus] | None, DrkitError | None], str]
-"""Writes the status, or the reason why there is none, as `drkit status --output json` does."""
+"""Writes the status, or the reason why there is none, like `drkit status --output json`."""
 
 
 def make_application(board: Board, access: Access, status_json: StatusJson) -> Starlette:
-    """The application of a board that was started.
+    """The application of a started board.
 
     Args:
         board: what is shown.
@@ -74,7 +74,7 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
         return PlainTextResponse(said, 503 if statuses is None else 200)
 
     def alive(_: Request) -> Response:
-        return PlainTextResponse("ok" if board.looks() else "nothing was looked at", 200 if board.looks() else 503)
+        return PlainTextResponse("ok" if board.looks() else "nothing was polled", 200 if board.looks() else 503)
 
     def page(_: Request) -> Response:
         return FileResponse(STATIC / "index.html")
@@ -110,7 +110,7 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
 
 
 class _Streams:
-    """`/events`: the summary whenever something new was seen, and every few seconds all the same."""
+    """`/events`: the summary at every change, and every few seconds."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -170,7 +170,7 @@ def _one(find: Callable[[str], dict[str, Any] | None], what: str, where: str, re
 
 
 def _answer(make: Callable[[], dict[str, Any]]) -> Response:
-    """A document, or the error in its stead: 400 for what the request asks wrongly, 503 for what can't be told now."""
+    """A document, or an error: 400 for a wrong request, 503 if there is no result now."""
     try:
         return _json(make())
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What the page shows: the newest looks at links, at the decision, at earlier runs; rows of tables, made once each."""
+"""The page's data: the newest polls of links, decisions and earlier runs; rows of tables, made once each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST = 10
 
 @dataclass(frozen=True, slots=True)
 class LastDrill:
-    """The newest drill that is kept. `age` counts from `started_at`."""
+    """The newest kept drill. `age` counts from `started_at`."""
 
     run: str
     title: str | None
@@ -49,7 +49,7 @@ class LastDrill:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """What earlier runs came to. `durations`: by target, what a failover there took last; of some there is none.
+    """Results of earlier runs. `durations`: by target, how long the last failover there took, if there was one.
 
     `drill` None: `no_drill` says why. `rehearsed`: each kind of drill that the store knows.
     """
@@ -64,14 +64,14 @@ class EarlierRuns:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the page's parts come from; each call may take its time, and raises a DrkitError where it can't tell.
+    """The sources of the page's parts; each call may be slow, and raises a DrkitError if it has no result.
 
     Args:
         statuses: the status of each link.
-        decisions: what a failover to each target would be decided to do.
-        earlier: what earlier runs came to.
+        decisions: the decision on a failover to each target.
+        earlier: the results of earlier runs.
         run: one run's stages and evidence; None: there is no such run.
-        drills: the kept drills in short, newest first.
+        drills: summaries of the kept drills, newest first.
         drill: one drill's report; None: there is no such drill.
         targets: the clusters that links lead to, and these links.
         named: these links were named; else they are all that are configured.
@@ -88,24 +88,24 @@ class Sources:
 
 
 Conditions = Mapping[str, tuple[str, bool, bool]]
-"""By link: its state, whether its source answers, whether its target does. Once they change, a plan may differ."""
+"""By link: its state, and whether its source and its target answer. A change may change the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What was planned, and what a status had shown before; `conditions` None: there was none yet."""
+    """The plans, and the conditions of the status before them; `conditions` None: there was no status yet."""
 
     decisions: tuple[Decision, ...]
     conditions: Conditions | None
 
 
 class Board:
-    """The newest of everything, looked at in the background from `start` on.
+    """The newest state of everything, polled in the background from `start` on.
 
     Args:
-        sources: what to ask.
-        history: where samples of each look go.
-        objectives: shown beside what is measured.
+        sources: the data sources.
+        history: takes the samples of each poll.
+        objectives: shown beside measured values.
     """
 
     def __init__(self, sources: Sources, history: StatusHistory, objectives: Objectives) -> None:
@@ -123,18 +123,18 @@ class Board:
         self._rows: dict[str, tuple[tuple[int, ...], list[Row]]] = {}
 
     def reconfigure(self, sources: Sources, objectives: Objectives) -> None:
-        """Ask other sources about the same links from the next look on, which comes soon."""
+        """Use other sources for the same links from the next poll on, which comes soon."""
         self.sources, self.objectives = sources, objectives
         for each in (self.status, self.decision):
             each.soon()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         for each in (self.status, self.decision, self.earlier):
             each.start()
 
     def stop(self) -> None:
-        """Look no more, and end what streams. Looks that are under way have some seconds."""
+        """Stop polling, and end the streams. Running polls have some seconds."""
         self.stopping.set()
         looks = (self.status, self.decision, self.earlier)
         for each in looks:
@@ -146,17 +146,17 @@ class Board:
         """The newest status, or None and the reason. Waits for the first."""
         look = self.status.first(_FIRST_SECONDS)
         if look is None:
-            return None, DrkitError("the first look at the clusters is still under way", remedy="Try again in a while")
+            return None, DrkitError("the first poll of the clusters is still running", remedy="Try again in a while")
         if self.status.fresh(now()) is None:
             return None, _stale(look, now())
         return look.value, look.error
 
     def looks(self) -> bool:
-        """Whether it still looks: the first look is under way, or the last that ended, well or not, isn't stale."""
+        """Whether it still polls: the first poll is running, or the last one, successful or not, isn't stale."""
         return self.status.newest is None or self.status.fresh(now()) is not None
 
     def version(self) -> tuple[int, ...]:
-        """Changes with every look that ends."""
+        """Changes with every finished poll."""
         looks = (self.status.newest, self.decision.newest, self.earlier.newest)
         return tuple(0 if each is None else each.number for each in looks)
 
@@ -165,8 +165,8 @@ class Board:
 
         Raises:
             KeyError: no such table.
-            ConfigError: a parameter can't be.
-            DrkitError: there is nothing to show, and why.
+            ConfigError: an invalid parameter.
+            DrkitError: there is nothing to show; has the reason.
         """
         table, source = TABLES[name]
         query = query_of(table, parameters)
@@ -196,19 +196,19 @@ class Board:
         return Plans(tuple(self.sources.decisions()), before)
 
     def rows_of(self, name: str, version: tuple[int, ...], make: Callable[[], list[Row]]) -> list[Row]:
-        """Rows that were made of a look, made once."""
+        """The rows of a poll's result, made once."""
         kept = self._rows.get(name)
         if kept is None or kept[0] != version:
             self._rows[name] = kept = (version, make())
         return kept[1]
 
     def decisions(self, at: datetime) -> list[Decision]:
-        """What a failover to each target would be decided to do; unknown where that wasn't seen, or not lately."""
+        """The decision on a failover to each target; unknown if there is none, or only an old one."""
         look = self.decision.newest
         if look is None:
             return [self._unknown(to, at, "the first plan is still being made") for to in self.sources.targets]
         if look.value is None:
-            why = "nothing was planned" if look.error is None else look.error.what
+            why = "there is no plan" if look.error is None else look.error.what
             return [self._unknown(to, look.began_at, why) for to in self.sources.targets]
         if look.age(at) > self.decision.stale_after():
             why = f"the last plan was made {look.age(at):,.0f} s ago, and no newer one came"
@@ -216,7 +216,7 @@ class Board:
         return [self._unless_over(each, look) for each in look.value.decisions]
 
     def _unless_over(self, decision: Decision, look: PollResult[Plans]) -> Decision:
-        """A yes that a later status casts doubt on is unknown until the plan has been made again."""
+        """A yes that a later status puts in doubt is unknown until there is a new plan."""
         status = self.status.newest
         if decision.answer not in {Answer.YES, Answer.UNFENCED} or look.value is None or status is None:
             return decision
@@ -267,7 +267,7 @@ class Board:
     def _newest_status(self, at: datetime) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
         look = self.status.newest
         if look is None:
-            return None, DrkitError("the first look at the clusters is still under way")
+            return None, DrkitError("the first poll of the clusters is still running")
         return (look.value, look.error) if self.status.fresh(at) is not None else (None, _stale(look, at))
 
     def _decision(self, decision: Decision, earlier: EarlierRuns | None, at: datetime) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def _of_status(make: Callable[[Sequence[LinkStatus], datetime], list[Row]]) -> _
         _, error = board.snapshot()
         look = board.status.newest
         if error is not None or look is None or look.value is None:
-            raise error or DrkitError("nothing was seen yet")
+            raise error or DrkitError("there is no status yet")
         statuses, began_at = look.value, look.began_at
         return board.rows_of(name, (look.number,), lambda: make(statuses, began_at)), began_at
 
@@ -340,7 +340,7 @@ def _of_plan(make: Callable[[Sequence[Decision]], list[Row]]) -> _Source:
         if look is None:
             raise DrkitError("the first plan is still being made", remedy="Try again in a while")
         if look.value is None:
-            raise look.error or DrkitError("nothing was planned")
+            raise look.error or DrkitError("there is no plan")
         if board.decision.fresh(now()) is None:
             raise _stale(look, now())
         value = look.value.decisions
@@ -354,7 +354,7 @@ def _of_earlier(board: Board, name: str) -> tuple[list[Row], datetime]:
     if look is None:
         raise DrkitError("the journal of runs is still being read", remedy="Try again in a while")
     if look.value is None:
-        raise look.error or DrkitError("nothing is known of earlier runs")
+        raise look.error or DrkitError("earlier runs are unknown")
     runs = look.value.runs
     return board.rows_of(name, (look.number,), lambda: rows.run_rows(runs)), look.began_at
 
@@ -384,7 +384,7 @@ def _conditions(statuses: Sequence[LinkStatus]) -> dict[str, tuple[str, bool, bo
 
 
 def _difference(link: str, then: tuple[str, bool, bool], today: tuple[str, bool, bool]) -> str:
-    """What changed of a link, in words that follow its name."""
+    """What changed on a link, in words that follow its name."""
     source, target = LinkId.parse(link).source, LinkId.parse(link).target
     for alias, before, after in ((target, then[2], today[2]), (source, then[1], today[1])):
         if before != after:
@@ -394,8 +394,8 @@ def _difference(link: str, then: tuple[str, bool, bool], today: tuple[str, bool,
 
 def _stale(look: PollResult[Any], at: datetime) -> DrkitError:
     return DrkitError(
-        f"the last look was {look.age(at):,.0f} s ago, and no newer one ended",
-        meaning="What it saw may no longer hold, so it isn't shown",
+        f"the last poll was {look.age(at):,.0f} s ago, and no newer one ended",
+        meaning="Its result may be outdated, so it isn't shown",
         remedy="A cluster or the store may hang: `drkit doctor` asks each within a timeout",
     )
 

@@ -1,7 +1,7 @@
-"""May I fail over now? The plan of `drkit failover --dry-run`, as the page shows it.
+"""The decision "may I fail over now?": the plan of `drkit failover --dry-run`, for the page.
 
-The answer is the plan's own: its obstacles, what it would lose, where it would put each group. `cli` makes it
-by the same calls as the command (`drkit.cli.wiring.page_sources`).
+The answer is the plan's own: its obstacles, the loss, the positions of each group. `cli` makes it with the same
+calls as the command (`drkit.cli.wiring.page_sources`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drkit.model.wording import counted
 class Answer(StrEnum):
     """Whether a failover would be accepted now.
 
-    `UNFENCED`: only where the operator accepts that the cluster which groups leave can't be closed to its clients.
+    `UNFENCED`: only if the operator accepts that the cluster that groups leave can't be fenced.
     """
 
     YES = "yes"
@@ -40,7 +40,7 @@ class Obstruction:
 
 
 class PlannedRow(NamedTuple):
-    """Where one group would continue on one partition; counts are None where they aren't known."""
+    """Where one group would continue on one partition; unknown counts are None."""
 
     link: str
     group: str
@@ -59,7 +59,7 @@ class PlannedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """How long an earlier move took, and which."""
+    """The duration of an earlier move, and which one."""
 
     seconds: float
     of: str
@@ -69,10 +69,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A failover to one cluster, as it would be decided now.
+    """The current decision on a failover to one cluster.
 
-    `records`, `seconds`: what would be lost; None: not known, `loss_reason` says why. `lower_bound`: at least so much.
-    `stages`: name and what it would do. `named`: the links are those that `--link` names; else all that lead there.
+    `records`, `seconds`: the loss; None: unknown, `loss_reason` says why. `lower_bound`: the loss may be larger.
+    `stages`: name and what it would do. `named`: the links are those that `--link` names; else all links to it.
     """
 
     to: str
@@ -106,7 +106,7 @@ def headline(decision: Decision) -> str:
     stand = "stands" if len(decision.obstructions) == 1 else "stand"
     if decision.answer is Answer.NO:
         return f"No: {count} {stand} against a failover to {to}"
-    return f"Unknown: whether a failover to {to} would be accepted can't be told"
+    return f"Unknown: drkit can't tell whether a failover to {to} would be accepted"
 
 
 def decision_document(decision: Decision, at: datetime) -> dict[str, Any]:
@@ -146,15 +146,15 @@ def decision_document(decision: Decision, at: datetime) -> dict[str, Any]:
 
 
 def _command(decision: Decision) -> str:
-    """The command whose plan this is, as a shell takes it."""
+    """The command of this plan, quoted for a shell."""
     links = [word for link in decision.links for word in ("--link", link)] if decision.named else []
     return shlex.join(["drkit", "failover", "--to", decision.to, *links, "--dry-run"])
 
 
-_LOG = "Look at the log of `drkit serve`"
+_LOG = "See the log of `drkit serve`"
 
 
 def unknown(decision: Decision, why: str, remedy: str = _LOG) -> Decision:
-    """The decision once it counts no more: unknown is not yes, and its numbers are nobody's any more."""
-    standing = Obstruction(None, why, "What was found before may no longer hold", remedy)
+    """An outdated decision: its answer is unknown, and its numbers are removed."""
+    standing = Obstruction(None, why, "The earlier decision may be outdated", remedy)
     return Decision(decision.to, decision.links, Answer.UNKNOWN, (standing,), decision.made_at, named=decision.named)

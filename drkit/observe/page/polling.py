@@ -1,4 +1,4 @@
-"""Polling on a thread: the newest result is there at once, however many ask for it."""
+"""Polling on a thread: any number of readers get the newest result at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STALE_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class PollResult(Generic[_T]):
-    """The result of one poll: what was seen, or why nothing was.
+    """The result of one poll, or the error.
 
-    `number` grows by 1 with each; `began_at` is when it began (nothing in it is older); `seconds` is what it took.
+    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older); `seconds` is its duration.
     """
 
     number: int
@@ -36,13 +36,13 @@ class PollResult(Generic[_T]):
 
 
 class Poller(Generic[_T]):
-    """Polls, waits, polls again; a poll that takes long is repeated less often, so that it bounds the load it makes.
+    """Polls repeatedly; slow polls run less often, to bound their load.
 
     Args:
         name: of the thread.
-        look: what to do; its errors are kept as the look's result.
-        seconds: from one look's end to the next one's beginning, at least.
-        rest: the same, as a multiple of what looks take (`UsualDuration`).
+        look: the poll; its errors become the poll's result.
+        seconds: the least time from one poll's end to the next one's begin.
+        rest: the same, as a multiple of a poll's usual duration (`UsualDuration`).
     """
 
     def __init__(self, name: str, look: Callable[[], _T], *, seconds: float, rest: float) -> None:
@@ -56,44 +56,44 @@ class Poller(Generic[_T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin the first look."""
+        """Begin the first poll."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further look."""
+        """Begin no further poll."""
         self._stop.set()
         self._wake.set()
 
     def soon(self) -> None:
-        """What the last look saw holds no more: look again as soon as one that is under way has ended."""
+        """The last result is outdated: poll again as soon as a running poll has ended."""
         self._wake.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for a look that is under way; after so long it is left to end with the process."""
+        """Wait for a running poll; after the timeout it ends with the process."""
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
     @property
     def newest(self) -> PollResult[_T] | None:
-        """The last look that ended; None: the first one hasn't."""
+        """The last finished poll; None: the first one still runs."""
         return self._newest
 
     def first(self, timeout_seconds: float) -> PollResult[_T] | None:
-        """The newest look, once the first has ended; None where that takes longer."""
+        """The newest result, once the first poll has ended; None if that takes longer."""
         self._first.wait(timeout_seconds)
         return self._newest
 
     def stale_after(self) -> float:
-        """Seconds after which what was seen counts no more: several rounds were missed."""
+        """Seconds after which a result is stale: several polls were missed."""
         return max(_STALE_SECONDS, _STALE_ROUNDS * (self._takes + self._pause(self._takes)))
 
     def fresh(self, at: datetime) -> PollResult[_T] | None:
-        """The newest look unless it is stale at `at`."""
+        """The newest result unless it is stale at `at`."""
         newest = self._newest
         return None if newest is None or newest.age(at) > self.stale_after() else newest
 
     def look_once(self) -> PollResult[_T]:
-        """Look now, on this thread."""
+        """Poll now, on this thread."""
         began_at, began = now(), time.monotonic()
         value, error = None, None
         try:
@@ -117,7 +117,7 @@ class Poller(Generic[_T]):
         while not self._stop.is_set():
             self.look_once()
             if self._wake.wait(self._pause(self._takes)):
-                self._stop.wait(self._takes)  # what changes all the time isn't looked at all the time
+                self._stop.wait(self._takes)  # constant changes don't cause constant polls
                 self._wake.clear()
 
     def _pause(self, took: float) -> float:

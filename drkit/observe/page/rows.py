@@ -80,7 +80,7 @@ _BY_VALUE = {certainty.value: gravity for certainty, gravity in _GRAVITY.items()
 
 
 def topic_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
-    """One row a topic: sums over its partitions, of which any that isn't known makes the sum unknown."""
+    """One row per topic: sums over its partitions; an unknown value makes the sum unknown."""
     found: list[Row] = []
     for status in statuses:
         by_topic: dict[str, list[PartitionStatus]] = defaultdict(list)
@@ -109,7 +109,7 @@ def topic_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
 
 
 def partition_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
-    """One row a partition."""
+    """One row per partition."""
     return [
         {
             "link": str(status.link.id),
@@ -132,7 +132,7 @@ def partition_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
 
 
 def group_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
-    """One row a group: how many of its positions translate, and the age of the oldest."""
+    """One row per group: how many of its positions translate, and the age of the oldest."""
     found: list[Row] = []
     for status in statuses:
         by_group: dict[str, list[GroupStatus]] = defaultdict(list)
@@ -183,7 +183,7 @@ def position_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
 
 
 def plan_rows(decisions: Iterable[Decision]) -> list[Row]:
-    """One row for each group that a failover would move: what it reads again, loses, skips."""
+    """One row for each group that a failover would move: records that it reads again, loses, skips."""
     found: list[Row] = []
     for decision in decisions:
         by_group: dict[tuple[str, str], list[PlannedRow]] = defaultdict(list)
@@ -221,7 +221,7 @@ def planned_rows(decisions: Iterable[Decision]) -> list[Row]:
 
 
 def worker_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
-    """One row a worker, as it last reported."""
+    """One row per worker, from its last report."""
     return [
         {
             "link": str(status.link.id),
@@ -244,7 +244,7 @@ def worker_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
 
 
 def run_rows(runs: Iterable[RunSummary]) -> list[Row]:
-    """One row a run of the journal."""
+    """One row per run in the journal."""
     return [
         {
             "run": each.run,

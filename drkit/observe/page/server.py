@@ -15,13 +15,13 @@ from drkit.model.errors import ConfigError, DrkitError
 
 _STOP_SECONDS = 5
 _CONNECTIONS = 512
-"""At most so many at a time; the next are told to come again (503)."""
+"""The most concurrent requests; further ones get 503."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """TLS of the server: its own certificate and key (PEM), and the authority of its clients' ones (None: no client has
-    to show any).
+    """TLS of the server: its own certificate and key (PEM), and the CA of its clients' certificates (None: clients need
+    none).
     """
 
     certificate: Path
@@ -56,7 +56,7 @@ class PageServer:
     """Serves an application until it is stopped.
 
     Args:
-        application: what answers.
+        application: the ASGI application.
         listening: the bound socket; closed by `stop`.
         certificates: for TLS; None: plain HTTP.
 
@@ -99,17 +99,17 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where it answers, without a trailing slash."""
+        """Its URL, without a trailing slash."""
         host, port = self._listening.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
         return f"{'https' if self._encrypted else 'http'}://{name}:{port}"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to serve."""
         self._thread.start()
 
     def check(self) -> None:
-        """Whether it still answers.
+        """Check that it still serves.
 
         Raises:
             DrkitError: its thread ended by itself.
@@ -118,7 +118,7 @@ class PageServer:
             raise DrkitError("the server of the page ended by itself", remedy="Start `drkit serve` again")
 
     def stop(self) -> None:
-        """Answer no more requests; what is being answered has some seconds."""
+        """Take no more requests; running ones have some seconds."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS + 5)

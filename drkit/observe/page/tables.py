@@ -19,12 +19,12 @@ _MAX_PAGE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What can be asked of a table.
+    """The allowed queries of a table.
 
     Args:
         columns: those that it can be sorted by.
-        searched: those whose text `q` is looked for in.
-        filters: those that a query may give a whole value of.
+        searched: those whose text is searched for `q`.
+        filters: those that a query may filter by a whole value.
         sort: the default order, and whether that is descending.
     """
 
@@ -36,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for. `page` counts from 1."""
+    """A query. `page` counts from 1."""
 
     search: str
     filters: tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ def query_of(table: Table, parameters: Mapping[str, str]) -> Query:
     """The query of a request.
 
     Raises:
-        ConfigError: a parameter is unknown or its value can't be; the message names both.
+        ConfigError: a parameter is unknown or its value is invalid; the message names both.
     """
     known = {"q", "sort", "order", "page", "size", *table.filters}
     for name in parameters:
@@ -81,8 +81,8 @@ def query_of(table: Table, parameters: Mapping[str, str]) -> Query:
 def page_of(rows: Sequence[Row], table: Table, query: Query) -> dict[str, Any]:
     """The page of rows that a query asks for, and how many there are.
 
-    What isn't known sorts as the greatest: it is never hidden at the end of the worst. A page beyond the last is the
-    last.
+    Unknown values sort as the greatest, so that they are never hidden at the end of the worst. A page beyond the last
+    is the last.
     """
     found = [row for row in rows if _matches(row, table, query)]
     if query.sort:

@@ -1,1 +1,1 @@
-"""Would a failover now succeed? One check for each question."""
+"""Readiness checks: would a failover now succeed? One check for each question."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class CheckOutcome(StrEnum):
-    """What a check found."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question and its answer; `remedy` is empty where there is nothing to do."""
+    """One question and its answer; `remedy` is empty if there is nothing to do."""
 
     name: str
     outcome: CheckOutcome
@@ -27,7 +27,7 @@ class Check:
 
 
 def worst_outcome(checks: Iterable[Check]) -> CheckOutcome:
-    """The worst outcome of checks; ok where there is none."""
+    """The worst outcome of checks; ok if there is none."""
     found = {check.outcome for check in checks}
     for worst in (CheckOutcome.FAIL, CheckOutcome.UNKNOWN, CheckOutcome.WARN):
         if worst in found:

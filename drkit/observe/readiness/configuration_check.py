@@ -44,7 +44,7 @@ _OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 @dataclass(frozen=True, slots=True)
 class ConfigCheck:
-    """A check and the key that it is about; `error` is what it failed with."""
+    """A check and the configuration key that it is about; `error` is its failure."""
 
     key: str
     check: Check
@@ -66,7 +66,7 @@ def checks_without_clusters(config: Config, sources: ConfigSources) -> list[Conf
 
 
 def checks_with_clusters(config: Config, clusters: Clusters) -> list[ConfigCheck]:
-    """What answers: each cluster, as drkit and as the writer of its fence; the store; the directories."""
+    """Connections: each cluster, as drkit and as the writer of its fence; the store; the directories."""
     ids: dict[str, str] = {}
     return [
         *(_cluster(alias, clusters, ids) for alias in config.clusters),
@@ -77,7 +77,7 @@ def checks_with_clusters(config: Config, clusters: Clusters) -> list[ConfigCheck
 
 
 def _attempt(name: str, key: str, try_it: Callable[[], str]) -> ConfigCheck:
-    """A check that holds if the call does; its result is the reason."""
+    """A check that passes if the call succeeds; its result is the reason."""
     try:
         return ConfigCheck(key, Check(name, CheckOutcome.OK, try_it()))
     except DrkitError as error:
@@ -86,7 +86,7 @@ def _attempt(name: str, key: str, try_it: Callable[[], str]) -> ConfigCheck:
 
 
 def _secrets_in_file(config: Config, sources: ConfigSources) -> Iterator[ConfigCheck]:
-    """A secret that is written in a file which others can read is told to them."""
+    """Whether other users can read secrets in the file."""
     try:
         mode = sources.file.stat().st_mode
     except OSError:
@@ -112,7 +112,7 @@ def _secrets_in_file(config: Config, sources: ConfigSources) -> Iterator[ConfigC
 
 
 def _client(alias: str, cluster: ClusterConfig) -> Iterator[ConfigCheck]:
-    """Every client that drkit uses takes the properties, and the files that they name can be used."""
+    """Whether every client of drkit takes the properties, and can use the files that they name."""
 
     def mapped(config: ClusterConfig) -> str:
         for dialect in _DIALECTS:
@@ -176,7 +176,7 @@ def _callable(key: str, name: str, imported: Callable[[str, str], object]) -> Co
 
 
 def _commands(config: Config) -> Iterator[ConfigCheck]:
-    """Programs that runs are to call."""
+    """Programs that runs call."""
     hooks = config.hooks
     for name in ("pre_failover", "post_failover", "pre_failback", "post_failback", "audit_alert"):
         for number, command in enumerate(getattr(hooks, name)):

@@ -1,8 +1,8 @@
 """Readiness: would a failover now succeed, and at what loss? One function per question.
 
-Each check answers ok, warn, fail or unknown, with a reason. Unknown is not failed and failed is not
-fine: a check that could not be made says so. `fail` means that a failover would be refused or would
-leave a group without a position; `warn`, that it would go through at a cost named in the reason.
+Each check returns ok, warn, fail or unknown, with a reason. A check that could not be made is unknown, neither
+failed nor ok. `fail` means that a failover would be refused or would leave a group without a position; `warn`,
+that it would succeed at a cost named in the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from drkit.store.api import Store
 _AWAY = frozenset({"sealed", "reversed"})
 _RUNS = frozenset({"mirroring", "degraded"})
 STALE_POSITIONS_SECONDS = 10.0
-"""Group positions are captured every second; older than this they are behind."""
+"""Group positions are captured every second; older ones than this are stale."""
 
 _NAME = "installation"
 
@@ -47,7 +47,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """All checks of one link, and what a failover now would cost."""
+    """All checks of one link, and the loss of a failover now."""
 
     link: Link
     checks: tuple[Check, ...]
@@ -68,7 +68,7 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
     """
     seen: Future[LinkStatus] = Future()
     look = partial(copy_of_store, config, store, link, clusters, now(), runs=lambda: seen.result().state in _RUNS)
-    with ThreadPoolExecutor(1, "drkit-copy") as pool:  # the copy is read while a dead source is waited for
+    with ThreadPoolExecutor(1, "drkit-copy") as pool:  # read the copy while waiting for a dead source
         copied = pool.submit(_asked, "copy of the store", look)
         try:
             seen.set_result(link_statuses(config, store, [link], clusters=clusters)[0])
@@ -81,7 +81,7 @@ def readiness(config: Config, store: Store, link: Link, clusters: Clusters) -> R
 def _answered(
     config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus, copied: Check
 ) -> Readiness:
-    """What is asked once the link's state is known. `copied`: how good the copy of the store is."""
+    """The checks once the link's state is known. `copied`: the check of the store's copy."""
     if status.state in _AWAY:
         return _of_failed_over(config, store, link, clusters, status, copied)
     checks = [
@@ -109,9 +109,9 @@ def _answered(
 def _of_failed_over(
     config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus, copied: Check
 ) -> Readiness:
-    """A link that was failed over: its groups run on the target, so no further failover is prepared.
+    """The checks of a failed-over link: its groups run on the target, so no further failover is prepared.
 
-    What is asked is whether the target serves, and what is on the source.
+    They check whether the target serves, and what is on the source.
     """
     placed = placement(config, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))
@@ -121,12 +121,12 @@ def _of_failed_over(
 
 
 def _left_behind(status: LinkStatus) -> Check:
-    """What is on the cluster that was failed away from, and not on the one that serves."""
+    """Records on the former primary that the serving cluster lacks."""
     name, point, ids = "left behind", status.recovery_point, status.link.id
     if status.state == "reversed":
         return Check(name, CheckOutcome.OK, f"a failback brings {ids.source} back: what only it held was salvaged")
     if point.records is None:
-        return Check(name, CheckOutcome.UNKNOWN, f"what {ids.source} holds beyond {ids.target} is not known")
+        return Check(name, CheckOutcome.UNKNOWN, f"it is unknown which records {ids.source} holds beyond {ids.target}")
     if point.records == 0 and not point.lower_bound:
         return Check(name, CheckOutcome.OK, f"{ids.source} holds nothing that is not on {ids.target}")
     held = loss(point.records, lower_bound=point.lower_bound)
@@ -147,7 +147,7 @@ def _serving(status: LinkStatus) -> Check:
 
 
 def _asked(name: str, check: Callable[[], Check]) -> Check:
-    """A check that needs a cluster: no answer is unknown, a missing right fails, as a failover would."""
+    """A check that needs a cluster: no response is unknown, a missing right fails, as in a failover."""
     try:
         return check()
     except NotShown as error:
@@ -164,7 +164,7 @@ def _mirror(status: LinkStatus) -> Check:
         why = f"the link is {status.state}: it was failed over to {status.link.id.target} already"
         return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
     if status.observed_at is None:
-        return Check(name, CheckOutcome.FAIL, "nothing was ever mirrored on this link", "Start `drkit mirror`")
+        return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")
     if status.state == "stopped":
         return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
     if status.state == "paused":
@@ -177,14 +177,14 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     name = "recovery point"
     point = status.recovery_point
     if point.records is None:
-        return Check(name, CheckOutcome.UNKNOWN, f"the loss can't be told: {point.reason}")
+        return Check(name, CheckOutcome.UNKNOWN, f"the loss is unknown: {point.reason}")
     seconds = point.seconds
-    age = "since when is not known" if seconds is None else f"the oldest {seconds:.1f} s behind"
+    age = "their age is unknown" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:
         ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
         unread = status.unreached(status.link.id.source)
         loss = f"a failover now loses {counted(point.records, 'record')} or more (the source {unread}{ago})"
-        return Check(name, CheckOutcome.WARN, loss, "How many is known once it answers again; the loss is counted then")
+        return Check(name, CheckOutcome.WARN, loss, "drkit counts the loss once the source answers again")
     loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:
@@ -220,7 +220,7 @@ def _moved(status: LinkStatus) -> list[GroupStatus]:
 
 
 def _positions(status: LinkStatus, clusters: Clusters) -> list[Check]:
-    """Whether the groups that a failover moves would have a position, and how fresh that is."""
+    """Whether the groups that a failover moves have a position, and its age."""
     groups = _moved(status)
     if groups:
         return [_positions_fresh(groups), _positions_known(groups)]
@@ -249,9 +249,7 @@ def _positions_fresh(groups: Sequence[GroupStatus]) -> Check:
     age = (now() - oldest).total_seconds()
     text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
-        return Check(
-            name, CheckOutcome.WARN, f"{text}: groups read again what they read since", "Is the mirror running?"
-        )
+        return Check(name, CheckOutcome.WARN, f"{text}: groups read later records again", "Is the mirror running?")
     return Check(name, CheckOutcome.OK, text)
 
 
@@ -266,7 +264,7 @@ def _positions_known(groups: Sequence[GroupStatus]) -> Check:
         )
     rough = sum(g.translation is Certainty.CONSERVATIVE for g in groups)
     if rough:
-        why = f"{rough} of {len(groups)} are conservative: they read some records again and skip none"
+        why = f"{rough} of {len(groups)} are conservative: groups read some records again and skip none"
         return Check(name, CheckOutcome.OK, why)
     return Check(name, CheckOutcome.OK, f"all {len(groups)} exact")
 
@@ -297,7 +295,7 @@ def _clusters(status: LinkStatus) -> Check:
 
 
 def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
-    """By what the source would be fenced; whether that holds is shown only when it is."""
+    """How the source would be fenced; only a fence itself proves that it works."""
     name = "fence"
     if cluster.fence.command is not None:
         return Check(name, CheckOutcome.OK, f"{alias} would be fenced by its command")
@@ -310,13 +308,13 @@ def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
         return Check(name, CheckOutcome.WARN, f"{alias} can't be fenced: {error.what}", remedy)
     if allowed is not None and "alter" not in allowed:
         why = f"{alias} can't be fenced: drkit lacks Alter on it"
-        without = "drkit acls --command fence prints the rights; without them a failover needs --accept-unfenced"
+        without = "drkit acls --command fence prints the ACLs; without them a failover needs --accept-unfenced"
         return Check(name, CheckOutcome.WARN, why, without)
-    return Check(name, CheckOutcome.OK, f"{alias} would be fenced by access rules")
+    return Check(name, CheckOutcome.OK, f"{alias} would be fenced by ACLs")
 
 
 def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters) -> Check:
-    """Whether drkit may do what the next move needs: a failover, or from a link that was failed over, a failback."""
+    """Whether drkit has the ACLs for the next move: a failover, or on a failed-over link a failback."""
     name, link, away = "rights", status.link, status.state in _AWAY
     command = Command.FAILBACK if away else Command.FAILOVER
     groups = {group.group for group in _moved(status)}
@@ -342,7 +340,7 @@ def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters
         remedy = remedy_of(command, link, missing[0].cluster)
         return Check(name, CheckOutcome.WARN, and_more(named, separator="; "), remedy)
     where = " and ".join(sorted(cluster_of(link, side) for side in touched))
-    return Check(name, CheckOutcome.OK, f"drkit may do on {where} what a {command} needs there")
+    return Check(name, CheckOutcome.OK, f"drkit has the ACLs on {where} that a {command} needs")
 
 
 def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
@@ -363,7 +361,7 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     if single:
         there_are = f"{counted(len(wanted), 'topic')} {'is' if len(wanted) == 1 else 'are'} there"
         why = f"{there_are}; {len(single)} {'has' if len(single) == 1 else 'have'} one replica only, e.g. {single[0]}"
-        return Check(name, CheckOutcome.WARN, why, "After a failover one broker's loss would take their data")
+        return Check(name, CheckOutcome.WARN, why, "After a failover the loss of one broker would lose their data")
     return Check(name, CheckOutcome.OK, f"all {len(wanted)} are there with their partitions")
 
 
@@ -379,26 +377,26 @@ def _groups(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
 
 
 def installation() -> Check:
-    """Whether Spark and a Java that it runs on are installed here. A failover needs neither, so none is a warning."""
+    """Whether Spark and a suitable Java are installed here. A failover needs neither, so their lack is a warning."""
     try:
         require(Extra.SPARK, "an audit, a failback or a reprotect from here")
         find_java_home()
     except DrkitError as error:
-        return Check(_NAME, CheckOutcome.WARN, f"{error.what}; a failover needs none of it", error.remedy)
+        return Check(_NAME, CheckOutcome.WARN, f"{error.what}; a failover needs neither", error.remedy)
     return Check(_NAME, CheckOutcome.OK, "Spark and Java are installed: audits and failbacks can run here")
 
 
 def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datetime) -> Check | None:
-    """Whether what has been rehearsed passed, and not too long ago; None: no drill is known, and none is asked for.
+    """Whether drills passed, and recently enough; None: there are no drills, and none is required.
 
-    `every_days`: `[drills] every_days`: some kind of drill must have passed within so many days.
+    `every_days`: `[drills] every_days`: some kind of drill must have passed within this many days.
     """
-    name, remedy = "drills", "Rehearse: drkit drill run --config FILE, or by the clock with drkit drill schedule"
+    name, remedy = "drills", "Rehearse: drkit drill run --config FILE, or regularly with drkit drill schedule"
     ages = {each.title: each.age_seconds(at) for each in kinds}
     known = [age for age in ages.values() if age is not None]
     last = f"the last passed drill is {age_in_words(min(known))} old" if known else "no drill has passed"
     not_passed = [f"{each.title} ({each.verdict})" for each in kinds if each.verdict != PASSED]
-    told = f"{last}, of {counted(len(kinds), 'kind')} that the store knows"
+    told = f"{last}, of {counted(len(kinds), 'kind')} in the store"
     if every_days is not None and (not known or min(known) > every_days * _DAY):
         return Check(name, CheckOutcome.WARN, f"{told}; one is due every {every_days:g} days", remedy)
     if not kinds:
@@ -411,7 +409,7 @@ def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datet
 
 
 def _changed(kinds: Sequence[DrillKind]) -> str:
-    """What changed since the newest passed drill of any kind; "" where nothing did, or it isn't known."""
+    """The changes since the newest passed drill of any kind; "" if there are none, or unknown."""
     passed = [each for each in kinds if each.passed_at is not None]
     newest = max(passed, key=lambda each: each.passed_at or each.at, default=None)
     return ", ".join((newest.changes or ()) if newest is not None else ())

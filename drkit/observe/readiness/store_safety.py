@@ -1,4 +1,4 @@
-"""Whether the store survives the loss of the source: where it runs, and how complete its copy on the target is."""
+"""Checks whether the store survives the loss of the source: where it runs, and how complete its copy is."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from drkit.store.api import Store
 from drkit.store.cassandra.url import parse_cassandra_url
 
 OLD_SECONDS = 60.0
-"""A copy whose last record is older than this isn't kept up (it is touched every few seconds)."""
+"""A copy whose last record is older than this isn't updated (a record is written every few seconds)."""
 _RESOLVE_SECONDS = 2.0
 _PLACEMENT = "store placement"
 STORE_COPY = "copy of the store"
 
 
 def placement(config: Config, link: Link, clusters: Clusters) -> Check:
-    """Whether the store stands on hosts of the source."""
+    """Whether the store runs on hosts of the source."""
     url = config.store.plain_url
     here, what = _store_hosts(url)
     sides = {alias: _addresses(_hosts_of(config, clusters, alias)) for alias in (link.id.source, link.id.target)}
@@ -50,7 +50,7 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
     return Check(
         _PLACEMENT,
         CheckOutcome.WARN,
-        f"{what} shares a host with {link.id.source}{both}: {and_more(sorted(shared))}. Who loses that host loses both",
+        f"{what} shares a host with {link.id.source}{both}: {and_more(sorted(shared))}. Losing that host loses both",
         f"Keep the store on the side of {link.id.target} (docs/store.md); until then a loss costs "
         f"`drkit store recover --from {link.id.target}`",
     )
@@ -59,7 +59,7 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
 def copy_of_store(
     config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: Callable[[], bool]
 ) -> Check:
-    """How old the copy of the link's state is, and how far it is behind the store.
+    """The age of the copy of the link's state, and its lag behind the store.
 
     Args:
         config: the clusters.
@@ -67,7 +67,7 @@ def copy_of_store(
         link: a configured link.
         clusters: connections to them.
         at: now.
-        runs: whether a mirror of the link is running; asked once the copy was read.
+        runs: whether a mirror of the link is running; called after the copy was read.
 
     Raises:
         Unreachable: the target doesn't answer.
@@ -76,7 +76,7 @@ def copy_of_store(
 
 
 def _beside_another(config: Config, store: Store, link: Link, clusters: Clusters) -> Check | None:
-    """That a mirror keeps another store; None: none does."""
+    """The problem that a mirror uses another store; None: none does."""
     groups = clusters.groups(link.id.target, may_be_gone=True)
     elsewhere = mirrors_of_other_stores(groups, link, store, config.store.plain_url)
     if not elsewhere:
@@ -99,8 +99,8 @@ def _compared(
         )
     recover = f"drkit store recover --from {alias} --link '{link.id}'"
     if copy.topics and not holds(store, link):
-        why = f"the store has nothing of the link, and {alias} has a copy of its state"
-        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"The store was lost, or is another one: {recover}")
+        why = f"the store has no data of the link, but {alias} has a copy of its state"
+        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"The store was lost, or it is another store: {recover}")
     marks = store.watermarks(link.id)
     behind = {
         tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
@@ -120,7 +120,7 @@ def _compared(
         why = (
             f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
         )
-        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"A backup was brought back? Move it away, then {recover}")
+        return Check(STORE_COPY, CheckOutcome.FAIL, why, f"If a backup was restored, move it away, then {recover}")
     if (lost or gone) and not runs():
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []
         what += [f"{counted(len(gone), 'group position')}, first of {min(gone)[0]}"] if gone else []
@@ -130,7 +130,7 @@ def _compared(
         )
     missing = sorted(tp for tp, offsets in behind.items() if offsets is None)
     late = sum(max(0, offsets) for offsets in behind.values() if offsets is not None)
-    age = max(0.0, (at - copy.written_at).total_seconds())  # it may have been written while this looked
+    age = max(0.0, (at - copy.written_at).total_seconds())  # it may have been written during the check
     said = f"written {age:.1f} s ago, {counted(late, 'offset')} behind the store"
     if missing:
         said += f", and proves nothing of {counted(len(missing), 'partition')}, first {missing[0]}"
@@ -141,7 +141,7 @@ def _compared(
 
 
 def _store_hosts(url: str) -> tuple[set[str] | None, str]:
-    """The addresses of the store's hosts, and what it is."""
+    """The addresses of the store's hosts, and its description."""
     if url.startswith("cassandra://"):
         points = [host for host, _ in parse_cassandra_url(url).contact_points]
         return _addresses(points), f"the store (Cassandra, contact points {and_more(points)})"
@@ -158,16 +158,16 @@ def _is_address(text: str) -> bool:
 
 
 def _hosts_of(config: Config, clusters: Clusters, alias: str) -> list[str]:
-    """The hosts of a cluster: those configured, and those of its brokers where it answers."""
+    """The hosts of a cluster: the configured ones, and those of its brokers if it answers."""
     servers = config.clusters[alias].bootstrap_servers.split(",")
     hosts = {server.strip().rpartition(":")[0].strip("[]") for server in servers}
-    with suppress(DrkitError):  # those configured tell
+    with suppress(DrkitError):  # the configured ones remain
         hosts |= {broker.host for broker in clusters.admin(alias, may_be_gone=True).brokers()}
     return sorted(hosts)
 
 
 def _addresses(hosts: Sequence[str]) -> set[str] | None:
-    """What these hosts resolve to; None: one doesn't, or not in time."""
+    """The addresses of these hosts; None: one doesn't resolve, or not in time."""
     found: dict[str, set[str]] = {}
 
     def resolve(names: Iterable[str]) -> None:

@@ -139,7 +139,7 @@ def test_elsewhere_than_on_loopback_it_needs_a_token(lab, tmp_path, topic):
     config = config_for(lab, topic, tmp_path)
     refused = verb(config, "serve", "--listen", "0.0.0.0:0", code=2)
     keeps_schema(refused, "error")
-    assert "nothing is asked of readers" in refused["error"]["what"]
+    assert "the page has no authentication" in refused["error"]["what"]
     config.write_text(config.read_text() + '\n[serve]\ntoken = { env = "NOT_SET_ANYWHERE" }\n')
     assert "NOT_SET_ANYWHERE" in verb(config, "serve", code=2)["error"]["what"]
 

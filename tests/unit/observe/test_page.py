@@ -287,7 +287,7 @@ def test_on_loopback_a_name_that_was_pointed_here_gets_nothing():
 def test_elsewhere_than_on_loopback_something_is_asked_of_readers():
     assert checked("127.0.0.1", None, encrypted=False, certificates=False).only_loopback
     for host in ("0.0.0.0", "::", "10.0.0.1"):  # noqa: S104 - refused
-        with pytest.raises(ConfigError, match="nothing is asked of readers"):
+        with pytest.raises(ConfigError, match="the page has no authentication"):
             checked(host, None, encrypted=False, certificates=False)
         assert not checked(host, TOKEN, encrypted=False, certificates=False).only_loopback
         assert not checked(host, None, encrypted=True, certificates=True).only_loopback
