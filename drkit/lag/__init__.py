@@ -1,1 +1,1 @@
-"""How much of a link's source is not on its target: the same for a status and for a failover."""
+"""The lag of a link, computed the same way for a status and for a failover."""

@@ -1,16 +1,16 @@
-"""How much of a partition its target lacks, by its watermark and by what problems say of both logs. Pure.
+"""The lag of a partition, from its watermark and the problems of both logs. Pure.
 
-A watermark tells of the logs as they were when it was written. A problem tells what has changed since:
+A watermark describes the logs at the time when it was written. A problem describes changes since:
 
-| problem | what the target has now of what the source holds |
+| problem | source records that the target has now |
 |---|---|
-| `topic_recreated`, `target_recreated` | nothing: the topic on one side is another one |
-| any that halts the partition and names source offsets (`source_truncated`, `foreign_writer`) | what lies below them |
-| `target_purged` | all but the stretch that it names |
-| `store_recovered` | not known: the mirror wrote more than the recovered watermark says |
-| `source_topic_denied`, and the source's log end isn't seen | not known |
+| `topic_recreated`, `target_recreated` | nothing: the topic on one side was recreated |
+| any that halts the partition and names source offsets (`source_truncated`, `foreign_writer`) | those below them |
+| `target_purged` | all but the range that it names |
+| `store_recovered` | unknown: the mirror wrote more than the recovered watermark shows |
+| `source_topic_denied`, and the source's log end isn't visible | unknown |
 
-So a lag is exact, or a lower bound with the reason, or None with the reason. It is never too low without saying so.
+So a lag is exact, or a lower bound with the reason, or None with the reason. It is never silently too low.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from drkit.model.topology import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PurgedFromTarget:
-    """Source offsets [`begin`, `until`) that the source holds, and that were removed from the target."""
+    """Source offsets [`begin`, `until`) that the source holds and that were removed from the target."""
 
     begin: int
     until: int
@@ -43,12 +43,12 @@ class PurgedFromTarget:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """What a target lacks of a partition.
+    """The records of a partition that its target lacks.
 
-    `records`: source offsets that the source holds and the target lacks; None: not known. `at_least`: a lower bound.
+    `records`: source offsets that the source holds and the target lacks; None: unknown. `at_least`: a lower bound.
     `reason`: why it is None, a lower bound, or conservative. `through`: the source offset from which on all is missing;
-    None: nothing of the source is known to be on the target. `purged`: what is missing below `through`. `since`: since
-    when something is missing that had been mirrored; None: nothing is.
+    None: nothing of the source is known to be on the target. `purged`: the missing range below `through`. `since`: the
+    time since which mirrored records are missing; None: none are.
     """
 
     records: int | None
@@ -68,11 +68,11 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What a look at both clusters could not settle about a partition.
+    """Open questions about a partition after a check of both clusters.
 
-    `unseen`: the source lost something of it, and whether it has lost more since isn't known. `unjudged`: why it isn't
-    known whether somebody removed records from the target; None: it is known. `gone`: the target has no such partition.
-    `lost_since`: since when the target's log is known to be shorter than what was mirrored.
+    `unseen`: the source lost records of it, and may have lost more since. `unjudged`: why it is unknown whether records
+    were removed from the target; None: it is known. `gone`: the target has no such partition. `lost_since`: the time
+    since which the target's log is known to be shorter than the mirrored records.
     """
 
     unseen: bool = False
@@ -94,16 +94,16 @@ def partition_lag(
     first: OffsetMapping | None = None,
     doubts: Doubts = NO_DOUBTS,
 ) -> PartitionLag:
-    """What the target lacks of a partition.
+    """The lag of a partition.
 
     Args:
         tp: the partition, by its source topic.
-        mark: its watermark, as far as the target's log holds what it says; None: nothing was recorded.
+        mark: its watermark, as far as the target's log confirms it; None: none was recorded.
         problems: of the link.
-        start: where the source's log begins now; None: it didn't answer, so the watermark's stands.
-        end: where it ends, likewise.
+        start: the source's current log start; None: it didn't answer, so the watermark's is used.
+        end: the source's current log end, likewise.
         first: the first mapping row; nothing below it was mirrored. None: not known.
-        doubts: what the look at the clusters left open.
+        doubts: open questions after the check of the clusters.
     """
     mine = [problem for problem in problems if problem.topic == tp.topic and problem.partition in {None, tp.partition}]
     anew = min((problem for problem in mine if problem.kind in RECREATED), key=_source_first, default=None)
@@ -112,7 +112,7 @@ def partition_lag(
         proven = None if mark is None or unknown.kind == SOURCE_TRUNCATED else mark.source_through
         return PartitionLag(None, proven, reason=_why(unknown))
     if anew is not None and anew.kind == TOPIC_RECREATED:
-        mark = None  # it tells of the topic before
+        mark = None  # it belongs to the former topic
     if mark is None or anew is not None or doubts.gone:
         return _all_of_it(mark, anew, start, end)
     start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
@@ -126,7 +126,7 @@ def partition_lag(
     above = max(through, start)
     records = max(0, end - above)
     if since is not None and first is not None:
-        # a log that lost its end may have got its beginning back, too: below the first row nothing was mirrored
+        # a log that lost its end may have regained its beginning: below the first row nothing was mirrored
         back = max(0, min(first.source_offset, end, above) - start)
         records, through = records + back, min(through, start) if back else through
     purged = purged_from_target(tp, mine, start)
@@ -141,7 +141,7 @@ def _source_first(problem: Problem) -> bool:
 
 
 def _unknown(mine: Sequence[Problem], doubts: Doubts, *, live: bool) -> Problem | None:
-    """The problem for which no number can be given; None: one can."""
+    """The problem that makes the number unknown; None: none does."""
     for problem in mine:
         if (
             problem.kind == STORE_RECOVERED
@@ -162,7 +162,7 @@ def _why(unknown: Problem) -> str:
 
 
 def _all_of_it(mark: Watermark | None, anew: Problem | None, start: int | None, end: int | None) -> PartitionLag:
-    """Nothing that the source holds is on the target."""
+    """The lag if the target has none of the source's records."""
     if mark is not None:
         start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
     since = None if anew is None else anew.since
@@ -173,7 +173,7 @@ def _all_of_it(mark: Watermark | None, anew: Problem | None, start: int | None, 
 
 
 def purged_from_target(tp: TopicPartition, problems: Iterable[Problem], source_start: int) -> PurgedFromTarget | None:
-    """What a problem on record says was removed from the target, as far as the source holds it now; None: nothing."""
+    """The range that a recorded problem reports as removed from the target and the source still holds; None: none."""
     for problem in problems:
         if problem.kind != TARGET_PURGED or (problem.topic, problem.partition) != (tp.topic, tp.partition):
             continue

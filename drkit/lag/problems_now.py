@@ -1,8 +1,8 @@
-"""A link's problems now: those on record, and those that both clusters show and no mirror has recorded.
+"""A link's current problems: the recorded ones, and those that both clusters show and no mirror has recorded.
 
-A halted partition is compared with its source again (a source may lose more); so is what no mirror fetches (none is
-running, an operator paused it). Topics that were recreated or deleted are seen by their ids; while no mirror is
-running, what was removed from the target by where its logs begin.
+A halted partition is compared with its source again (a source may lose more); so are partitions that no mirror fetches
+(none is running, an operator paused them). Topic ids reveal recreated or deleted topics; while no mirror is running,
+log starts reveal records that were removed from the target.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from drkit.store.api import Store
 from drkit.store.link_notes import never_mirrored
 
 LOOKS_WITHIN_SECONDS = 30.0
-"""A running mirror looks at each partition every second, and keeps what it saw every ten where there are very many."""
+"""A running mirror checks each partition every second, and stores the result every ten if there are very many."""
 _DELETED, _MADE_ANEW = True, False
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """What the store says of a link, read before the clusters were asked. `running`: a mirror is running on it;
-    `flowing`: what is on the target is the mirror's alone. A link that was failed away from isn't looked at."""
+    """A link's records in the store, read before the clusters were asked. `running`: a mirror is running on it;
+    `flowing`: only the mirror writes to the target. A failed-over link isn't checked."""
 
     link: Link
     control: LinkControl | None
@@ -52,8 +52,8 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
-    """Log starts of both sides, which topics the source has, and the ids of the target's, each by its own cluster's
-    names; empty (None) where it didn't answer. `source_gone`: the source didn't, and isn't asked once more."""
+    """Log starts of both sides, the source's topics, and the ids of the target's, each by its own cluster's names;
+    empty (None) if it didn't answer. `source_gone`: the source didn't, and isn't asked again."""
 
     source_start: Mapping[TopicPartition, int]
     target_start: Mapping[TopicPartition, int]
@@ -74,7 +74,7 @@ class ProblemsNow:
     gone: frozenset[TopicPartition] = frozenset()
 
     def doubts(self, tp: TopicPartition, *, lost_since: datetime | None = None) -> Doubts:
-        """What is open about a partition; `lost_since`: `Doubts.lost_since`."""
+        """The open questions about a partition; `lost_since`: `Doubts.lost_since`."""
         return Doubts(tp in self.unseen, self.unjudged.get(tp), tp in self.gone, lost_since)
 
 
@@ -88,9 +88,9 @@ def problems_now(
     *,
     rows: MappingRows | None = None,
 ) -> ProblemsNow:
-    """See the module docstring. A cluster that doesn't answer leaves what is on record, and what that leaves open.
+    """See the module docstring. If a cluster doesn't answer, the recorded problems and open questions remain.
 
-    `rows`: the store's mapping rows, where they are at hand; None: the store is asked.
+    `rows`: the store's mapping rows, if available; None: reads them from the store.
     """
     if not record.flowing:
         return ProblemsNow(list(problems))
@@ -113,8 +113,8 @@ def problems_now(
 def _back_again(
     store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each partition whose source has records again that it removed before they were mirrored, unless one
-    on record names them.
+    """A problem for each partition whose source has records again that it removed before they were mirrored, unless a
+    recorded one names them.
 
     A broker keeps the start of a log in a checkpoint that it writes once a minute: one that is killed, or a replica
     that was away, may begin the log where it began before (KIP-107).
@@ -142,8 +142,8 @@ def _back_again(
 def _compared(
     clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> DivergenceProblems:
-    """What stands still, and where no mirror fetches all of it, compared with the source as it is now. Where the source
-    answers for some partitions only, the others aren't waited for once more."""
+    """Halted partitions, and those that no mirror fetches, compared with the source's current logs. If the source
+    answers only for some partitions, drkit doesn't wait for the others again."""
     link, marks = record.link, record.watermarks
     if logs.source_start:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
@@ -159,18 +159,17 @@ def _compared(
 
 
 def _unwatched(record: LinkRecord, mark: Watermark, at: datetime) -> bool:
-    """Whether no mirror fetches this partition: none runs, it is held, or whoever has it hasn't looked for long."""
+    """Whether no mirror fetches this partition: none runs, it is paused, or its worker hasn't checked it for long."""
     control = record.control
     held = control is not None and (control.direction is Direction.PAUSED or mark.topic in control.paused_topics)
     return held or not record.running or (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
 
 
 def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict[str, bool]:
-    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or recreated. What
-    the source doesn't have either isn't missed.
+    """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or recreated. Topics
+    that the source lacks, too, are left out.
 
-    A list of all topics leaves out those that drkit's principal may not see: what is missing in it is asked for by
-    name.
+    A list of all topics leaves out those that drkit's principal may not see: missing ones are requested by name.
     """
     ids, there = logs.target_ids, logs.source_topics
     if ids is None:
@@ -197,8 +196,8 @@ def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict
 def _hidden(
     clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each topic that drkit's principal may no longer see on a source that answers, and of which none on
-    record says so: what it holds now isn't known, whatever was seen of it before."""
+    """A problem for each topic that drkit's principal may no longer see on a source that answers, unless a recorded one
+    says so: its current content is unknown, whatever was seen before."""
     if logs.source_topics is None:
         return []
     told = {problem.topic for problem in problems if problem.kind == SOURCE_TOPIC_DENIED}
@@ -214,7 +213,7 @@ def _hidden(
             SOURCE_TOPIC_DENIED,
             topic,
             None,
-            f"{topic} on {alias} can't be seen: what it holds now isn't known",
+            f"drkit can't see {topic} on {alias}: its current content is unknown",
             f"Grant drkit's principal DESCRIBE on {topic} on {alias}",
             halted=True,
             since=at,
@@ -226,20 +225,20 @@ def _hidden(
 def made_anew(
     clusters: Clusters, store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each topic whose target isn't the one that was mirrored to, and of which none on record says so;
-    arguments as `problems_now`'s."""
+    """A problem for each topic whose target isn't the mirror's, unless a recorded one says so; arguments as
+    `problems_now`'s."""
     return _problems_of(store, record, _lost_topics(clusters, record, logs), problems, at)
 
 
 def _problems_of(
     store: Store, record: LinkRecord, lost: Mapping[str, bool], problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each lost topic of which none is on record that says as much."""
+    """A problem for each lost topic without a recorded one that says as much."""
     told = {problem.topic for problem in problems if problem.kind in RECREATED}
     untold = sorted(lost.keys() - told)
     if not untold:
         return []
-    # a running mirror may have made one again as it was told to, since the record was read
+    # a running mirror may have recreated one on request since the record was read
     kept = store.topic_states(record.link.id)
     same = [
         topic for topic in untold if topic in kept and _incarnation(kept[topic]) == _incarnation(record.topics[topic])
@@ -252,7 +251,7 @@ def _incarnation(state: TopicState) -> tuple[int, str]:
 
 
 def target_recreated(link: LinkId, state: TopicState, *, deleted: bool, at: datetime) -> Problem:
-    """The problem that a topic on the target was deleted, or is another one than the mirror wrote."""
+    """The problem that a topic on the target was deleted or recreated."""
     where = f"{state.target_topic} on {link.target}"
     return Problem(
         TARGET_RECREATED,

@@ -1,8 +1,8 @@
-"""A watermark moved to where its target's log ends now, as far as the mapping rows prove which source offset that is.
+"""Moves a watermark to the current end of its target's log, as far as the mapping rows prove the source offset.
 
-A mirror keeps watermarks about once a second, and may die between an acknowledgement and its next save. Only the mirror
-writes the target's partition until the link is failed over, and a row is durable before the record that it covers is
-produced: so the log's end and the rows tell what else is on the target. Pure.
+A mirror stores watermarks about once a second, and may die between an acknowledgement and its next save. Only the
+mirror writes the target's partition until the link is failed over, and a row is durable before the record that it
+covers is produced: so the log's end and the rows show what else is on the target. Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drkit.model.offsets import OffsetMapping, Watermark
 
 @dataclass(frozen=True, slots=True)
 class SettledWatermark:
-    """`watermark`: moved, or the one given where nothing is proven. `remark`: what the log's end can't be explained by,
-    or what the target lost; None: neither."""
+    """`watermark`: moved, or unchanged if nothing is proven. `remark`: why the log's end has no explanation, or what
+    the target lost; None: neither."""
 
     watermark: Watermark
     remark: str | None = None
@@ -27,16 +27,16 @@ class SettledWatermark:
 def settled_watermark(
     mark: Watermark, rows: Sequence[OffsetMapping], target_end: int, *, source_end: int | None
 ) -> SettledWatermark:
-    """The watermark as far as the target's log proves it now.
+    """The watermark as far as the target's log now proves it.
 
-    Beyond the last end seen of the source nothing is proven (another writer may have been there): then it stays.
+    Beyond the last known end of the source nothing is proven (another writer may have been there): then it stays.
 
     Args:
         mark: the partition's watermark, of a link that flows; the target's log is the mirror's alone.
         rows: of its epoch, ascending by source offset; read after `target_end`.
-        target_end: where the target's log ends.
-        source_end: where the source's ends; read after `target_end`, or it seems that another writer was there. None:
-            it doesn't answer, so the watermark's stands.
+        target_end: the target's log end.
+        source_end: the source's log end; read after `target_end`, or another writer would seem to have been there.
+            None: it doesn't answer, so the watermark's is used.
     """
     if target_end == mark.target_end:
         return SettledWatermark(mark)

@@ -24,7 +24,7 @@ _PEEK_SECONDS = 5.0
 
 
 class LogStarts(NamedTuple):
-    """Log starts of both sides as they are now, each by its own cluster's topic names."""
+    """Current log starts of both sides, each by its own cluster's topic names."""
 
     source: Mapping[TopicPartition, int]
     target: Mapping[TopicPartition, int]
@@ -40,8 +40,8 @@ def with_unseen_purges(
     problems: Sequence[Problem],
     at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """The problems on record, with what was removed from the target while no mirror looks; and of which partitions it
-    can't be said whether somebody removed something, with the reason.
+    """The recorded problems, with removals from the target while no mirror runs; and the partitions for which removals
+    are unknown, with the reason.
 
     Costs no more than a few of `rows` (the store's) of each partition, unless something is missing.
     """
@@ -91,7 +91,7 @@ def with_unseen_purges(
 
 
 def _judged_as(mark: Watermark, judged: JudgedStart | None) -> OffsetRange:
-    """What a mirror found to be gone where others write the target, too: it may have died before it told that."""
+    """Removals that a mirror found on a target with other writers: it may have died before it recorded them."""
     if judged is None or judged.epoch != mark.epoch:
         return OffsetRange(0, 0)
     return OffsetRange(judged.begin, judged.until)
@@ -115,7 +115,7 @@ def _not_judged(
         if start > known:
             found[tp] = (
                 f"{there} on {link.id.target} has lost target offsets {known} to {start - 1} since a mirror last "
-                f"judged its beginning; which of them were {link.id.source}'s is known once it runs again"
+                f"checked its beginning; which of them were {link.id.source}'s is known once it runs again"
             )
     return found
 
@@ -123,10 +123,10 @@ def _not_judged(
 def _tails_not_found(
     clusters: Clusters, store: Store, link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts
 ) -> dict[TopicPartition, str]:
-    """Partitions of which others write the target, too, and where the link's newest record isn't any more at its place:
-    the log was cut, whatever was written to it since.
+    """Partitions with other writers on the target where the link's newest record is no longer at its offset: the log
+    was truncated, whatever was written to it since.
 
-    What compaction may have taken isn't told apart: nothing is claimed where no record stands at that offset.
+    Compaction may have removed it: nothing is reported if there is no record at that offset.
     """
     notes = newest_own(store, link.id)
     wanted: dict[LogPosition, TopicPartition] = {}
@@ -146,7 +146,7 @@ def _tails_not_found(
         foreign = seen.offset == position.offset and (hop is None or hop[1:3] != tp)
         if ended or foreign:
             lost[tp] = (
-                f"{position.tp} on {link.id.target} has lost its end: at {position.offset} there is no longer the last "
+                f"{position.tp} on {link.id.target} has lost its end: offset {position.offset} no longer has the last "
                 f"record that was mirrored. How much more is missing is known once a mirror of {link.id} runs again"
             )
         elif seen.offset is None:
@@ -157,8 +157,8 @@ def _tails_not_found(
 def _source_silent(
     rows: MappingRows, link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts
 ) -> dict[TopicPartition, str]:
-    """Partitions that a source which doesn't answer may still hold records of that the target has lost since the mirror
-    looked, with what is to be said of them."""
+    """Partitions whose silent source may still hold records that the target has lost since the mirror's last check,
+    with the reason."""
     found = {}
     for tp, mark in watermarks.items():
         there = TopicPartition(link.target_topic(tp.topic), tp.partition)
@@ -179,7 +179,7 @@ def _unjudged(link: Link, target: TopicPartition, stretch: OffsetRange, why: str
 
 
 def _place(problem: Problem) -> TopicPartition | None:
-    """The partition that a problem of this kind is of; None: it is of another kind."""
+    """The partition of a problem of this kind; None: it is of another kind."""
     if problem.kind != TARGET_PURGED or problem.partition is None:
         return None
     return TopicPartition(problem.topic, problem.partition)

@@ -1,1 +1,1 @@
-"""Bulk seed: a link's backlog brought over by Spark's tasks, under the mirror's own session on the driver."""
+"""Bulk seed: Spark's tasks copy a link's backlog, under the mirror's own session on the driver."""

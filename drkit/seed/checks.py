@@ -1,4 +1,4 @@
-"""Checks before a seed begins, and before anything is removed for it. Asks no cluster and no Spark."""
+"""Checks before a seed begins, and before anything is removed for it. Without requests to clusters or Spark."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check_seedable(link: Link) -> None:
 
 
 def seed_port(properties: Mapping[str, str]) -> int:
-    """Check Spark's properties, as far as a seed cares; the port to listen at (0: any).
+    """Check the Spark properties that matter for a seed; returns the port to listen at (0: any).
 
     Raises:
-        ConfigError: one doesn't go with a seed.
+        ConfigError: a property is incompatible with a seed.
     """
     if properties.get(_SPECULATION, "false").strip().lower() == "true":
         raise ConfigError(

@@ -1,6 +1,6 @@
 """The driver's server for tasks: a listener, a thread for each connection.
 
-Who connects proves to know the run's key before anything is read of it. It decides nothing: `handle` does.
+A client must prove that it knows the run's key before its messages are read. `handle` decides everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _ACCEPT_SECONDS = 0.2
 _SILENT_SECONDS = 10.0
-"""A task that says nothing for so long is given up."""
+"""A task that is silent for so long counts as lost."""
 
 Handle = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -33,12 +33,12 @@ class DriverServer:
     Args:
         host: the address to listen at.
         port: 0: any that is free.
-        key: what tasks must know.
-        handle: answers one question; called on the connection's thread.
-        gone: told the id of a task whose connection for heartbeats has ended.
+        key: the key of the run.
+        handle: answers one request; called on the connection's thread.
+        gone: called with the id of a task whose heartbeat connection has ended.
 
     Raises:
-        DrkitError: the address can't be listened at.
+        DrkitError: can't listen at the address.
     """
 
     def __init__(self, host: str, port: int, key: bytes, handle: Handle, gone: Callable[[str], None]) -> None:
@@ -62,7 +62,7 @@ class DriverServer:
         self._accepting.start()
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Accept nobody any more; wait a little for the tasks that are being answered, then hang up."""
+        """Stop accepting; wait shortly for running requests, then close the connections."""
         self._closed.set()
         self._accepting.join(timeout_seconds)
         self._listener.close()
@@ -98,10 +98,10 @@ class DriverServer:
                     beating = said["task"]
                 answer = self._handle(said)
                 if answer.get("over") and said["ask"] == "work":
-                    beating = None  # another attempt at a task has the word
+                    beating = None  # another attempt of the task is in charge
                 send(connection, answer)
         except AuthenticationError:
-            log.warning("somebody at %s connected to the seed's driver without its key", address)
+            log.warning("a client at %s connected to the seed's driver without its key", address)
         except (OSError, EOFError, ValueError, KeyError) as error:
             log.debug("a connection of the seed has ended: %s", error)
         finally:
@@ -111,7 +111,7 @@ class DriverServer:
                 self._gone(beating)
 
     def _asked(self, connection: Connection, *, patient: bool) -> bool:
-        """Whether the other side has said something; false once all is over, or it was silent for too long."""
+        """Whether the other side has sent something; false after the end, or if it was silent for too long."""
         waited = 0.0
         while not connection.poll(_ACCEPT_SECONDS):
             waited += _ACCEPT_SECONDS

@@ -3,13 +3,12 @@
     session ── start, hold, forget ──▶ SparkEngine ── a job for each task ──▶ Spark
             ◀── positions, incidents ─             ◀── heartbeats ─── tasks (`drkit.seed.task`)
 
-Everything that makes a mirror exact stays where it is, on the driver: topics, claims, where a partition continues,
-mapping rows, watermarks. Here partitions are given out range by range, never one to two tasks at a time
-(`drkit.seed.ledger`). A partition whose task is lost (an executor died, a line was cut) becomes an incident of kind
-UNCERTAIN once that task can't produce any more: the session looks at both clusters, as after a crash of its own, and
-starts it again.
+Everything that makes a mirror exact stays on the driver: topics, claims, positions, mapping rows, watermarks. This
+engine assigns partitions range by range, never one to two tasks at a time (`drkit.seed.ledger`). A partition whose
+task is lost (an executor died, a connection was cut) becomes an incident of kind UNCERTAIN once that task can no longer
+produce: the session checks both clusters, as after a crash of its own, and starts the partition again.
 
-Ranges end at what the source held when the partition was started: what comes later is the mirror's.
+Ranges end at the source's log end at the start of the partition: the mirror copies later records.
 """
 
 from __future__ import annotations
@@ -49,24 +48,24 @@ _PATIENCE_SECONDS = 180.0
 
 
 class Jobs(Protocol):
-    """What runs tasks: Spark, seen from here. `host`: where tasks find the driver; `bind`, `port`: it listens there."""
+    """Runs tasks on Spark. `host`: the driver's address for tasks; `bind`, `port`: its listening address."""
 
     host: str
     bind: str
     port: int
 
     def slots(self) -> int:
-        """How many tasks can run side by side now."""
+        """How many tasks can run concurrently now."""
 
     def submit(self, task: str, port: int, key: bytes, ended: Callable[[BaseException | None], None]) -> None:
-        """Run a task; `ended` is called on another thread when it is over, with why it failed."""
+        """Run a task; `ended` is called on another thread at its end, with the error if it failed."""
 
     def close(self) -> None:
-        """End the tasks that still run."""
+        """Stop the running tasks."""
 
 
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""What the source's partitions hold now (exclusive). Raises Unreachable."""
+"""Returns the current log ends (exclusive) of the source's partitions. Raises Unreachable."""
 
 
 class SparkEngine:
@@ -77,7 +76,7 @@ class SparkEngine:
         ends: where the source ends.
         keep_rows: makes mapping rows durable.
         may_produce: whether the session holds the right to produce.
-        range_offsets: of one partition, how many a task takes at most.
+        range_offsets: the most offsets of one partition for one task.
         bytes_per_second: the link's bandwidth limit, for all tasks together.
     """
 
@@ -100,7 +99,7 @@ class SparkEngine:
         self._lock = threading.RLock()
         self._ledger = SeedLedger()
         self._failure: BaseException | None = None
-        self._why: BaseException | None = None  # the last failure of a task, as Spark tells it
+        self._why: BaseException | None = None  # the last failure of a task, as reported by Spark
         self._cut_off = False
         self._closing = threading.Event()
         self._key = secrets.token_bytes(32)
@@ -108,7 +107,7 @@ class SparkEngine:
         self._scheduler = threading.Thread(target=self._schedule, name="drkit-seed", daemon=True)
         self._scheduler.start()
 
-    # -- what is mirrored --------------------------------------------------------------------------
+    # -- mirrored partitions -----------------------------------------------------------------------
 
     def start(self, partitions: Sequence[PartitionStart]) -> None:
         """See `Engine.start`."""
@@ -143,7 +142,7 @@ class SparkEngine:
             return self._ledger.epochs(positions)
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:  # noqa: ARG002 - there are none
-        """See `Engine.range_digests`: a bulk seed keeps none: its tasks come and go."""
+        """See `Engine.range_digests`: a bulk seed has none: its tasks come and go."""
         return []
 
     def notices(self) -> list[Notice]:
@@ -208,7 +207,7 @@ class SparkEngine:
         self._jobs.close()
         self._board.close()
 
-    # -- giving out --------------------------------------------------------------------------------
+    # -- assignment --------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         try:
@@ -227,7 +226,7 @@ class SparkEngine:
         try:
             ends = self._ends(unknown)
         except Unreachable:
-            return  # the session observes the source, too, and says so
+            return  # the session observes the source, too, and reports it
         with self._lock:
             self._ledger.set_ends(ends)
 
@@ -239,11 +238,11 @@ class SparkEngine:
             raise DrkitError(
                 f"Spark has begun no task of the seed in {idle:.0f} s",
                 meaning="The cluster has no free cores, or its executors don't reach the driver",
-                remedy="Look at Spark's master; give --spark-conf spark.cores.max=N and spark.driver.host=ADDRESS",
+                remedy="Check Spark's master; give --spark-conf spark.cores.max=N and spark.driver.host=ADDRESS",
             )
 
     def _give_out(self) -> None:
-        """Give ready partitions to as many tasks as there are places."""
+        """Assign ready partitions to as many tasks as there are free slots."""
         with self._lock:
             ready = self._ledger.ready()
         if not ready or not self._may_produce():
@@ -255,7 +254,7 @@ class SparkEngine:
         for name in names:
             self._jobs.submit(name, self._board.port, self._key, partial(self._ended, name))
 
-    # -- what tasks say, on their connections' threads ---------------------------------------------
+    # -- requests of tasks, on their connections' threads ------------------------------------------
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
         name = said["task"]
@@ -276,7 +275,7 @@ class SparkEngine:
         return self._kept(rows, mine)
 
     def _kept(self, rows: Sequence[OffsetMapping], mine: frozenset[TopicPartition]) -> dict[str, Any]:
-        """Make rows durable, those of `mine`. Without the lock: it may take as long as the store is down."""
+        """Make the rows of `mine` durable. Without the lock: it may take as long as the store is down."""
         owned = [row for row in rows if _place(row) in mine]
         try:
             if owned:
@@ -291,16 +290,16 @@ class SparkEngine:
         return {"kept": True, "withdrawn": sorted({_place(row) for row in rows} - mine)}
 
     def _grant(self, name: str) -> dict[str, Any]:
-        """Let a task produce for a while, if the session may; its share of the link's limit as it is now."""
+        """Let a task produce for a while, if the session may; returns its current share of the link's limit."""
         valid = self._ledger.grant(name, 0.0 if self._cut_off or not self._may_produce() else VALID_SECONDS)
         share = None if self._limit is None else self._limit / max(1, self._ledger.producing())
         return {"valid": valid, "share": share}
 
     def _ended(self, name: str, error: BaseException | None) -> None:
-        """Spark says that a task is over. One that failed before it had begun will fail again: that ends the seed.
+        """Spark reports the end of a task. One that failed before it had begun will fail again: that ends the seed.
 
-        Not where its worker died, which may happen to any; nor where its line was cut so long ago that it is
-        forgotten, for Spark may be slow to notice.
+        Not if its worker died, which may happen to any; nor if its connection was cut so long ago that it is
+        forgotten, since Spark may be slow to notice.
         """
         with self._lock:
             known = self._ledger.knows(name)
@@ -313,7 +312,7 @@ class SparkEngine:
         self._gone(name, unbegun=died)
 
     def _gone(self, name: str, *, unbegun: bool = False) -> None:
-        """A task is heard no more. `unbegun`: also one that had not begun."""
+        """A task is silent. `unbegun`: also one that had not begun."""
         with self._lock:
             mine = self._ledger.alive(name) and (unbegun or self._ledger.taken_up(name))
             if self._closing.is_set() or not mine:
@@ -324,14 +323,14 @@ class SparkEngine:
                     self._failure
                     or self._why
                     or DrkitError(
-                        f"Spark lost {self._ledger.losses} tasks of the seed in a row, and nothing came over meanwhile",
-                        remedy="Look at the executors' logs; run it again when the cause is removed",
+                        f"Spark lost {self._ledger.losses} tasks of the seed in a row, and nothing was copied meanwhile",
+                        remedy="Check the executors' logs; run it again when the cause is removed",
                     )
                 )
 
 
 def _worker_died(error: BaseException) -> bool:
-    """Whether Spark lost the process of a task, in the words of its scheduler."""
+    """Whether Spark lost the process of a task, by its scheduler's message."""
     return any(words in str(error) for words in _DIED)
 
 

@@ -1,21 +1,20 @@
 """The ledger of a seed: the progress of each partition, the task that has it, the task's last heartbeat. No I/O, no
 threads.
 
-What holds, and why it is exact:
+Invariants that keep it exact:
 
-    a partition is with one task at a time: it is given out again only after its task handed it over (`done`), or
-    after that task is gone and the time is over in which it might still produce (`find_lost`)
+    a partition has one task at a time: it is assigned again only after its task returned it (`done`), or after that
+    task is gone and can no longer produce (`find_lost`)
 
-    a partition that was handed over continues from exactly there (offsets, delta, sequence number); of any other that
-    a task had, nothing is believed: it becomes an incident, and the session looks at both clusters
+    a returned partition continues from exactly there (offsets, delta, sequence number); any other partition of a task
+    becomes an incident, and the session checks both clusters
 
-    no partition becomes an incident while rows of it are on their way into the store: none lands after it was
-    looked at (`keep`, `kept`)
+    no partition becomes an incident while its rows are being stored: none lands after the check (`keep`, `kept`)
 
-    what a task says of a partition counts only while the partition is the task's, in the generation that it was
-    given: a late word changes nothing
+    a task's report on a partition counts only while the task has the partition, in the assigned generation: late
+    reports change nothing
 
-Times are seconds of the clock given. Not shared by threads without a lock.
+Times are seconds of the given clock. Not shared by threads without a lock.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from drkit.seed.ranges import Ready
 
 @dataclass(slots=True)
 class SeedPartition:
-    """One partition since it was started, or handed over.
+    """One partition since it was started, or returned.
 
-    `until`: what its source held then (None: not asked yet); `goal`: where its task's range ends; `task`: who has
-    it now; `still`: it stands still until it is restarted.
+    `until`: its source's log end then (None: not read yet); `goal`: the end of its task's range; `task`: its current
+    task; `still`: it is halted until it is restarted.
     """
 
     start: PartitionStart
@@ -61,9 +60,9 @@ class SeedPartition:
 
 @dataclass(slots=True)
 class Task:
-    """A task given out.
+    """An assigned task.
 
-    `begun`: when it was taken up; `may_until`: until when it may produce; `ended`: it handed over; `lost`: it is gone.
+    `begun`: its start; `may_until`: until when it may produce; `ended`: it returned its partitions; `lost`: it is gone.
     """
 
     parts: Mapping[TopicPartition, int]
@@ -79,12 +78,12 @@ class Task:
 
     @property
     def alive(self) -> bool:
-        """Whether something may still come of it."""
+        """Whether it may still produce or report."""
         return not (self.ended or self.lost)
 
 
 class SeedLedger:
-    """See the module docstring. `incidents`, `notices`: what is to be told to the session."""
+    """See the module docstring. `incidents`, `notices`: reports for the session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
@@ -102,7 +101,7 @@ class SeedLedger:
         self._keeping: Counter[TopicPartition] = Counter()
         self._untold: dict[TopicPartition, Incident] = {}
 
-    # -- what the session wants --------------------------------------------------------------------
+    # -- orders of the session ---------------------------------------------------------------------
 
     def start(self, starts: Iterable[PartitionStart]) -> None:
         """Begin, or begin again, with these partitions."""
@@ -113,7 +112,7 @@ class SeedLedger:
             self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """These are mirrored no more; tasks are told with their next heartbeat."""
+        """Stop mirroring these; tasks learn it with their next heartbeat."""
         for tp in tps:
             self._parts.pop(tp, None)
             self._untold.pop(tp, None)
@@ -132,14 +131,14 @@ class SeedLedger:
             self._held = held
             self._orders += 1
 
-    # -- what the session sees ---------------------------------------------------------------------
+    # -- views for the session ---------------------------------------------------------------------
 
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of each partition."""
         return {tp: part.position for tp, part in self._parts.items()}
 
     def epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-        """The source's leader epochs below these positions, where known: one that has moved on since says nothing."""
+        """The source's leader epochs below these positions, if known; none for a partition that has moved on since."""
         return {
             tp: part.epoch
             for tp, part in self._parts.items()
@@ -151,12 +150,12 @@ class SeedLedger:
         return EngineStatistics(**_sum([self._counted, *(task.counted for task in self._tasks.values())]))
 
     def in_flight(self) -> int:
-        """What waits for acknowledgement. A task that hasn't heard the latest orders may have something."""
+        """Unacknowledged records. A task that hasn't received the latest orders may have some."""
         running = [task for task in self._tasks.values() if task.taken_up and task.alive]
         return sum(max(task.in_flight, int(task.orders < self._orders)) for task in running)
 
     def waits_for(self, tp: TopicPartition) -> str | None:
-        """What a partition waits for; None where it isn't here."""
+        """What a partition waits for; None if it isn't here."""
         part = self._parts.get(tp)
         if part is None:
             return None
@@ -167,18 +166,18 @@ class SeedLedger:
     # -- giving out --------------------------------------------------------------------------------
 
     def endless(self) -> list[TopicPartition]:
-        """Partitions of which it isn't known yet where their source ends."""
+        """Partitions whose source's log end isn't known yet."""
         return [tp for tp, part in self._parts.items() if part.until is None]
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Where sources end now: up to there they are brought over."""
+        """Set the sources' current log ends: records are copied up to there."""
         for tp, end in ends.items():
             part = self._parts.get(tp)
             if part is not None and part.until is None:
                 part.until = end
 
     def ready(self) -> list[Ready]:
-        """What tasks could continue with."""
+        """Partitions that tasks could continue."""
         return [
             Ready(tp, part.position.source_through, part.until or 0)
             for tp, part in self._parts.items()
@@ -186,7 +185,7 @@ class SeedLedger:
         ]
 
     def running(self) -> int:
-        """How many tasks have a place."""
+        """How many slots are taken."""
         return sum(1 for task in self._tasks.values() if task.alive)
 
     def producing(self) -> int:
@@ -194,7 +193,7 @@ class SeedLedger:
         return sum(1 for task in self._tasks.values() if not task.ended)
 
     def give(self, ranges: Sequence[Ready]) -> str:
-        """Make a task of these ranges, all of them ready; its id."""
+        """Create a task of these ranges, all of them ready; returns its id."""
         name = f"seed-{next(self._numbers)}"
         for each in ranges:
             part = self._parts[each.tp]
@@ -203,16 +202,16 @@ class SeedLedger:
         return name
 
     def idle_seconds(self) -> float:
-        """For how long tasks have waited to be begun while none was running; 0 where one is."""
+        """How long tasks have waited for their start while none was running; 0 if one is."""
         alive = [task for task in self._tasks.values() if task.alive]
         if not alive or any(task.taken_up for task in alive):
             return 0.0
         return self._clock() - min(task.submitted for task in alive)
 
-    # -- what is heard of tasks --------------------------------------------------------------------
+    # -- reports of tasks --------------------------------------------------------------------------
 
     def alive(self, name: str) -> bool:
-        """Whether a task's word counts."""
+        """Whether a task's reports count."""
         return name in self._tasks and self._tasks[name].alive
 
     def knows(self, name: str) -> bool:
@@ -224,7 +223,7 @@ class SeedLedger:
         return name in self._tasks and self._tasks[name].taken_up
 
     def take_up(self, name: str) -> list[dict[str, Any]] | None:
-        """A task is begun: its work. None where it was begun before."""
+        """Start a task; returns its work. None if it was started before."""
         task = self._tasks[name]
         if task.taken_up:
             return None
@@ -232,19 +231,19 @@ class SeedLedger:
         return [start_document(part.start, part.generation, part.goal) for _, part in self._of(task)]
 
     def grant(self, name: str, seconds: float) -> float:
-        """A task may produce for so long from now on; the same."""
+        """Let a task produce for so long from now on; returns the same."""
         task = self._tasks[name]
-        task.may_until = max(task.may_until, self._clock() + seconds)  # it may not have heard yet that it may not
+        task.may_until = max(task.may_until, self._clock() + seconds)  # it may not know yet that it may not
         return seconds
 
     def keep(self, name: str, tps: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Which of these are with this task now: rows of them may be kept. `kept` is due for them afterwards."""
+        """Those of these that this task has now: their rows may be stored. Call `kept` for them afterwards."""
         mine = frozenset(tps) & {tp for tp, _ in self._of(self._tasks[name])}
         self._keeping.update(mine)
         return mine
 
     def kept(self, tps: Iterable[TopicPartition]) -> None:
-        """Rows of these are on their way no more, kept or not; what had to wait for that is told."""
+        """Rows of these are no longer being stored; reports pending incidents."""
         for tp in tps:
             self._keeping[tp] -= 1
             if self._keeping[tp] > 0:
@@ -255,7 +254,7 @@ class SeedLedger:
                 self.incidents.put(incident)
 
     def heartbeat(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        """A task tells how far it is; what it is to do."""
+        """Take a task's progress; returns its orders."""
         task = self._tasks[name]
         mine = dict(self._of(task))
         drop = []
@@ -276,7 +275,7 @@ class SeedLedger:
         return {"drop": drop, "held": held, "orders": self._orders}
 
     def done(self, name: str, handed: Sequence[Mapping[str, Any]]) -> None:
-        """A task is done: its partitions continue elsewhere, from exactly where it left them."""
+        """End a task: its partitions continue elsewhere, exactly where it stopped."""
         task = self._tasks[name]
         starts = {start.tp: start for start, _, _ in map(start_from, handed)}
         for tp, part in self._of(task):
@@ -289,9 +288,9 @@ class SeedLedger:
         task.ended, task.in_flight, self.losses = True, 0, 0
 
     def gone(self, name: str) -> None:
-        """A task is heard no more. `losses` counts those in a row between which nothing moved.
+        """A task is silent. `losses` counts consecutive ones without progress between them.
 
-        Tasks that ran side by side count once: a worker that dies takes all of its own with it.
+        Concurrent tasks count once: a worker that dies takes all of its tasks with it.
         """
         task = self._tasks[name]
         task.lost, task.in_flight = True, 0
@@ -307,7 +306,7 @@ class SeedLedger:
         self._moved_at_loss, self._lost_at = moved, self._clock()
 
     def find_lost(self) -> None:
-        """Forget tasks that are over; partitions of lost ones are uncertain once these can't produce any more."""
+        """Forget ended tasks; partitions of lost ones become uncertain once these can no longer produce."""
         at = self._clock()
         for name, task in list(self._tasks.items()):
             if task.alive or (task.lost and at <= task.may_until):
@@ -319,7 +318,7 @@ class SeedLedger:
             del self._tasks[name]
 
     def _of(self, task: Task) -> Iterator[tuple[TopicPartition, SeedPartition]]:
-        """The task's partitions that are still what it was given."""
+        """The task's partitions that are still as assigned."""
         for tp, generation in task.parts.items():
             part = self._parts.get(tp)
             if part is not None and part.generation == generation and not part.still:
@@ -330,7 +329,7 @@ class SeedLedger:
         self._tell(Incident(tp, IncidentKind.UNCERTAIN, reason))
 
     def _tell(self, incident: Incident) -> None:
-        """Tell the session, which then looks at the partition: not before its rows have landed, or surely won't."""
+        """Report to the session, which then checks the partition: only once its rows have landed, or surely won't."""
         if self._keeping[incident.tp] > 0:
             self._untold[incident.tp] = incident
         else:

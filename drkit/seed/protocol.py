@@ -1,12 +1,12 @@
 """The protocol between driver and tasks: JSON objects over a connection that both authenticate with a key.
 
-    task ── work ──▶ driver      what to bring over, from where, up to where
-    task ── heartbeat ──▶ driver      how far it is, what stands still; the answer renews the right to produce
+    task ── work ──▶ driver      the ranges to copy
+    task ── heartbeat ──▶ driver      progress, halted partitions; the response renews the right to produce
     task ── rows ──▶ driver      mapping rows; the answer comes when they are durable, and names partitions that
                                  aren't the task's any more
     task ── done ──▶ driver      the last heartbeat of a task
 
-Nothing here holds a secret: what tasks need to reach the clusters comes by Spark.
+Nothing here holds a secret: the clusters' configuration comes through Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from drkit.model.topology import TopicPartition
 
 HEARTBEAT_SECONDS = 0.25
 VALID_SECONDS = 1.5
-"""How long a heartbeat's answer lets a task produce: less than the margin that the driver's own note leaves."""
+"""How long a heartbeat's response lets a task produce: less than the margin of the driver's own note."""
 
 _CONNECT_SECONDS = 20.0
 _LINE_SECONDS = 15
@@ -35,14 +35,14 @@ _LARGEST = 64 << 20
 
 
 class DriverConnection:
-    """A task's connection to the driver. Shared by threads; one question at a time.
+    """A task's connection to the driver. Shared by threads; one request at a time.
 
     Args:
-        host, port: where the driver listens.
-        key: what both sides prove to know.
+        host, port: the driver's address.
+        key: the key with which both sides authenticate.
 
     Raises:
-        Unreachable: nobody answers there, or not the driver.
+        Unreachable: no answer, or not from the driver.
     """
 
     def __init__(self, host: str, port: int, key: bytes) -> None:
@@ -62,7 +62,7 @@ class DriverConnection:
         self._lock = threading.Lock()
 
     def ask(self, what: str, **said: Any) -> dict[str, Any]:
-        """Ask the driver something, and wait for its answer.
+        """Send the driver a request, and wait for its response.
 
         Raises:
             OSError, EOFError: the driver is gone.
@@ -77,16 +77,15 @@ class DriverConnection:
 
 
 def tune(line: socket.socket) -> None:
-    """Send at once, and notice within about `_LINE_SECONDS` that the other side is gone, also while nothing is said.
+    """Send at once, and detect within about `_LINE_SECONDS` that the other side is gone, even on an idle connection.
 
-    A connection that was cut without a word (a firewall's, a machine that lost its power) would be waited on for
-    many minutes otherwise.
+    Otherwise a connection that was cut silently (by a firewall, by a power loss) would block for many minutes.
     """
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": _LINE_SECONDS * 1_000}
     for name, value in wanted.items():
-        option = getattr(socket, name, None)  # not every system has each of them
+        option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             line.setsockopt(socket.IPPROTO_TCP, option, value)
 
@@ -97,7 +96,7 @@ def send(connection: Connection, document: Mapping[str, Any]) -> None:
 
 
 def receive(connection: Connection) -> dict[str, Any]:
-    """The next document. Raises OSError or EOFError where the other side is gone, ValueError for what is none."""
+    """The next document. Raises OSError or EOFError if the other side is gone, ValueError if it isn't a document."""
     found = json.loads(connection.recv_bytes(_LARGEST))
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - bad content, as any other
@@ -108,7 +107,7 @@ def receive(connection: Connection) -> dict[str, Any]:
 
 
 def start_document(start: PartitionStart, generation: int, until: int) -> dict[str, Any]:
-    """A partition's work: where it continues, and the source offset that it is to reach."""
+    """A partition's work: its start, and the source offset to reach."""
     return asdict(start) | {
         "tp": [start.tp.topic, start.tp.partition],
         "generation": generation,
@@ -129,29 +128,29 @@ def rows_document(rows: Sequence[OffsetMapping]) -> list[list[Any]]:
 
 
 def rows_from(document: Sequence[Sequence[Any]]) -> list[OffsetMapping]:
-    """What `rows_document` wrote."""
+    """The rows of `rows_document`."""
     return [OffsetMapping(*row) for row in document]
 
 
 def incident_document(incident: Incident) -> list[Any]:
-    """Why a partition stands still."""
+    """Why a partition is halted."""
     tp = incident.tp
     return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy]
 
 
 def incident_from(document: Sequence[Any]) -> Incident:
-    """What `incident_document` wrote."""
+    """The incident of `incident_document`."""
     topic, partition, kind, reason, remedy = document
     return Incident(TopicPartition(topic, partition), IncidentKind(kind), reason, remedy)
 
 
 def notice_document(notice: Notice) -> list[Any]:
-    """What an operator should know."""
+    """A notice for the operator."""
     return [notice.tp.topic, notice.tp.partition, notice.kind, notice.reason, notice.remedy]
 
 
 def notice_from(document: Sequence[Any]) -> Notice:
-    """What `notice_document` wrote."""
+    """The notice of `notice_document`."""
     topic, partition, kind, reason, remedy = document
     return Notice(TopicPartition(topic, partition), kind, reason, remedy)
 

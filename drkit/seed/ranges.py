@@ -1,7 +1,7 @@
 """Divides partitions' offset ranges among tasks. Pure.
 
-A partition is one log: its ranges follow each other, and never two of them run at a time. So what runs side by side
-are partitions, and no more tasks than partitions have work.
+A partition is one log: its ranges run in sequence. So only different partitions run concurrently, and there are no
+more tasks than partitions with work.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 from drkit.model.topology import TopicPartition
 
 RANGE_OFFSETS = 8_000_000
-"""Offsets of one partition that a task brings over at most before others get their turn."""
+"""The most offsets of one partition that a task copies before others get their turn."""
 
 MOST_PARTITIONS = 200
-"""Partitions of one task at most."""
+"""The most partitions of one task."""
 
 
 class Ready(NamedTuple):
@@ -27,14 +27,14 @@ class Ready(NamedTuple):
 
 
 def next_range(ready: Ready, most: int = RANGE_OFFSETS) -> Ready:
-    """The piece of it that a task takes next."""
+    """The next range for a task."""
     return ready._replace(until=min(ready.until, ready.first + most))
 
 
 def share_out(ready: Iterable[Ready], slots: int, most: int = RANGE_OFFSETS) -> list[list[Ready]]:
-    """The next ranges, in at most `slots` tasks of about equal many offsets; what is left waits for the next slot.
+    """The next ranges, in at most `slots` tasks with about as many offsets each; the rest waits for the next slot.
 
-    The longest go first, so that the longest doesn't begin when all else is done.
+    The longest go first, so that the longest doesn't run alone at the end.
     """
     if slots <= 0:
         return []

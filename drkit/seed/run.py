@@ -1,4 +1,4 @@
-"""`bulk_seed`: bring over by Spark what a link's source holds now."""
+"""`bulk_seed`: copy with Spark the records that a link's source holds now."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def bulk_seed(
     on_progress: OnEvent | None = None,
     range_offsets: int = RANGE_OFFSETS,
 ) -> MirrorReport:
-    """Bring over what each of the link's partitions holds now, in parallel tasks, and record it as a mirror does.
+    """Copy the current records of each of the link's partitions, in parallel tasks, and record it as a mirror does.
 
-    It is a run of the mirror whose records move through Spark's tasks: killed at any moment, it is run again, or an
-    ordinary mirror continues in its place.
+    It is a run of the mirror whose records move through Spark's tasks: if it is killed, run it again, or let an
+    ordinary mirror continue.
 
     Args:
         config: the clusters.
         link: the link to run, in the direction in which its data flows.
-        store: drkit's memory; only the driver speaks to it.
-        runtime: what Spark is started from.
+        store: drkit's store; only the driver uses it.
+        runtime: the installation that starts Spark.
         stop: ends it early.
         on_progress: as the mirror's.
-        range_offsets: offsets of one partition that one task brings over at most.
+        range_offsets: the most offsets of one partition for one task.
 
     Raises:
-        ConfigError: a property of Spark's doesn't go with a seed.
+        ConfigError: a Spark property is incompatible with a seed.
         Refused: the link isn't forwarded in batches, or is sealed, reversed or paused.
         Unreachable: a cluster or the store stays away.
         DrkitError: Spark fails; says why.
@@ -97,7 +97,7 @@ def _payload(config: Config, link: Link) -> dict[str, object]:
         "target": target,
         "committed": link.committed,
         "buffer_bytes": link.buffer_bytes,
-        "rack": "",  # a worker's own place isn't known here
+        "rack": "",  # a worker's rack isn't known here
     }
 
 
@@ -105,13 +105,13 @@ class SparkJobs:
     """Runs the seed's tasks in a session. See `drkit.seed.engine.Jobs`.
 
     Args:
-        session: where.
-        payload: what each task is told besides its id and how it reaches the driver. It holds secrets: it travels in
+        session: the Spark session.
+        payload: the input of each task besides its id and the driver's address. It holds secrets: it travels in
             Spark's task data, never in a plan, a property or a description.
-        name: what Spark's page is to call the jobs.
+        name: the jobs' name on Spark's page.
 
     Raises:
-        ConfigError: a property of the session's doesn't go with a seed.
+        ConfigError: a property of the session is incompatible with a seed.
     """
 
     def __init__(self, session: SparkSession, payload: Mapping[str, Any], name: str) -> None:
@@ -126,7 +126,7 @@ class SparkJobs:
         self._pool = ThreadPoolExecutor(max_workers=_MOST_TASKS, thread_name_prefix="drkit-seed-job")
 
     def slots(self) -> int:
-        """The cluster's cores that it gives this application, at least one."""
+        """The cluster's cores for this application, at least one."""
         return max(1, min(_MOST_TASKS, self._context.defaultParallelism))
 
     def submit(self, task: str, port: int, key: bytes, ended: Callable[[BaseException | None], None]) -> None:
@@ -135,7 +135,7 @@ class SparkJobs:
         self._pool.submit(self._run, task, payload, ended)
 
     def close(self) -> None:
-        """End the tasks that still run; they hear of it on their own lines, too."""
+        """Stop the running tasks; they also learn it on their own connections."""
         with suppress(Exception):  # a JVM that is gone runs none
             self._context.cancelJobGroup(self._group)
         self._pool.shutdown(wait=True, cancel_futures=True)

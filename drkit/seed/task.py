@@ -1,8 +1,8 @@
 """A Spark task of the seed: runs the mirror's batch engine over its partitions' ranges, controlled by the driver.
 
-It produces only while the driver has answered within the last `VALID_SECONDS`, and has the driver make mapping rows
-durable before the records that need them. A task that Spark starts once more asks for work and is told that there
-is none: what the first one left is found by the driver, by looking at both clusters.
+It produces only if the driver has answered within the last `VALID_SECONDS`, and lets the driver make mapping rows
+durable before the records that need them. A task that Spark starts again gets no work: the driver finds the first
+one's records by checking both clusters.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from drkit.seed.protocol import (
 
 _LOOK_SECONDS = 0.02
 _SETTLE_SECONDS = 30.0
-"""For so long nothing settles until a task gives up what is in flight: longer than the target may take to answer."""
+"""How long a task waits without progress for batches in flight: longer than the target may take to answer."""
 
 _ADMIN_SECONDS = 15.0
 
 
 def run_tasks(payloads: Iterable[str]) -> Iterator[int]:
-    """For Spark's `mapPartitions`: carry each payload's task out; yields the records it brought over.
+    """For Spark's `mapPartitions`: run each payload's task; yields the number of copied records.
 
     Raises:
         RuntimeError: a task failed; the text carries drkit's error.
@@ -89,7 +89,7 @@ def _run(job: dict[str, Any]) -> int:
             stack.callback(engine.close)
             return task.run(engine)
         except (OSError, EOFError):
-            return 0  # the driver is gone, or has given this task up: it looks at both clusters before it continues
+            return 0  # the driver is gone, or has dropped this task: it checks both clusters before it continues
 
 
 class _Task:
@@ -98,7 +98,7 @@ class _Task:
     Args:
         name: its id.
         line, rows: connections to the driver.
-        order: the driver's answer to `work`, asked for at `asked` (monotonic seconds).
+        order: the driver's response to `work`, requested at `asked` (monotonic seconds).
         trimmer: of the target.
         throttle: its share of the link's limit.
     """
@@ -114,7 +114,7 @@ class _Task:
         throttle: Throttle,
     ) -> None:
         self._throttle = throttle
-        self._given_up = threading.Event()  # rows can't be kept any more: nothing would continue
+        self._given_up = threading.Event()  # rows can't be stored: nothing can continue
         self._trimmer = trimmer
         self._name = name
         self._line = line
@@ -134,7 +134,7 @@ class _Task:
         self._held: set[TopicPartition] = set()
 
     def valid(self) -> bool:
-        """Whether it may produce now: the driver answered lately."""
+        """Whether it may produce now: the driver answered recently."""
         return time.monotonic() < self._valid_until and not self._given_up.is_set()
 
     def trim(self, target: TopicPartition, producer_id: int, begin: int, below: int) -> None:
@@ -154,14 +154,14 @@ class _Task:
         if not answer["kept"]:
             self._given_up.set()
             raise Stopped
-        if answer["withdrawn"]:  # the next heartbeat's answer has them dropped
+        if answer["withdrawn"]:  # the next heartbeat's response drops them
             raise Withdrawn(TopicPartition(*each) for each in answer["withdrawn"])
 
     def run(self, engine: BatchEngine) -> int:
-        """Bring the partitions to their ends, settle what is in flight, tell the driver; the records brought over.
+        """Copy the partitions to their ends, settle batches in flight, report to the driver; returns copied records.
 
-        It ends at once, without reporting what it has, where the driver gave it up or rows can't be kept any more: its
-        partitions are looked at then, and continue elsewhere.
+        It ends at once, without a report, if the driver dropped it or rows can't be stored: its partitions are then
+        checked, and continue elsewhere.
         """
         engine.start(self._starts)
         beaten = 0.0
@@ -179,7 +179,7 @@ class _Task:
                 return engine.moved()
             late = [incident_document(each) for each in engine.poll(0.0)]
         finally:
-            self._valid_until = 0.0  # nothing is sent any more: what is settled by now stays as it is
+            self._valid_until = 0.0  # sends stop: settled batches stay as they are
         engine.close()
         handed = {tp: engine.handed_over(tp) for tp in self._generations}
         starts = [start_document(start, self._generations[tp], 0) for tp, start in handed.items() if start is not None]
@@ -187,7 +187,7 @@ class _Task:
         return engine.moved()
 
     def _settle(self, engine: BatchEngine) -> bool:
-        """Read no more, and wait for what is in flight as long as some of it settles; false: all of it is over."""
+        """Stop reading, and wait for batches in flight while any settle; false: the task is over."""
         before, since = None, time.monotonic()
         while not self._given_up.is_set():
             if engine.drain(HEARTBEAT_SECONDS):
@@ -198,11 +198,11 @@ class _Task:
             if now != before:
                 before, since = now, time.monotonic()
             elif time.monotonic() - since > _SETTLE_SECONDS:
-                return True  # what isn't settled isn't handed over
+                return True  # unsettled partitions aren't returned
         return False
 
     def _take_reached(self, engine: BatchEngine) -> None:
-        """Read no more of partitions that are where they were to go; what is in flight of them continues."""
+        """Stop reading partitions that have reached their goals; their batches in flight continue."""
         positions = engine.positions()
         reached = [
             tp
@@ -217,7 +217,7 @@ class _Task:
                 del self._left[tp]
 
     def _state(self, engine: BatchEngine, incidents: list[list[Any]]) -> dict[str, Any]:
-        """What the driver is told."""
+        """The report to the driver."""
         positions = engine.positions()
         epochs = engine.leader_epochs(positions)
         return {
@@ -235,7 +235,7 @@ class _Task:
         }
 
     def _heartbeat(self, engine: BatchEngine, incidents: list[list[Any]]) -> bool:
-        """Tell the driver, and do as it says; false: all of it is over."""
+        """Report to the driver, and follow its orders; false: the task is over."""
         asked = time.monotonic()
         answer = self._line.ask("heartbeat", **self._state(engine, incidents))
         if answer.get("over"):

@@ -14,7 +14,7 @@ _POLICY = "cleanup.policy"
 
 
 def exists(admin: ClusterAdmin, topic: str) -> bool:
-    """Whether there is such a topic.
+    """Whether the topic exists.
 
     Raises:
         Unreachable: the cluster doesn't answer.
@@ -30,7 +30,7 @@ def topic_id(admin: ClusterAdmin, topic: str) -> str | None:
 
 
 def keep_compacted(admin: ClusterAdmin, topic: str) -> None:
-    """Set right a topic that a broker has created by itself, as it does at a write after somebody deleted the topic.
+    """Correct a topic that a broker auto-created, as at a write after a deletion of the topic.
 
     Raises:
         Refused: the cluster denies it.
@@ -39,7 +39,7 @@ def keep_compacted(admin: ClusterAdmin, topic: str) -> None:
     try:
         found = admin.topic_configs([topic], keys=[_POLICY]).get(topic, {}).get(_POLICY)
     except Refused:
-        return  # its settings may not be seen; drkit creates it as it has to be
+        return  # its settings may not be read; drkit creates it correctly
     if found != TOPIC_CONFIG[_POLICY]:
         admin.set_topic_configs(topic, TOPIC_CONFIG)
 
@@ -59,12 +59,12 @@ def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, Smal
     found: dict[bytes, SmallTopicRecord] = {}
 
     def take(record: SmallTopicRecord) -> None:
-        found.pop(record.key, None)  # the newest stands last
+        found.pop(record.key, None)  # the newest comes last
         found[record.key] = record
 
     if not read_topic(alias, cluster, topic, READ_SECONDS, take):
         raise Unreachable(
-            f"topic {topic} on cluster {alias} can't be read: the brokers don't show it any more",
+            f"topic {topic} on cluster {alias} can't be read: the brokers no longer show it",
             remedy=f"Check that nobody deletes it, and that drkit's principal may describe it on {alias}",
         )
     return found

@@ -1,10 +1,10 @@
 """Recovers a link without store and copy: from both clusters' logs alone, where offsets are preserved.
 
-Such a link has the same offsets on both sides, except for what its problems said, and these are lost. So each partition
-is taken to be in step as far as the target's log goes, and every position is conservative, with this as its reason
-(`recovered_from_logs`). Where the source answers, records at places spread over both logs, their ends included, are
-compared by content; a partition where one differs is left out. Where it doesn't answer, the configuration's word stands
-alone, and no group's position is known.
+Such a link has the same offsets on both sides, except for its problems, and these are lost. So each partition counts as
+mirrored up to the target's log end, and every position is conservative, with this as its reason
+(`recovered_from_logs`). If the source answers, records at offsets spread over both logs, their ends included, are
+compared by content; a partition with a difference is left out. If it doesn't answer, only the configuration vouches for
+equal offsets, and no group's position is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drkit.state_topic.recovery import BASIS_LOGS, Recovered, TopicLeftOut, fill
 from drkit.store.api import Store
 
 PLACES = 20
-"""At how many places of each partition records are compared, and how many of its last offsets."""
+"""How many offsets of each partition are compared, and how many of its last ones."""
 _SECONDS = 30.0
 _REASON = "recovered from the logs"
 
@@ -39,10 +39,10 @@ class _Logs:
 
 
 def fill_from_logs(store: Store, link: Link, target: ClusterAdmin | None, source: ClusterAdmin | None) -> Recovered:
-    """Fill a store that has nothing of the link from what both clusters hold; one that doesn't answer is None.
+    """Fill a store that has no data of the link from both clusters' logs; a cluster that doesn't answer is None.
 
     Raises:
-        Unreachable: a cluster that answered a moment ago doesn't any more.
+        Unreachable: a cluster that answered a moment ago no longer does.
     """
     copy = LinkCopy("")
     left_out: list[TopicLeftOut] = []
@@ -84,7 +84,7 @@ def _shares(link: Link) -> bool:
 
 
 def _read(copy: LinkCopy, link: Link, target: ClusterAdmin, source: ClusterAdmin | None) -> list[TopicLeftOut]:
-    """Take partitions into the copy; returns what differs."""
+    """Add partitions to the copy; returns the differences."""
     there = _logs(target, {name for name in target.topics() if link.source_topic(name) is not None})
     names = {name: str(link.source_topic(name)) for name in there.topics}
     here = _logs(source, set(names.values())) if source is not None else None
@@ -130,7 +130,7 @@ def _different(
     names: Mapping[str, str],
     here: _Logs,
 ) -> dict[TopicPartition, str]:
-    """The target's partitions where both sides hold different records at one offset, and what differs."""
+    """The target's partitions with different records at the same offset, and the differences."""
     found: dict[TopicPartition, str] = {}
     places: set[LogPosition] = set()
     for tp, end in there.end.items():

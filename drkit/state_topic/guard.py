@@ -1,5 +1,5 @@
-"""A store that has forgotten a link, or that is an older one (a backup brought back), is told by the copy of the link's
-state on the target.
+"""Detects a store that lacks a link, or that is older (a restored backup), by the copy of the link's state on the
+target.
 
 The copy is written after the store, so it is never ahead of the store that it was written from.
 """
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 RECOVERY = "recovery"
-"""Kind of the note of a recovery: by `STATE`, `BEGUN` or when it was done; by `RESTORED`, when the backup was made."""
+"""Kind of the note of a recovery: under `STATE`, `BEGUN` or its time; under `RESTORED`, the backup's time."""
 STATE = "state"
 RESTORED = "restored"
 BEGUN = "begun"
@@ -33,34 +33,34 @@ _FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 def begun(store: Store, link: Link) -> bool:
-    """Whether a recovery of the link was begun in this store and not finished."""
+    """Whether a recovery of the link began in this store and didn't finish."""
     return store.notes(link.id, RECOVERY).get(STATE) == BEGUN
 
 
 def holds(store: Store, link: Link) -> bool:
-    """Whether the store knows of the link's mirroring; not what a recovery that was interrupted has left."""
+    """Whether the store has data of the link's mirroring, other than that of an interrupted recovery."""
     return bool(store.topic_states(link.id) or store.watermarks(link.id)) and not begun(store, link)
 
 
 def check_recovered(store: Store, link: Link) -> None:
-    """Raise `Refused` where the store holds only what a recovery had filled in when it was interrupted."""
+    """Raise `Refused` if the store has only the data of an interrupted recovery."""
     if begun(store, link):
         raise interrupted(link)
 
 
 def interrupted(link: Link) -> Refused:
-    """Why a store that was filled in part says nothing of its link."""
+    """Why a partly filled store can't be used for its link."""
     return Refused(
-        f"the recovery of {link.id} was interrupted: the store holds a part of it",
+        f"the recovery of {link.id} was interrupted: the store has only a part of its state",
         meaning="Positions, topics or decisions may be missing from it. Nothing was changed",
         remedy=f"Run drkit store recover --from {link.id.target} --link '{link.id}' again, to its end",
     )
 
 
 def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:
-    """Raise `Refused` where a state topic has records of topics (`keys`) and the store has nothing of the link.
+    """Raise `Refused` if a state topic has records of topics (`keys`) and the store has no data of the link.
 
-    Not where the target has other writers: there the mirror finds its place by provenance, without a store.
+    Not if the target has other writers: there the mirror finds its position by provenance, without a store.
     """
     if link.shares_target or holds(store, link) or not any(section_of(key)[0] == StateKind.TOPIC for key in keys):
         return
@@ -74,7 +74,7 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
 
 
 def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord]) -> None:
-    """Raise `Refused` where the link was failed over by a later decision (of `found`, read before) than the store has.
+    """Raise `Refused` if the link was failed over by a later decision (of `found`, read before) than the store has.
 
     With an older store the link is active again, and its mirror would write below the clients.
     """
@@ -83,9 +83,9 @@ def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRe
 
 
 def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
-    """Raise `Refused` where a store was restored from a backup and the link was failed over since, or that isn't seen.
+    """Raise `Refused` if a store was restored from a backup and the link was failed over since, or that is unknown.
 
-    Before a decision about it: what the copy says of a later one would be replaced. Once it was seen, no more is asked.
+    Called before a decision about it, which would replace a later one in the copy. Once checked, it isn't repeated.
 
     Raises:
         Unreachable: the target doesn't answer.
@@ -115,7 +115,7 @@ def _check_decision(link: Link, store: Store, newest: LinkControl | None) -> Non
 
 
 def _is_later(newest: LinkControl, kept: LinkControl | None) -> bool:
-    """Whether a decision of the copy is none that the store knows.
+    """Whether a decision of the copy is unknown to the store.
 
     A store that was restored counts on from an older decision, so the same number may be another decision.
     """
@@ -132,7 +132,7 @@ class OlderStore(NamedTuple):
 
 
 def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
-    """What of the link the copy (read before) has newer than the store; None: nothing.
+    """The link's data that are newer in the copy (read before) than in the store; None: none.
 
     A watermark that the mirror took back since, because the target lost data, was observed later than the copy's.
     """
@@ -150,9 +150,9 @@ def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
 
 
 def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
-    """Raise `Refused` where the store has forgotten a link that is about to be mirrored, or is older than its copy.
+    """Raise `Refused` if the store lacks a link that is about to be mirrored, or is older than its copy.
 
-    Where the copy may not be seen there is none, either: the mirror can't write it.
+    If drkit may not see the copy, there is none: the mirror can't write it.
 
     Raises:
         Unreachable: the target doesn't answer.

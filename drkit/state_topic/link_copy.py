@@ -1,4 +1,4 @@
-"""What a state topic says of its link, read back; and what of it is proven."""
+"""Reads a link's state from its state topic, and checks what is proven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from drkit.store import codec
 
 
 class ProvenPartition(NamedTuple):
-    """What is proven of a partition: all rows that its watermark counts."""
+    """The proven part of a partition: all rows that its watermark counts."""
 
     watermark: Watermark
     rows: list[OffsetMapping]
@@ -39,10 +39,10 @@ class ProvenPartition(NamedTuple):
 
 @dataclass
 class LinkCopy:
-    """A link's state, as its topic has it. `written_at`: when its last record was written; `records`: how many keys.
+    """A link's state in its topic. `written_at`: when its last record was written; `records`: the number of keys.
 
     `unproven`: partitions whose rows aren't those that their watermark counts. `begins`: the first offset of the topic;
-    beyond 0 somebody has deleted records: compaction keeps it. `unreadable`: keys whose values make no sense.
+    beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with undecodable values.
     """
 
     topic: str
@@ -76,7 +76,7 @@ def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCop
 
 
 def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> LinkCopy:
-    """The copy that these records are."""
+    """The copy from these records."""
     copy = LinkCopy(topic)
     marks: dict[TopicPartition, tuple[Watermark, int, str]] = {}
     blocks: dict[tuple[TopicPartition, int], list[RowBlock]] = defaultdict(list)

@@ -1,9 +1,10 @@
 """Detects a mirror of a link that runs with another store than this process.
 
-Two stores decide apart: after a failover from one, the mirror of the other writes on into what clients use by then.
-Workers of a link meet in a group on its target, whatever their store is, and the client id of each says whose it is:
+Two stores decide independently: after a failover with one, the mirror of the other continues to write where clients
+write by then.
+Workers of a link join a group on its target, whatever their store, and the client id of each identifies it:
 `drkit-mirror/PATTERNS/STORE/OWNER`, with the checksum of the link's topic patterns (two configurations between the same
-clusters have one group and don't meet), the store's identity, and who the worker is.
+clusters have one group and ignore each other), the store's identity, and the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from drkit.store.workers import read_workers
 log = logging.getLogger(__name__)
 
 SESSION_SECONDS = 6.0
-"""So long after its last word a dead worker is still in the group."""
+"""How long a dead worker stays in the group after its last heartbeat."""
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 5.0
@@ -34,7 +35,7 @@ _PARTS = 3
 
 
 class _Member(NamedTuple):
-    """A worker in the group: its store's identity, and who it is (`host:pid:start:token`)."""
+    """A worker in the group: its store's identity, and its name (`host:pid:start:token`)."""
 
     store: str
     owner: str
@@ -50,7 +51,7 @@ def worker_client_id(link: Link, store_url: str, owner: str) -> str:
 
 
 def mirrors_of_any_store(groups: GroupAdmin, link: Link) -> list[str]:
-    """The workers of a link that are running, in words; dead ones are waited for, until they have left the group.
+    """The running workers of a link, in words; waits until dead ones have left the group.
 
     Args:
         groups: the coordinators of the link's target.
@@ -63,7 +64,7 @@ def mirrors_of_any_store(groups: GroupAdmin, link: Link) -> list[str]:
 
 
 def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_url: str) -> list[str]:
-    """As `mirrors_of_any_store`, those that keep another store than this one. None is seen where groups may not be."""
+    """As `mirrors_of_any_store`, those that use another store than this one; none if drkit may not see groups."""
     own = store_identity(store_url)
 
     def others(members: list[_Member]) -> list[_Member]:
@@ -77,9 +78,9 @@ def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_
 
 
 def check_one_store(target: ClusterConfig, link: Link, store: Store, store_url: str) -> None:
-    """Raise `Refused` where a mirror of the link is running with another store than this one.
+    """Raise `Refused` if a mirror of the link is running with another store than this one.
 
-    Where the group's coordinator doesn't answer nobody can be a member of it now.
+    If the group's coordinator doesn't answer, the group can't have members now.
     """
     try:
         with GroupAdmin(link.id.target, target, timeout_seconds=_ASK_SECONDS) as groups:
@@ -92,7 +93,7 @@ def check_one_store(target: ClusterConfig, link: Link, store: Store, store_url: 
 
 
 def other_store(link: Link, found: Sequence[str]) -> Refused:
-    """Why nothing is done beside a mirror that keeps another store. `found`: who."""
+    """The refusal because of a mirror that uses another store. `found`: its name."""
     return Refused(
         f"a mirror of {link.id} is running that keeps another store: {found[0]}",
         meaning="store.url of this configuration names another store than the mirror's. Two stores decide apart: the "
@@ -102,9 +103,9 @@ def other_store(link: Link, found: Sequence[str]) -> Refused:
 
 
 def _noted(store: Store, link: Link, owner: str, store_url: str) -> bool:
-    """Whether a store that is named otherwise (hosts in part, a link to a file) is a worker's all the same.
+    """Whether a store under another name (some of the hosts, a link to a file) is still the worker's store.
 
-    A note that has expired is of a worker that doesn't reach the store now; or this is a copy of that worker's file.
+    An expired note belongs to a worker that doesn't reach the store now; or this is a copy of that worker's file.
     """
     at = store.time()
     return any(
@@ -124,7 +125,7 @@ def _found(groups: GroupAdmin, link: Link, judged: Callable[[list[_Member]], lis
 
 
 def _member(link: Link, client_id: str) -> _Member | None:
-    """What a client id says; None: it isn't a worker of this link."""
+    """The worker of a client id; None: it isn't a worker of this link."""
     word, _, rest = client_id.partition("/")
     parts = rest.split("/", _PARTS - 1)
     if word != _WORD or len(parts) != _PARTS or parts[0] != f"{patterns_checksum(link):08x}":

@@ -1,4 +1,4 @@
-"""A store whose changes of a link's record go to the link's state topic, too; see `drkit.state_topic.recorder`."""
+"""A store that also writes a link's changes to its state topic; see `drkit.state_topic.recorder`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _EVERYTHING = "*"
 
 
 class StateRecording:
-    """The recorders of one process, made when something of a link changes. Shared by threads.
+    """The recorders of one process, created when a link's data change. Shared by threads.
 
     Args:
-        config: clusters and links; only configured links are recorded, not their ways back: what these hold is on the
-            cluster that serves.
+        config: clusters and links; only configured links are recorded, not their ways back: their data are on the
+            serving cluster.
         store: the store that is recorded.
-        mirror: the link that this process mirrors; its recorder compares everything at its beginning, and says in the
+        mirror: the link that this process mirrors; its recorder compares everything at its start, and records in the
             store when the topic can't be written.
     """
 
@@ -48,7 +48,7 @@ class StateRecording:
         return None if found is None else self._recorder_of(found)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending changes."""
         for recorder in self._recorders.values():
             recorder.close(CLOSE_SECONDS)
 
@@ -79,18 +79,18 @@ class StateRecording:
 
 
 def _nobody(_: DrkitError | None) -> None:
-    """A command has said it in its log."""
+    """Do nothing: a command has logged it."""
 
 
 class _RecordedStore:
-    """All of a store's methods; those that change what is recorded note it once the store has kept it."""
+    """All methods of a store; those that change recorded data note it once the store has saved it."""
 
     def __init__(self, store: Store, recorder: Callable[[LinkId], Recorder | None]) -> None:
         self.plain = self._store = store
         self._recorder = recorder
 
     def __getattr__(self, name: str) -> Any:
-        """What isn't recorded is the store's own."""
+        """Unrecorded methods are the store's own."""
         return getattr(self._store, name)
 
     def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:

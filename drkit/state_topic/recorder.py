@@ -1,17 +1,17 @@
-"""Writes a link's state topic: what is noted here is in the topic about a second later.
+"""Writes a link's state topic: noted changes are in the topic about a second later.
 
 Every process that changes the store's record of a link notes what it changed (`recorded_store`): mapping rows,
 watermarks and group positions by value, decisions, topics, problems and notes by kind, which are read from the store
-when they are written. So a process that notes late writes what is so now.
+when they are written. So a process that notes late writes the current state.
 
-Each round writes mapping rows and what is small first; only once that is acknowledged, the watermarks that count these
-rows. What the topic holds is read when it is opened and every `REOPEN_SECONDS`, so what is there already isn't written
-again, what the store doesn't hold any more is removed, and what a late writer left is set right.
+Each round writes mapping rows and small records first; only once these are acknowledged, the watermarks that count the
+rows. The topic is read when it is opened and every `REOPEN_SECONDS`, so that unchanged records aren't written again,
+records that the store no longer has are removed, and a late writer's records are corrected.
 
 **How far it lags.** A round a second; of watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
-first. A watermark that only was looked at again is written every `REFRESH_SECONDS`.
+first. A watermark with only a new check time is written every `REFRESH_SECONDS`.
 
-Whatever fails is told and tried again; who notes never waits.
+Failures are reported and retried; noting never blocks.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ Records = dict[bytes, bytes | None]
 
 
 class Recorder:
-    """The recorder of one link in one process. Whoever notes may do so from any thread.
+    """The recorder of one link in one process. Any thread may note changes.
 
     Args:
         link: a configured link.
         target: its target cluster.
-        store: what is kept; the store itself, not one that records.
-        whole: at the opening, everything small is compared with the store (a mirror does; a command writes only what
-            it changed).
+        store: the store itself, not one that records.
+        whole: compare all small records with the store at the opening (a mirror does; a command writes only its own
+            changes).
         tell: called with the reason when writing fails, and with None when it works again.
     """
 
@@ -110,7 +110,7 @@ class Recorder:
         self._kinds: set[str] = set()
         self._positions: dict[Place, dict[int, GroupPosition]] | None = None
         self._seen_again: set[Place] = set()
-        # of the thread alone
+        # used only by the thread
         self._admin: ClusterAdmin | None = None
         self._writer: SmallTopicWriter | None = None
         self._topic_id: str | None = None
@@ -122,13 +122,13 @@ class Recorder:
         self._refreshed_at = 0.0
         self._blocks: dict[TopicPartition, RowBlocks] = {}
         self._written: dict[TopicPartition, tuple[Watermark, float]] = {}
-        self._failed: bool | None = None  # an earlier process may have told of a failure
+        self._failed: bool | None = None  # an earlier process may have reported a failure
         self._failing_since: float | None = None
 
     # -- noting ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to write; noting does so, too."""
+        """Start writing; noting does so, too."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=keeping_context(self._work), name="drkit-state", daemon=True)
@@ -171,7 +171,7 @@ class Recorder:
         self.start()
 
     def changed(self, kind: str, name: str = "") -> None:
-        """The store holds something else of this kind than before; of a note, `name` is the note's kind."""
+        """The store's data of this kind changed; for a note, `name` is the note's kind."""
         with self._lock:
             self._kinds.add(f"{kind} {name}" if name else kind)
         self.start()
@@ -186,10 +186,10 @@ class Recorder:
         self.start()
 
     def close(self, seconds: float) -> None:
-        """Write what is left, and end; what isn't written by then isn't."""
+        """Write pending changes, and end; unwritten ones are dropped."""
         with self._lock:
             thread, self._closing = self._thread, True
-            if self._whole:  # who sealed the link wrote it; what was read before mustn't stand instead
+            if self._whole:  # the process that sealed the link wrote it; older data mustn't replace it
                 self._kinds.add(StateKind.CONTROL)
         self._wake.set()
         if thread is None:
@@ -205,7 +205,7 @@ class Recorder:
                 self._topic,
             )
             if (admin := self._admin) is not None:
-                admin.close()  # ends what it waits for
+                admin.close()  # ends its waiting calls
             thread.join(_FAILED_SECONDS)
 
     # -- the thread --------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Recorder:
             return bool(self._rows or self._marks or self._stale or self._moved or self._kinds)
 
     def _round(self) -> bool:
-        """Write what is due; whether that worked. A target that doesn't answer is told of by others first."""
+        """Write due changes; returns whether that worked. Others report an unreachable target first."""
         try:
             self._open()
             self._write_due()
@@ -258,7 +258,7 @@ class Recorder:
             log.debug("%s: %s", self._link.id, failure)
 
     def _give_up(self) -> None:
-        """Everything is looked at again at the next opening."""
+        """Compare everything again at the next opening."""
         if self._writer is not None:
             self._writer.close()
         if self._admin is not None:
@@ -305,7 +305,7 @@ class Recorder:
                     self._moved |= self._positions.keys()
 
     def _to_be_opened_again(self) -> bool:
-        """Whether it is time, or the topic is another one by now (somebody has deleted it)."""
+        """Whether it is time, or the topic was recreated (after a deletion)."""
         at = time.monotonic()
         if at - self._opened_at > REOPEN_SECONDS or self._admin is None:
             return True
@@ -329,14 +329,14 @@ class Recorder:
             with self._lock:
                 self._stale |= waiting
         except BaseException:
-            with self._lock:  # read again from the store, whatever was written of them
+            with self._lock:  # read again from the store, even if partly written
                 self._stale |= stale | {row.tp for row in rows}
                 self._kinds |= kinds
             raise
         self._send_progress(marks, waiting)
 
     def _small(self, kinds: set[str]) -> Records:
-        """Decisions, topics, problems, notes: as the store has them now."""
+        """Decisions, topics, problems, notes: their current state in the store."""
         store, link = self._store, self._link.id
         records: Records = {}
         for kind in sorted(kinds):
@@ -374,7 +374,7 @@ class Recorder:
 
     @staticmethod
     def _leave_later_decisions(version: int, records: Records) -> None:
-        """A command with a store that was brought back from a backup removes nothing that is newer than that."""
+        """A command with a restored store removes nothing that is newer than its backup."""
         for raw in [raw for raw, value in records.items() if value is None]:
             key = read_key(raw)
             if key is not None and key[0] == StateKind.CONTROL and int(key[1]) > version:
@@ -396,7 +396,7 @@ class Recorder:
         )
 
     def _differences(self, prefix: Key, found: dict[Any, Any], records: Records) -> None:
-        """What is to be written so that the topic holds this, and nothing else, under the prefix."""
+        """The writes after which the topic has exactly these records under the prefix."""
         wanted = {key_bytes(key): value_bytes(value) for key, value in found.items()}
         for key, value in wanted.items():
             if self._known.get(key) != hash(value):
@@ -404,14 +404,14 @@ class Recorder:
         records.update(dict.fromkeys(self._keys(prefix) - wanted.keys()))
 
     def _keys(self, prefix: Key) -> set[bytes]:
-        """Keys that the topic holds: of a section, or of all sections that begin so."""
+        """Keys in the topic: of a section, or of all sections with this prefix."""
         size = len(prefix)
         if section := self._sections.get(prefix):
             return set(section)
         return {key for name, keys in self._sections.items() if name[:size] == prefix for key in keys}
 
     def _without_partitions(self, records: Records) -> None:
-        """Remove what is there about partitions that the store has nothing of."""
+        """Remove the records of partitions that the store doesn't have."""
         there = self._store.watermarks(self._link.id)
         for raw in self._keys((StateKind.WATERMARK,)) | self._keys((StateKind.ROWS,)):
             key = read_key(raw)
@@ -479,7 +479,7 @@ class Recorder:
     # -- progress ----------------------------------------------------------------------------------
 
     def _send_progress(self, marks: dict[TopicPartition, Watermark], waiting: set[TopicPartition]) -> None:
-        """Watermarks whose rows are written, positions, and when this was."""
+        """Watermarks whose rows are written, positions, and the time."""
         records: Records = {}
         at = time.monotonic()
         done: dict[TopicPartition, Watermark] = {}

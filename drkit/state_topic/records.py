@@ -1,21 +1,21 @@
-"""The records of a link's state topic: keys, values, and how mapping rows prove to be complete. Pure.
+"""The records of a link's state topic: keys, values, and the proof that mapping rows are complete. Pure.
 
 | key | value |
 |---|---|
 | `link` | format, link, ids of both clusters, when it was last written |
-| `control` version | the link's decision; a late writer's stands beside a newer one, and the highest version counts |
+| `control` version | the link's decision; a late writer's may be beside a newer one, and the highest version counts |
 | `topic` T | a topic's state |
 | `note` kind, name | a note |
 | `problem` kind, T, p | a problem |
-| `positions` group, T, block | where a group stands on up to `POSITIONS_A_RECORD` partitions |
+| `positions` group, T, block | a group's positions on up to `POSITIONS_A_RECORD` partitions |
 | `rows` T, p, epoch, block | up to `ROWS_A_RECORD` mapping rows |
 | `watermark` T, p | the watermark, how many rows there are, and the chain over them |
 
 Keys are JSON lists, values JSON; columns are those of `drkit.store.codec`.
 
-**What is proven.** Several writers may be running, one of them late, and compaction keeps the newest record of a key
-only. So each watermark carries the number of the partition's rows and a hash chain over them: rows are taken only where
-they are exactly these (`proven_rows`). Rows are written before the watermark that counts them.
+**Proof.** Several writers may be running, one of them late, and compaction keeps only the newest record of a key. So
+each watermark has the number of the partition's rows and a hash chain over them: rows are used only if they are exactly
+these (`proven_rows`). Rows are written before the watermark that counts them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOPIC_CONFIG = {
     "min.cleanable.dirty.ratio": "0.2",
 }
 NOT_KEPT = frozenset({"worker", "statistics", "history_minutes", "history_quarters"})
-"""Kinds of notes that are of no use once their writer is gone."""
+"""Kinds of notes that are useless once their writer is gone."""
 _DIGEST_BYTES = 8
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -73,7 +73,7 @@ def state_topic(link: Link) -> str:
 
 
 def state_topic_prefix(link: LinkId) -> str:
-    """What the names of all state topics of a link begin with, whatever its patterns."""
+    """The common prefix of the names of a link's state topics, with any patterns."""
     return _ILLEGAL.sub("-", f"__drkit_state.{link.source}.{link.target}.")
 
 
@@ -92,7 +92,7 @@ def read_key(raw: bytes | None) -> Key | None:
 
 
 def section_of(raw: bytes) -> Key:
-    """What keys are compared together: rows by partition, positions by group and topic, notes by kind, else by kind."""
+    """The section of a key, compared as a whole: rows by partition, positions by group and topic, else by kind."""
     key = read_key(raw) or ("",)
     return key[: _SECTION_SIZE.get(str(key[0]), 1)]
 
@@ -142,7 +142,7 @@ class RowBlocks:
             self.read_through = source
 
     def add(self, source_offset: int, target_offset: int) -> bool:
-        """Append a row; False: it doesn't come behind the others, so they must be read again."""
+        """Append a row; False: it doesn't follow the others, so they must be read again."""
         if self._last and source_offset <= self._last[-1][0]:
             return (source_offset, target_offset) in self._last
         if len(self._last) == ROWS_A_RECORD:
@@ -155,7 +155,7 @@ class RowBlocks:
         return True
 
     def taken(self) -> list[RowBlock]:
-        """The blocks that changed since this was last asked."""
+        """The blocks that changed since the last call."""
         changed = list(self._changed.values())
         self._changed = {}
         return changed
@@ -164,7 +164,7 @@ class RowBlocks:
 def proven_rows(
     tp: TopicPartition, epoch: int, blocks: Sequence[RowBlock], count: int, chain: str
 ) -> list[OffsetMapping] | None:
-    """The rows that the watermark counts; None: these blocks are not what it was written with.
+    """The rows that the watermark counts; None: these blocks don't match it.
 
     Args:
         tp: the partition.

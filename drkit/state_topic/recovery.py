@@ -41,12 +41,12 @@ MISSING = (
     "positions of groups over time (`failover --committed-at`), except for their latest positions",
     "digests of ranges (`drkit audit` compares whole partitions)",
 )
-"""What no copy holds."""
+"""Data that no copy has."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLeftOut:
-    """A topic, or one of its partitions, of which nothing could be used, and why."""
+    """A topic or partition that could not be recovered, and why."""
 
     topic: str
     partition: int | None
@@ -67,7 +67,7 @@ class Conservative:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a store was filled with for one link. `written_at`: up to when the copy was written."""
+    """The recovered data of one link. `written_at`: the time of the copy's last record."""
 
     link: Link
     basis: str
@@ -84,7 +84,7 @@ class Recovered:
 
 
 def has_data(store: Store, link: Link) -> bool:
-    """Whether the store knows of the link by other means than a recovery that was interrupted."""
+    """Whether the store has data of the link other than from an interrupted recovery."""
     return not begun(store, link) and (holds(store, link) or store.link_control(link.id) is not None)
 
 
@@ -97,15 +97,15 @@ def fill(
     basis: str = BASIS_COPY,
     more_left_out: Iterable[TopicLeftOut] = (),
 ) -> Recovered:
-    """Fill a store that has nothing of the link.
+    """Fill a store that has no data of the link.
 
     Args:
         store: the store.
         link: the link.
-        copy: what is known of it.
+        copy: the link's known state.
         target: its target; None: it doesn't answer, and nothing is known of its partitions.
-        basis: what `copy` was read from.
-        more_left_out: what is known to be missing already.
+        basis: the origin of `copy`.
+        more_left_out: data already known to be missing.
 
     Raises:
         Unreachable: the target or the store doesn't answer; it can be done again.
@@ -197,7 +197,7 @@ def _not_in_copy(copy: LinkCopy, topics: Iterable[TopicState], known: Iterable[T
 
 
 def _cut(link: Link, copy: LinkCopy) -> str | None:
-    """Why the copy may lack topics and groups without a trace; None: it is whole, as far as it shows."""
+    """Why the copy may silently lack topics and groups; None: it seems complete."""
     if copy.begins:
         return (
             f"{copy.topic} on {link.id.target} begins at offset {copy.begins}: the records before were deleted (by "
@@ -225,7 +225,7 @@ def _cut_problem(link: Link, why: str) -> Problem:
 
 
 def _doubt(link: Link, copy: LinkCopy, found: ProvenPartition, end: int | None) -> Conservative | None:
-    """Why positions beyond the watermark aren't known; None: nothing landed on the target beyond it."""
+    """Why positions beyond the watermark are unknown; None: the target has no records beyond it."""
     mark = found.watermark
     if end is not None and end <= mark.target_end:
         return None
@@ -239,7 +239,7 @@ def _doubt(link: Link, copy: LinkCopy, found: ProvenPartition, end: int | None) 
 
 
 def with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMapping]:
-    """The rows, with one at the watermark: the next record goes there, whatever lay on the source between."""
+    """The rows, with one at the watermark: the next record goes there, even if the source has a gap."""
     at = [row for row in rows if row.source_offset <= mark.source_through]
     last = at[-1] if at else None
     if last is not None and (
@@ -271,7 +271,7 @@ def _problem(link: Link, doubt: Conservative, control: LinkControl | None) -> Pr
 
 
 def _put_notes(store: Store, link: Link, copy: LinkCopy) -> None:
-    """Notes as they are; those of fences get an epoch of the new store, whose epochs may be lower."""
+    """Notes unchanged; those of fences get an epoch of the new store, whose epochs may be lower."""
     fences = copy.notes.get(FENCES, {})
     epochs = {}
     for cluster in {name.rpartition(" ")[0] for name in fences}:

@@ -1,8 +1,8 @@
 """Fills a new store from a backup.
 
-A backup is of its time. What the links did since isn't in it, so a restored store promises no more than it can: every
-link that was active is paused until somebody has seen that it wasn't failed over since, and positions beyond each
-partition's watermark are conservative (`store_recovered`) until a mirror has compared what landed there.
+A backup lacks later changes of the links. So every link that was active is paused until an operator has checked that it
+wasn't failed over since, and positions beyond each partition's watermark are conservative (`store_recovered`) until a
+mirror has compared the records there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from drkit.store.timeline import read_state
 
 
 def holds_something(store: WholeStore) -> bool:
-    """Whether anything is kept, other than what a restore that was interrupted has left."""
+    """Whether the store has any data other than those of an interrupted restore."""
     left = [link for link in store.links() if store.notes(link, RECOVERY).get(STATE) != BEGUN]
     return bool(left or (not store.links() and (store.runs() or store.journals())))
 
 
 def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -> list[LinkControl]:
-    """Fill a store that holds nothing; can be done again where it was interrupted.
+    """Fill an empty store; can be repeated after an interruption.
 
     Args:
         store: the store.
@@ -41,7 +41,7 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
         configured: the links of the configuration; a way back isn't one, and follows its link.
 
     Returns:
-        what holds now of each configured link of the backup.
+        the current state of each configured link of the backup.
 
     Raises:
         Unreachable: the store doesn't answer.
@@ -78,7 +78,7 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
 
 
 def _held(link: LinkId, control: LinkControl | None, backup: Backup) -> LinkControl:
-    """What is sealed or reversed stays; what was active waits for somebody's word."""
+    """Sealed or reversed links stay so; active ones wait for an operator."""
     if control is not None and control.direction is not Direction.ACTIVE:
         return control
     reason = f"restored from a backup of {iso(backup.created_at)}: resume it where it was not failed over since"
@@ -88,7 +88,7 @@ def _held(link: LinkId, control: LinkControl | None, backup: Backup) -> LinkCont
 
 
 def _doubt(store: WholeStore, link: LinkId, mark: Watermark, backup: Backup) -> None:
-    """Positions beyond a watermark go back to it, and the next record goes where it ends."""
+    """Positions beyond a watermark go back to it, and the next record goes to its end."""
     rows = store.mappings(link, mark.tp, mark.epoch)
     more = [row for row in with_row_at(rows, mark) if row not in rows]
     store.append_mappings(link, more)
@@ -110,7 +110,7 @@ def _doubt(store: WholeStore, link: LinkId, mark: Watermark, backup: Backup) -> 
 
 
 def _put_digests(store: WholeStore, link: LinkId, digests: list[RangeDigest]) -> None:
-    """By generation, the oldest first: readers prefer what a newer holder wrote."""
+    """By generation, the oldest first: readers prefer the newer holder's data."""
     by_generation: dict[int, list[RangeDigest]] = defaultdict(list)
     for each in digests:
         by_generation[each.generation].append(each)

@@ -161,7 +161,7 @@ def test_a_purge_of_a_target_that_has_other_writers_is_told(net: MakeNet, unique
     (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
     (partition,) = status.partitions
     assert partition.lag_records is None
-    assert "has lost target offsets 35 to 39 since a mirror last judged its beginning" in (partition.lag_reason or "")
+    assert "has lost target offsets 35 to 39 since a mirror last checked its beginning" in (partition.lag_reason or "")
     world.catch_up("a->b")
     (problem,) = world.problems("a->b")
     assert (problem.unsure_from, problem.unsure_until) == (10, 40), "seen at its next start"
