@@ -1,4 +1,4 @@
-"""The cluster directory: where clients find the cluster that serves now. See docs/directory.md."""
+"""The cluster directory: tells clients which cluster serves now. See docs/directory.md."""
 
 from drkit.directory.api import Directory, Entry
 from drkit.directory.open import open_directories

@@ -1,8 +1,7 @@
-"""What a directory holds and promises; `tests/integration/directory` runs the same tests on each kind.
+"""The content and guarantees of a directory; `tests/integration/directory` runs the same tests on each kind.
 
-An entry's epoch decides: it is replaced only by one of a greater epoch, in one atomic step with the
-look at what is kept. So a run that was stopped, and wakes up after a newer one has published,
-changes nothing.
+An entry's epoch decides: only an entry of a greater epoch replaces it, in one atomic step with the check
+of the current one. So a stopped run that wakes up after a newer one has published changes nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ FORMAT = "drkit-directory/1"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the clients of a link find their cluster.
+    """The entry of a link: the cluster that its clients should use.
 
     `active`: the cluster's alias. `bootstrap_servers`: `host:port`, several with commas. `epoch`: the
-    version of the link's decision that this follows; it grows with each failover and failback.
+    version of the link's decision; it grows with each failover and failback.
     """
 
     link: str
@@ -47,18 +46,18 @@ class Entry:
 
 
 class Directory(Protocol):
-    """One place where clients look."""
+    """One directory."""
 
     @property
     def name(self) -> str:
-        """What people call it; holds no secret."""
+        """Its name in messages; holds no secret."""
 
     @property
     def confirms(self) -> bool:
-        """Whether `read` surely says what is there; else None may also mean that it can't tell."""
+        """Whether `read` always returns an existing entry; else None may also mean that it can't tell."""
 
     def read(self) -> Entry | None:
-        """The entry that stands there; None: there is none.
+        """The current entry; None: there is none.
 
         Raises:
             Unreachable: it doesn't answer.
@@ -66,17 +65,17 @@ class Directory(Protocol):
         """
 
     def publish(self, entry: Entry) -> bool:
-        """Make it the entry, durably; whether that changed anything. Publishing twice changes nothing.
+        """Publish it durably; returns whether that changed anything. Publishing twice changes nothing.
 
         Raises:
-            Refused: an entry of a greater epoch stands there, or one of the same epoch of another cluster.
+            Refused: there is an entry of a greater epoch, or one of the same epoch of another cluster.
             Unreachable: it doesn't answer; publishing again is safe.
             DrkitError: it refuses, or what is there isn't drkit's.
         """
 
 
 def must_write(kept: Entry | None, wanted: Entry, where: str) -> bool:
-    """Whether `wanted` has to be written over `kept`; False: it stands there already. Pure.
+    """Whether `wanted` must replace `kept`; False: it is there already. Pure.
 
     Raises:
         Refused: `kept` is newer.
@@ -89,7 +88,7 @@ def must_write(kept: Entry | None, wanted: Entry, where: str) -> bool:
     raise Refused(
         f"{where} says {kept} of {kept.link}, written by run {kept.run} at {iso(kept.at)}; "
         f"this run would write {wanted.active}, epoch {wanted.epoch}",
-        meaning="A newer decision stands there (or one that a store since replaced had made); it is not overwritten",
+        meaning="The entry is of a newer decision (or of a store since replaced); it is not overwritten",
         remedy="If that decision is void, remove the entry there by hand",
     )
 
@@ -109,10 +108,10 @@ def to_json(entry: Entry) -> str:
 
 
 def from_json(text: str | bytes, where: str) -> Entry:
-    """Read what `to_json` wrote.
+    """Read the JSON of `to_json`.
 
     Raises:
-        DrkitError: it is something else.
+        DrkitError: it is invalid.
     """
     try:
         body: Any = json.loads(text)
@@ -133,18 +132,18 @@ def from_json(text: str | bytes, where: str) -> Entry:
 
 
 def not_ours(where: str, why: str) -> DrkitError:
-    """The error for a place that holds something else than drkit's entry."""
+    """The error for a directory with something other than drkit's entry."""
     return DrkitError(
         f"{where} holds something that is not an entry of drkit ({why})",
-        meaning="It is not overwritten: it may be somebody else's",
-        remedy="Remove it, or choose another place for the entry",
+        meaning="It is not overwritten: it may belong to another program",
+        remedy="Remove it, or choose another location for the entry",
     )
 
 
 def contended(where: str) -> DrkitError:
-    """The error for a place that changed again and again while it was being written."""
+    """The error for a directory that changed at each attempt to write it."""
     return DrkitError(
         f"{where} changed each time it was about to be written",
-        meaning="Something else writes there",
-        remedy="Find what it is; then try again",
+        meaning="Another program writes there",
+        remedy="Stop that program; then try again",
     )

@@ -1,9 +1,9 @@
-"""A directory behind a command of the user's: it is given the entry to publish, and prints the current one.
+"""A directory behind a user's command: it publishes a given entry, and prints the current one.
 
 It is called as `COMMAND… publish` or `COMMAND… read`, with the link's name, and for publish all of the
 entry, in its environment (`DRKIT_LINK`, `DRKIT_ACTIVE`, `DRKIT_BOOTSTRAP_SERVERS`, `DRKIT_EPOCH`,
-`DRKIT_RUN`); publish also gets the entry's JSON on stdin. It ends with 0 when done and 3 when a newer
-epoch stands there. `read` writes the entry's JSON, or nothing where there is none or it can't tell.
+`DRKIT_RUN`); publish also gets the entry's JSON on stdin. It exits with 0 when done and with 3 if the
+current entry has a newer epoch. `read` writes the entry's JSON, or nothing if there is none or it can't tell.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class CommandDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It may be unable to say what is there: then it writes nothing."""
+        """It may be unable to read the entry: then it writes nothing."""
         return False
 
     def read(self) -> Entry | None:
-        """What `COMMAND read` writes."""
+        """The entry of `COMMAND read`."""
         return self._read(Deadline.after(self._timeout_seconds))
 
     def _read(self, deadline: Deadline) -> Entry | None:
@@ -48,7 +48,7 @@ class CommandDirectory:
         return from_json(done.out, self.name) if done.out.strip() else None
 
     def publish(self, entry: Entry) -> bool:
-        """`COMMAND publish`, unless `COMMAND read` says that it stands there already."""
+        """`COMMAND publish`, unless `COMMAND read` shows that the entry is current."""
         deadline = Deadline.after(self._timeout_seconds)
         if not must_write(self._read(deadline), entry, self.name):
             return False

@@ -7,8 +7,8 @@ Of an entry named `kafka` in `example.com`:
     kafka.example.com              CNAME  the first bootstrap server, where it has a name; else
                                    A/AAAA the addresses of all
 
-All of it changes in one update, on the condition (RFC 2136, 2.4.2 and 2.4.3) that the TXT record still
-is the one that was looked at: the server takes all of it or nothing.
+All of it changes in one update, on the condition (RFC 2136, 2.4.2 and 2.4.3) that the TXT record is still
+the one that was read: the server applies all of it or nothing.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class DnsDirectory:
     """The entry as records of one name.
 
     Args:
-        url: what people call it.
+        url: its name in messages.
         server: host of the zone's primary server.
         port: its port, by TCP.
         zone: the zone's name.
         entry: the name within the zone.
         ttl: seconds that resolvers may keep the records.
-        timeout_seconds: of reading or publishing, all exchanges of it.
+        timeout_seconds: for all exchanges of a read or publish.
         key: signs every request; None: unsigned.
     """
 
@@ -97,11 +97,11 @@ class DnsDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It says what is there."""
+        """It always returns an existing entry."""
         return True
 
     def read(self) -> Entry | None:
-        """What the server itself says, never a cache."""
+        """The server's own entry, never a cached one."""
         note = self._kept(Deadline.after(self._timeout_seconds))
         return None if note is None else self._entry(note)
 
@@ -119,7 +119,7 @@ class DnsDirectory:
                 raise self._refused(answer, "Let its update-policy (or allow-update) take updates by this key")
         raise contended(self.name)
 
-    # -- what is written ---------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def _update(self, entry: Entry, note: dns.rdata.Rdata | None) -> dns.update.UpdateMessage:
         update = dns.update.UpdateMessage(self._zone)
@@ -138,7 +138,7 @@ class DnsDirectory:
             update.add(self._name, self._ttl, kind, target)
         return update
 
-    # -- what is read ------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _kept(self, deadline: Deadline) -> dns.rdata.Rdata | None:
         """The TXT record of the entry; None: there is none."""
@@ -149,7 +149,7 @@ class DnsDirectory:
         if not answer.flags & dns.flags.AA:
             raise DrkitError(
                 f"{self.name}: that server is not an authority for {self._zone}",
-                meaning="What a resolver says may be old, and it takes no updates",
+                meaning="A resolver's records may be old, and it takes no updates",
                 remedy="Name the zone's primary server",
             )
         found = answer.get_rrset(answer.answer, self._note, dns.rdataclass.IN, dns.rdatatype.TXT)
@@ -179,7 +179,7 @@ class DnsDirectory:
         except (KeyError, ValueError) as error:
             raise not_ours(self.name, f"the TXT record at {self._note}: {error}") from None
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def _ask(self, message: dns.message.Message, deadline: Deadline) -> dns.message.Message:
         if self._key is not None:
@@ -193,7 +193,7 @@ class DnsDirectory:
             raise self._silent(f"({error or type(error).__name__})") from error
         except dns.exception.DNSException as error:
             raise DrkitError(
-                f"{self.name} answered what can't be used: {error or type(error).__name__}",
+                f"{self.name} sent an unusable response: {error or type(error).__name__}",
                 remedy="Check the key's name, secret and algorithm, and both clocks",
             ) from error
         if self._key is not None and not answer.had_tsig:

@@ -23,7 +23,7 @@ class FileDirectory:
 
     Args:
         path: absolute; its folder is there already.
-        timeout_seconds: how long to wait while somebody else publishes.
+        timeout_seconds: how long to wait while another process publishes.
     """
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
@@ -37,11 +37,11 @@ class FileDirectory:
 
     @property
     def confirms(self) -> bool:
-        """It says what is there."""
+        """It always returns an existing entry."""
         return True
 
     def read(self) -> Entry | None:
-        """What the file says; None: there is no file."""
+        """The file's entry; None: there is no file."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
@@ -51,7 +51,7 @@ class FileDirectory:
         return from_json(text, self.name)
 
     def publish(self, entry: Entry) -> bool:
-        """Write beside it, sync, put in its place, sync the folder."""
+        """Write a temporary file, sync, rename it, sync the folder."""
         try:
             with self._locked():
                 if not must_write(self.read(), entry, self.name):
@@ -77,7 +77,7 @@ class FileDirectory:
             os.close(folder)
 
     def _mode(self) -> int:
-        """The file's mode: as it is, else readable by all, so that clients can read it."""
+        """The file's current mode, else readable by all, so that clients can read it."""
         try:
             return self._path.stat().st_mode & 0o777
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Small JSON requests over HTTP, each within one deadline, with errors in drkit's words.
+"""Small JSON requests over HTTP, each within one deadline, with drkit's own errors.
 
-No proxy, no redirect to another host.
+Without proxies and redirects to other hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """Status and body of an answer."""
+    """Status and body of a response."""
 
     status: int
     body: bytes
@@ -62,7 +62,7 @@ class _Request(NamedTuple):
 class HttpServer:
     """A server by host and port; `name` is for messages.
 
-    `ca_file`: whom to trust (None: the machine's own), with `tls`.
+    `ca_file`: the trusted CAs (None: the machine's own), with `tls`.
     """
 
     name: str
@@ -84,25 +84,25 @@ class HttpServer:
     ) -> HttpResponse:
         """One request on a connection of its own.
 
-        `deadline` (None: `timeout_seconds` from now) bounds all of it, looking up the name included, however slowly the
-        server continues.
+        `deadline` (None: `timeout_seconds` from now) bounds all of it, including the DNS lookup, even if the server
+        responds slowly.
 
         Raises:
-            Unreachable: no answer in time, or the server has a trouble of its own (5xx).
+            Unreachable: no response in time, or a server error (5xx).
             ConfigError: `ca_file` can't be read.
         """
         sent = _Request(method, path, body, {**self.headers, **(headers or {})})
         answer = self._exchange(sent, lambda response: HttpResponse(response.status, response.read()), deadline)
         if answer.status >= _ERRORS:
             raise Unreachable(
-                f"{self.name} answered {answer.status}: {answer.text}", remedy="Look at that server's own log"
+                f"{self.name} answered {answer.status}: {answer.text}", remedy="See that server's own log"
             )
         return answer
 
     def post(self, path: str, body: bytes) -> int:
-        """Post JSON to a foreign server; returns the status of its answer, and reads nothing else of it.
+        """Post JSON to a foreign server; returns the status of its response, and reads nothing else of it.
 
-        Nothing that it says is read behind its headers, or repeated: it may hold the token of the path.
+        Its body is neither read nor repeated: it may hold the token of the path.
 
         Raises:
             Unreachable: no status in time.
@@ -120,7 +120,7 @@ class HttpServer:
         def work() -> T:
             try:
                 connection.connect()
-                if over.is_set():  # it is reported as not told already
+                if over.is_set():  # it was reported as failed already
                     raise TimeoutError
                 connection.request(sent.method, sent.path, sent.body, sent.headers)
                 with connection.getresponse() as response:
@@ -136,12 +136,12 @@ class HttpServer:
             held: socket.socket | None = connection.sock
             if held is not None:
                 with suppress(OSError):
-                    held.shutdown(socket.SHUT_RDWR)  # ends what the thread waits for
+                    held.shutdown(socket.SHUT_RDWR)  # ends the thread's wait
             raise Unreachable(f"{self.name} does not answer: not within {round(bound, 1):g} s", remedy=remedy) from None
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
             raise Unreachable(f"{self.name} does not answer: {why}", remedy=remedy) from None
-        except (http.client.HTTPException, ValueError) as error:  # these quote the answer, or the path
+        except (http.client.HTTPException, ValueError) as error:  # these quote the response, or the path
             raise Unreachable(f"{self.name} does not answer in HTTP: {type(error).__name__}", remedy=remedy) from None
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
@@ -157,5 +157,5 @@ class HttpServer:
 
 
 def refused(name: str, answer: HttpResponse, remedy: str) -> DrkitError:
-    """The error for an answer that isn't what was hoped for."""
+    """The error for an unexpected response."""
     return DrkitError(f"{name} answered {answer.status}: {answer.text}", remedy=remedy)

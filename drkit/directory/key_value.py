@@ -30,15 +30,15 @@ class KeyValueDirectory(ABC):
 
     @property
     def confirms(self) -> bool:
-        """It says what is there."""
+        """It always returns an existing entry."""
         return True
 
     def read(self) -> Entry | None:
-        """What the key holds, read consistently."""
+        """The key's entry, read consistently."""
         return self._kept(Deadline.after(self._server.timeout_seconds))[0]
 
     def publish(self, entry: Entry) -> bool:
-        """Put it if the key still is at the version that was read; whether that changed anything."""
+        """Write it if the key still has the version that was read; returns whether that changed anything."""
         deadline = Deadline.after(self._server.timeout_seconds)
         for _ in range(_ATTEMPTS):
             found, version = self._kept(deadline)
@@ -50,18 +50,18 @@ class KeyValueDirectory(ABC):
 
     @abstractmethod
     def _kept(self, deadline: Deadline) -> tuple[Entry | None, int]:
-        """The entry and its version (0: the key isn't there)."""
+        """The entry and its version (0: no such key)."""
 
     @abstractmethod
     def _put(self, deadline: Deadline, text: str, version: int) -> bool:
-        """Write it if the key still is at this version; whether it was written."""
+        """Write it if the key still has this version; returns whether it was written."""
 
 
 class ConsulDirectory(KeyValueDirectory):
     """The entry under a key of Consul.
 
     Args:
-        server: where Consul's HTTP API answers; the token is among its headers.
+        server: Consul's HTTP API; the token is among its headers.
         key: the key, without a leading slash.
     """
 
@@ -76,7 +76,7 @@ class ConsulDirectory(KeyValueDirectory):
         return answer.json(self.name) is True
 
     def _kept(self, deadline: Deadline) -> tuple[Entry | None, int]:
-        """The entry and its index (0: the key isn't there)."""
+        """The entry and its index (0: no such key)."""
         answer = self._server.request("GET", f"{self._path}?consistent", deadline=deadline)
         if answer.status == _NOT_FOUND:
             return None, 0
@@ -94,9 +94,9 @@ class EtcdDirectory(KeyValueDirectory):
     """The entry under a key of etcd (v3), by its JSON gateway.
 
     Args:
-        server: where etcd's client URL answers.
-        key: the key, as it is.
-        user: who asks, where etcd's authentication is on.
+        server: etcd's client URL.
+        key: the key, verbatim.
+        user: the user, if etcd's authentication is on.
         password: the user's.
     """
 
@@ -120,7 +120,7 @@ class EtcdDirectory(KeyValueDirectory):
         return answer.get("succeeded") is True
 
     def _kept(self, deadline: Deadline) -> tuple[Entry | None, int]:
-        """The entry and its revision (0: the key isn't there)."""
+        """The entry and its revision (0: no such key)."""
         found = self._ask(deadline, "/v3/kv/range", {"key": self._key}).get("kvs") or []
         if not found:
             return None, 0

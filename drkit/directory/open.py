@@ -17,7 +17,7 @@ from drkit.model.topology import LinkId
 
 
 def open_directories(config: Config, link: LinkId) -> tuple[Directory, ...]:
-    """The directories that hold a link's entry, in the configuration's order. Nothing is asked yet."""
+    """The directories of a link, in the configuration's order. Sends no request."""
     return tuple(_open(each, link) for each in config.directories(link))
 
 

@@ -1,4 +1,4 @@
-"""Runs a command of the user's: without a shell, and bounded in time whatever processes it leaves behind."""
+"""Runs a user's command without a shell, with a timeout that holds even if it leaves processes behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REAPING_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended. `code` is negative where a signal ended it."""
+    """The end of a command. `code` is negative if a signal ended it."""
 
     code: int
     out: str
@@ -33,15 +33,15 @@ class Done:
 
 
 def run_bounded(command: Sequence[str], environment: Mapping[str, str], given: str, deadline: Deadline) -> Done:
-    """Run a command in a session of its own; when the time is over, all that is in the session is killed.
+    """Run a command in a session of its own; at the timeout everything in the session is killed.
 
-    What the command put into another session lives on, and isn't waited for.
+    Processes that it moved to another session survive, and drkit doesn't wait for them.
 
     Args:
         command: program and arguments.
         environment: added to this process's.
         given: its stdin.
-        deadline: when it has to have ended.
+        deadline: the latest end.
 
     Raises:
         DrkitError: it can't be started.
@@ -89,7 +89,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
     """Kill its session. Its pipes are closed unread: a process of another session may hold their other ends."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):  # one that the kernel doesn't let die is left to it
+    with suppress(subprocess.TimeoutExpired):  # an unkillable process is left to the kernel
         process.wait(_REAPING_SECONDS)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:

@@ -1,4 +1,4 @@
-"""Evaluates conditions: whether one holds now, and what was seen. One function each; none of them waits."""
+"""Evaluates conditions: whether one holds now, and what was observed. One function each; none of them waits."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from drkit.model.wording import counted
 
 INTERVAL_SECONDS = 0.1
 STATUS_INTERVAL_SECONDS = 1.0
-"""Asking `drkit status` starts a process: not more often than this."""
+"""The least interval between calls of `drkit status`, each of which starts a process."""
 ANSWER_SECONDS = 3.0
 READ_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """`seen` says in words what was seen, whether the condition holds or not."""
+    """`seen` describes the observation, whether the condition holds or not."""
 
     holds: bool
     seen: str
@@ -54,7 +54,7 @@ class Round:
 
     @cached_property
     def status(self) -> dict[str, Any] | None:
-        """What `drkit status` says; None where it gives no answer."""
+        """The document of `drkit status`; None if it returns none."""
         self.asked = True
         return self._rig.status()
 
@@ -103,10 +103,10 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
 
 
 def wait_for(env: DrillEnvironment, conditions: list[Condition], timeout_seconds: float) -> ConditionResult:
-    """Look until all conditions hold in one round, or time is up; what was seen last is told.
+    """Check until all conditions hold in one round, or the time is up; returns the last observation.
 
-    A round ends at the first condition that doesn't hold. A client that died is told at once: waiting
-    on would only hide it.
+    A round ends at the first condition that doesn't hold. A client that died is reported at once: waiting would only
+    hide it.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:

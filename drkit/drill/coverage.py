@@ -1,13 +1,12 @@
-"""Which fault struck in which state of a run: planned by experiments, and seen in drills that were kept.
+"""The coverage of faults by state of a run: planned in experiments, and injected in kept drills.
 
     states    steady → failover's stages → failed over → failback's stages → failed back
     faults    what is done (`kill`, `delete_topic` …) to what (a cluster, one broker of several, the mirror, the
               store, the run's own process, the topic or the applications on one of the clusters)
 
-Rows and columns come from the types of an experiment file, so a fault or stage that is added there is added here. A
-fault strikes in the state in which it was injected; that a paused node still hangs later isn't counted there. What ends
-a fault (`resume`, `heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks
-strike nothing.
+Rows and columns come from the types of an experiment file, so a new fault or stage there appears here. A fault counts
+in the state in which it was injected, even if a paused node still hangs later. Steps that end a fault (`resume`,
+`heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks don't count.
 """
 
 from __future__ import annotations
@@ -65,30 +64,30 @@ ONE_OF: Final = "one broker of "
 TOPIC_ON: Final = "topic on "
 APPLICATIONS_ON: Final = "applications on "
 TARGETS: Final = ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr", "cassandra", "mirror", "run")
-"""The nodes that faults strike at. `run`: drkit's own process, which carries a failover or failback out."""
+"""The targets of faults. `run`: drkit's own process that runs a failover or failback."""
 TOPICS: Final = (f"{TOPIC_ON}primary", f"{TOPIC_ON}dr")
 APPLICATIONS: Final = (f"{APPLICATIONS_ON}primary", f"{APPLICATIONS_ON}dr")
 NETWORK: Final = "network of primary"
-"""The line between drkit and primary."""
+"""The network between drkit and primary."""
 _ENDS: Final = tuple(word_of(kind) for kind in get_args(ENDS))
 ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind not in get_args(ENDS))
 _ONLY_AT: Final = {
     word_of(Disconnect): ("mirror",),
     word_of(FillDisk): ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr"),
 }
-"""What some faults strike at alone; the others at any node."""
+"""The only targets of some faults; the others have any node."""
 _AT_NODES: Final = tuple(
     (do, on) for on in TARGETS for do in NODE_FAULTS if do not in _ENDS and on in _ONLY_AT.get(do, TARGETS)
 )
 _AT_TOPICS: Final = tuple((do, on) for on in TOPICS for do in TOPIC_FAULTS)
 _AT_APPLICATIONS: Final = tuple((do, on) for on in APPLICATIONS for do in APPLICATION_FAULTS if do not in _ENDS)
 _AT_NETWORK: Final = tuple((do, NETWORK) for do in NETWORK_FAULTS if do not in _ENDS)
-NO_RUN: Final = "no run is under way then"
-ONLY_KILLED: Final = "a run can be killed only; one that hangs is one that somebody pauses in its terminal"
+NO_RUN: Final = "there is no run in this state"
+ONLY_KILLED: Final = "a run can only be killed; a hanging run is one paused in its terminal"
 
 
 class Cell(NamedTuple):
-    """One place of the table: `do` to `on`, in `state`."""
+    """One cell of the table: `do` to `on`, in `state`."""
 
     do: str
     on: str
@@ -106,7 +105,7 @@ class Cell(NamedTuple):
 
     @property
     def impossible(self) -> str | None:
-        """Why no drill can strike here; None: one can."""
+        """Why no drill can inject it; None: one can."""
         if self.on != "run":
             return None
         if self.do != "kill":
@@ -121,7 +120,7 @@ CELLS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PlannedStrike:
-    """A fault of an experiment: where it strikes, and the line and words by which a result knows it."""
+    """A fault of an experiment: its cell, and the line and words that identify it in a result."""
 
     cell: Cell
     line: int
@@ -130,7 +129,7 @@ class PlannedStrike:
 
 def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
     """The faults of an experiment, in order. A restart that ends a kill, a pause or a full disk in the same state
-    is none itself."""
+    doesn't count."""
     down: dict[str, str] = {}
     for state, fault, line, words in _faults(file):
         if isinstance(fault, ENDS):
@@ -145,7 +144,7 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
 
 
 def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
-    """Each fault of the method: the state of the run, the fault, its line, and what a result calls it."""
+    """Each fault of the method: the state of the run, the fault, its line, and its name in a result."""
     state = STEADY
     for number, step in enumerate(file.experiment.method):
         if isinstance(step, Fault):
@@ -171,14 +170,14 @@ def _target(fault: Fault, lab: LabSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptDrill:
-    """A drill that was kept, with the file that was played."""
+    """A kept drill, with its experiment file."""
 
     file: ExperimentFile
     result: DrillResult
 
 
 def struck_cells(drill: KeptDrill) -> set[Cell]:
-    """The cells in which the drill really struck: its result has the fault as injected."""
+    """The cells that the drill really covered: its result has the fault as injected."""
     played: list[StepResult | StrikeResult] = [*drill.result.steps]
     played += [strike for step in drill.result.steps for strike in step.strikes]
     injected = {(each.line, each.step) for each in played if each.outcome == "ok"}
@@ -186,7 +185,7 @@ def struck_cells(drill: KeptDrill) -> set[Cell]:
 
 
 class LastStrike(Document):
-    """The newest drill that struck in a cell."""
+    """The newest drill that covered a cell."""
 
     run: str
     title: str
@@ -195,8 +194,8 @@ class LastStrike(Document):
 
 
 class CoverageCell(Document):
-    """One fault in one state. `experiments`: titles of those that strike here; `struck`: how many kept drills did;
-    `last` is null where none did. `impossible` says why no drill can."""
+    """One fault in one state. `experiments`: titles of those that inject it; `struck`: how many kept drills did;
+    `last` is null if none did. `impossible` says why no drill can."""
 
     fault: str
     do: str
@@ -209,21 +208,21 @@ class CoverageCell(Document):
 
 
 class CoverageExperiment(Document):
-    """An experiment that was looked at."""
+    """An experiment that was read."""
 
     title: str
     file: str
 
 
 class UnreadFile(Document):
-    """A kept drill, or an experiment that was found, that can't be counted, and why."""
+    """A kept drill or an experiment that can't be counted, and why."""
 
     name: str
     reason: str
 
 
 class CoverageTotals(Document):
-    """Cells: all that a drill can strike in; of these `struck`, `planned` (by an experiment, never struck), `never`."""
+    """Cells: all possible ones; of these `struck`, `planned` (by an experiment, never injected), `never`."""
 
     possible: int
     struck: int
@@ -246,7 +245,7 @@ class CoverageResult(Document):
 def coverage(
     experiments: Sequence[ExperimentFile], kept: Sequence[KeptDrill], unread: Sequence[UnreadFile] = ()
 ) -> CoverageResult:
-    """The table, of experiments and of drills that were kept (newest first)."""
+    """The table, from experiments and kept drills (newest first)."""
     planned: dict[Cell, dict[str, None]] = {}
     for file in experiments:
         for strike in planned_strikes(file):
@@ -280,7 +279,7 @@ def coverage(
 
 
 def strikes_counted(kept: Sequence[KeptDrill]) -> dict[Cell, int]:
-    """How many kept drills struck in each cell; those never struck are absent."""
+    """How many kept drills covered each cell; cells without any are absent."""
     found: dict[Cell, int] = {}
     for drill in kept:
         for cell in struck_cells(drill):
@@ -289,7 +288,7 @@ def strikes_counted(kept: Sequence[KeptDrill]) -> dict[Cell, int]:
 
 
 def read_kept(drills: Drills) -> tuple[list[KeptDrill], list[UnreadFile]]:
-    """Every drill that was kept, newest first; those that left no result, or whose files can't be read, apart."""
+    """Every kept drill, newest first; those without a result, or with unreadable files, separately."""
     kept, unread = [], []
     for run in drills.runs():
         try:
@@ -300,7 +299,7 @@ def read_kept(drills: Drills) -> tuple[list[KeptDrill], list[UnreadFile]]:
 
 
 def read_found(drills: Drills) -> tuple[list[ExperimentFile], list[UnreadFile]]:
-    """The experiments that random drills found something with; those that can't be read, apart."""
+    """The experiments with which random drills found something; unreadable ones separately."""
     found, unread = [], []
     for file in sorted(drills.found.glob("*.yaml")):
         try:

@@ -1,10 +1,10 @@
-"""Rehearsals on a real estate: nothing is disturbed, no group moves, and no record is written but the canary's own.
+"""Rehearsals on a real estate: no faults, no moved group, and no written record but the canary's own.
 
     canary      a link's canary arrives at the target (`canary = true` of the link)
     rehearse    `drkit failover --rehearse`: positions committed for shadow groups, read back, removed
 
-No fault is injected on an estate, whatever file is named: experiments are for labs. A rehearsal is a run of the store
-with a journal and evidence of its own; the drill is one, too, and holds the drills' lease.
+No fault is ever injected on an estate: experiments are for labs. A rehearsal is a run of the store with a journal and
+evidence of its own; the drill is one, too, and holds the drills' lease.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from drkit.observe.status import link_statuses
 from drkit.store.api import Store
 
 CANARY_SECONDS = 10.0
-"""A canary that waits longer does not arrive: one is sent each second."""
+"""A canary that waits longer counts as lost: one is sent each second."""
 REHEARSAL_SECONDS = 900.0
 Say = Callable[[str], None]
 _CODES: dict[Verdict, ExitValue] = {"passed": 0, "failed": 1, "unknown": 8}
 
 
 class EstateStep(Document):
-    """One step. `skipped`: it was not made, and counts for nothing; `reason` says why."""
+    """One step. `skipped`: it was not made, and doesn't count; `reason` says why."""
 
     step: str
     outcome: StepOutcome
@@ -70,7 +70,7 @@ class EstateDrill(Document):
 
 
 def refuse_experiments(files: Sequence[ExperimentFile]) -> None:
-    """Raise Refused: experiments disturb what they are played on, and an estate isn't disturbed."""
+    """Raise Refused: experiments inject faults, and drkit injects none on an estate."""
     for file in files:
         for number, step in enumerate(file.experiment.method):
             if isinstance(step, Fault | Move | Reprotect):
@@ -90,14 +90,14 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
     """Rehearse a failover to each target of these links.
 
     Args:
-        config: of the estate.
+        config: the estate's configuration.
         path: its file.
-        store: its store; it is kept there.
-        links: those to be rehearsed.
-        say: gets a line for people about each step.
+        store: its store; takes the result.
+        links: the links to rehearse.
+        say: called with a readable line about each step.
 
     Raises:
-        Refused: another drill is under way.
+        Refused: another drill is running.
         Unreachable: the store doesn't answer.
     """
     at, began = now(), time.monotonic()

@@ -1,7 +1,7 @@
 """Child processes of a drill: the mirror, the failover, the clients.
 
-Each is the leader of a session of its own, so that Ctrl-C on the terminal reaches the drill alone,
-which then ends them in order. Output goes to a log in the drill's folder.
+Each leads its own session, so that Ctrl-C on the terminal reaches only the drill, which then ends them in
+order. Output goes to a log in the drill's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STOP_SECONDS = 15.0
 LOG_TAIL = 600
 """Characters of a log that a message quotes."""
 LOOK_SECONDS = 0.05
-"""How often a command that may stand still is looked at."""
+"""The interval between checks of a command that may stop (SIGSTOP)."""
 
 
 class Child:
@@ -51,11 +51,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """The pid of the running process, or of the last one."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """None while it runs; minus the signal where one ended it."""
+        """None while it runs; minus the signal if one ended it."""
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
@@ -69,7 +69,7 @@ class Child:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait until it ends; its exit code."""
+        """Wait until it ends; returns its exit code."""
         return self._process.wait()
 
     def kill(self) -> None:
@@ -95,7 +95,7 @@ class Child:
         return True
 
     def restart(self) -> None:
-        """Stop it where it runs, and start it again."""
+        """Stop it if it runs, and start it again."""
         self.stop()
         self._process = self._start()
 
@@ -106,7 +106,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A command that came to its end. `exit_code` is None where it was ended for taking too long."""
+    """A finished command. `exit_code` is None if it was ended after its timeout."""
 
     exit_code: int | None
     stdout: str
@@ -124,8 +124,8 @@ def run_command(
 ) -> Finished:
     """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues.
 
-    `at_stop` is called each time the command stands still (SIGSTOP); the command continues afterwards, and the time
-    that the call took doesn't count.
+    `at_stop` is called each time the command stops itself (SIGSTOP); the command continues afterwards, and the time
+    of the call doesn't count.
     `env`: another environment than `environment()`.
     """
     with log.open("ab") as errors:
@@ -152,10 +152,10 @@ def run_command(
 def _communicate(
     process: subprocess.Popen[str], timeout_seconds: float, at_stop: Callable[[subprocess.Popen[str]], None] | None
 ) -> str:
-    """What it wrote to stdout until its end.
+    """Its stdout until its end.
 
     Raises:
-        subprocess.TimeoutExpired: it takes longer than that.
+        subprocess.TimeoutExpired: it takes longer than the timeout.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
@@ -191,16 +191,16 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 def wait_gone(children: Sequence[Child]) -> None:
-    """Give processes that were told to end some time together."""
+    """Wait for processes that were told to end, with one timeout for all."""
     deadline = time.monotonic() + STOP_SECONDS
     while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
 def environment(*, configured: bool = False) -> dict[str, str]:
-    """This process's environment without what would point drkit's commands at another configuration.
+    """This process's environment without variables that name another drkit configuration.
 
-    `configured`: with it, for commands that act by the configuration of whoever drills.
+    `configured`: with them, for commands that use the configuration of the drill's user.
     """
     kept = {name: value for name, value in os.environ.items() if configured or not name.startswith("DRKIT_")}
     root = str(Path(drkit.__file__).resolve().parents[1])

@@ -1,4 +1,4 @@
-"""The applications of a drill: starting, moving and stopping them, and collecting what they kept."""
+"""The applications of a drill: starting, moving and stopping them, and collecting their history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drkit.model.errors import Refused
 
 Kind = Literal["producer", "consumer"]
 FLUSH_SECONDS = 3.0
-"""How long a producer that is stopped waits for acknowledgements; what comes later is unknown to it."""
+"""How long a stopping producer waits for acknowledgements; later ones are unknown to it."""
 STOP_SECONDS = 30.0
 
 
@@ -34,7 +34,7 @@ class Client:
 
 
 class Clients:
-    """All clients that a drill started, those that ended included."""
+    """All clients that a drill started, including ended ones."""
 
     def __init__(self, drill: str, folder: Path, workload: Workload, properties: Mapping[str, dict[str, str]]) -> None:
         self._drill = drill
@@ -44,7 +44,7 @@ class Clients:
         self._all: list[Client] = []
 
     def start(self, kind: Kind, cluster: str, *, clock_skew_seconds: float = 0.0) -> Client:
-        """Start a client on a cluster. A producer continues with the numbers of those before it.
+        """Start a client on a cluster. A producer continues the numbers of earlier ones.
 
         `clock_skew_seconds`: how far ahead a producer's clock is.
         """
@@ -65,9 +65,9 @@ class Clients:
             flush_seconds=FLUSH_SECONDS,
             parent=os.getpid(),
             next_seqs=self._next_seqs() if kind == "producer" else {},
-            # Two producers at once: a record is known by its key and its number, so each has keys of its own.
+            # Concurrent producers: key and number identify a record, so each has keys of its own.
             key_prefix=f"{cluster}-k" if kind == "producer" and self.running("producer") else "k",
-            # A group that continues elsewhere has a position there, or it was forgotten and skips what it had not read.
+            # A moved group has a position there, or it was forgotten and skips unread records.
             offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
             clock_skew_seconds=clock_skew_seconds,
         )
@@ -80,27 +80,27 @@ class Clients:
         return client
 
     def restart_producer(self, cluster: str, *, clock_skew_seconds: float) -> Client:
-        """Have another producer continue in place of the one on a cluster, with a clock that is so far ahead.
+        """Replace the producer on a cluster by another one whose clock is ahead.
 
         Raises:
             Refused: none runs there.
         """
         running = [client for client in self.running("producer") if client.cluster == cluster]
         if not running:
-            raise Refused(f"no producer runs on {cluster}", remedy="Look at the steps before this one")
+            raise Refused(f"no producer runs on {cluster}", remedy="Check the steps before this one")
         self.stop(running)
         return self.start("producer", cluster, clock_skew_seconds=clock_skew_seconds)
 
     def running(self, kind: Kind | None = None) -> list[Client]:
-        """Clients that run now (of a kind)."""
+        """Running clients (of a kind)."""
         return [c for c in self._all if c.child.exit_code() is None and kind in (None, c.kind)]
 
     def died(self) -> list[Client]:
-        """Clients that ended without being told to, or without having kept everything."""
+        """Clients that ended unrequested, or with an incomplete history."""
         return [c for c in self._all if c.child.exit_code() is not None and not c.ledger.closed()]
 
     def stop(self, clients: list[Client]) -> None:
-        """End clients in order, all at once; what doesn't end in time is killed (its history is incomplete)."""
+        """End clients in order, concurrently; kills those that don't end in time (their history is incomplete)."""
         for client in clients:
             if client.child.exit_code() is None:
                 client.child.send(signal.SIGTERM)
@@ -109,11 +109,11 @@ class Clients:
             client.child.stop(timeout_seconds=0.1)
 
     def count(self, table: Literal["acks", "polls"], cluster: str) -> int:
-        """Rows that the clients of a cluster kept so far."""
+        """Rows in the history of a cluster's clients so far."""
         return sum(client.ledger.count(table) for client in self._all if client.cluster == cluster)
 
     def positions(self, cluster: str) -> dict[int, int]:
-        """By partition, where the group stands on a cluster by its own account."""
+        """The group's position by partition on a cluster, by its own account."""
         found: dict[int, int] = {}
         for client in self._all:
             if client.kind == "consumer" and client.cluster == cluster:
@@ -128,7 +128,7 @@ class Clients:
                 found[key] = max(following, found.get(key, 0))
         return found
 
-    # -- what they kept ----------------------------------------------------------------------
+    # -- their history -----------------------------------------------------------------------
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every record that was sent, in order."""
@@ -150,7 +150,7 @@ class Clients:
         return tuple(found)
 
     def polls(self) -> tuple[Poll, ...]:
-        """Every record that the group was given, in order."""
+        """Every record that the group received, in order."""
         found = []
         for client in self._all:
             for assignment, partition, offset, key, seq, at in client.ledger.polls():
@@ -177,7 +177,7 @@ class Clients:
         )
 
     def incomplete(self) -> dict[HistoryPart, str]:
-        """Parts of the history that a client may not have kept, with the reason."""
+        """Possibly incomplete parts of the history, with the reason."""
         found: dict[HistoryPart, str] = {}
         for client in self.died():
             part = HistoryPart.ATTEMPTS if client.kind == "producer" else HistoryPart.POLLS

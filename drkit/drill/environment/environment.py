@@ -1,4 +1,4 @@
-"""The environment of a drill: the lab, the mirror's process, the clients, and the times that are measured."""
+"""The environment of a drill: the lab, the mirror's process, the clients, and the measured times."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, ExitCode, Refused
 
 STATUS_SECONDS = 30.0
-"""How long `drkit status` may take."""
+"""Timeout of `drkit status`."""
 _RESUMABLE = frozenset({int(ExitCode.PARTLY_DONE), int(ExitCode.UNKNOWN), -signal.SIGKILL})
-"""Exit codes of a run that `drkit resume` may take to its end."""
+"""Exit codes of a run that `drkit resume` may complete."""
 
 
 @dataclass
@@ -40,12 +40,12 @@ class DrillEnvironment:
 
     `disaster_at`: the moment of the first fault on the source, else of the failover.
     `moved`: whether clients were moved to the target after a failover that succeeded.
-    `started_from`: where the group stood on the target before it read there; `start_unknown` says why
-    that couldn't be read.
-    `run_process`: the run that stands still at a stage now.
+    `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
+    read.
+    `run_process`: the run that is stopped at a stage now.
     `may_not_strike`: why a fault may not be injected now, by a safety rule; None: it may.
-    `applications`: what the applications' clients need, by cluster; not `properties` where they are their own user.
-    `took_data_from`: clusters from which a fault took data, or may have.
+    `applications`: the client properties of the applications, by cluster; not `properties` if they have their own user.
+    `took_data_from`: clusters from which a fault removed data, or may have.
     """
 
     run: str
@@ -75,7 +75,7 @@ class DrillEnvironment:
     def on(
         cls, lab: Lab, run: str, experiment: Experiment, folder: Path, say: Callable[[str], None]
     ) -> DrillEnvironment:
-        """An environment on a lab that is up."""
+        """An environment on a running lab."""
         config = own_configuration(lab, experiment)
         properties = {
             alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
@@ -87,12 +87,12 @@ class DrillEnvironment:
         return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
 
     def note_disaster(self) -> None:
-        """From here on RPO and RTO are counted; the first call wins."""
+        """Start the measurement of RPO and RTO; the first call counts."""
         if self.disaster_at is None:
             self.disaster_at = time.monotonic()
 
     def note_positions(self, cluster: str) -> None:
-        """Keep where the group stands on a cluster by the coordinator's account, before it reads there."""
+        """Store the group's position on a cluster, by its coordinator, before it reads there."""
         workload = self.experiment.workload
         try:
             found = group_positions(
@@ -107,10 +107,10 @@ class DrillEnvironment:
         )
 
     def credentials_of(self, cluster: str) -> dict[str, str]:
-        """What the applications authenticate by on a cluster.
+        """The applications' credentials on a cluster.
 
         Raises:
-            Refused: they need not.
+            Refused: they need none.
         """
         found = self.applications[cluster]
         if "sasl.username" not in found:
@@ -136,7 +136,7 @@ class DrillEnvironment:
         return self.mirror
 
     def the_wan(self) -> Wan:
-        """The line between drkit and primary.
+        """The network between drkit and primary.
 
         Raises:
             Refused: there is none.
@@ -146,13 +146,15 @@ class DrillEnvironment:
         return self.wan
 
     def the_run(self) -> subprocess.Popen[str]:
-        """The process of the run that stands still at a stage.
+        """The process of the run that is stopped at a stage.
 
         Raises:
             Refused: there is none.
         """
         if self.run_process is None:
-            raise Refused("no run stands at a stage", remedy="Put the fault into the strikes of a failover or failback")
+            raise Refused(
+                "no run is stopped at a stage", remedy="Put the fault into the strikes of a failover or failback"
+            )
         return self.run_process
 
     def start_load(self, load: Load) -> Child:
@@ -169,7 +171,7 @@ class DrillEnvironment:
     def run_move(self, step: Move, strike: Callable[[str], None]) -> Finished:
         """Run `drkit failover` or `drkit failback` to its end, and `drkit resume` as often as the step allows.
 
-        `strike` is called with the name of each stage of `step.strikes`, while the run stands still there.
+        `strike` is called with the name of each stage of `step.strikes`, while the run is stopped there.
         """
         pending: list[str] = [each.at for each in step.strikes]
         arguments = self._arguments(step)
@@ -222,7 +224,7 @@ class DrillEnvironment:
         return run_command(["-m", "drkit", "reprotect", *arguments], log, self.folder, step.timeout_seconds)
 
     def turn_link_round(self) -> None:
-        """Give the configuration's link the other way round, as the operator does after a reprotect.
+        """Reverse the configuration's link, as the operator does after a reprotect.
 
         Raises:
             DrkitError: the configuration has no link from primary to dr.
@@ -235,7 +237,7 @@ class DrillEnvironment:
         write_atomically(self.lab.config_path, after)
 
     def told_by_mirror(self) -> set[tuple[str, int | None]]:
-        """Kind and partition of the problems of the workload's topic that the mirror's own output names so far."""
+        """Kind and partition of the problems of the workload's topic in the mirror's output so far."""
         try:
             lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -249,7 +251,7 @@ class DrillEnvironment:
         }
 
     def members(self, cluster: str) -> int | None:
-        """How many members the workload's group has on a cluster; None where it can't be asked."""
+        """How many members the workload's group has on a cluster; None if unknown."""
         group = self.experiment.workload.group
         try:
             with GroupAdmin(cluster, load_config(self.lab.config_path).clusters[cluster]) as groups:
@@ -258,13 +260,13 @@ class DrillEnvironment:
             return None
 
     def status(self) -> dict[str, Any] | None:
-        """What `drkit status` says now; None where it says nothing (its log is kept)."""
+        """The current document of `drkit status`; None if it returns none (its log is kept)."""
         arguments = ["-m", "drkit", "status", "--config", str(self.lab.config_path), "--output", "json"]
         finished = run_command(arguments, self.folder / "status.log", self.folder, STATUS_SECONDS)
         return document(finished.stdout) if finished.exit_code == 0 else None
 
     def end_processes(self) -> None:
-        """End the clients, the loaders and the mirror, whatever they are doing."""
+        """End the clients, the loaders and the mirror in any state."""
         self.clients.stop(self.clients.running())
         for child in (*self.loads, *([] if self.mirror is None else [self.mirror])):
             child.stop()
@@ -273,10 +275,10 @@ class DrillEnvironment:
 
 
 def own_configuration(lab: Lab, experiment: Experiment) -> Config:
-    """The lab's configuration, which every command of a drill acts by.
+    """The lab's configuration, which every command of a drill uses.
 
     Raises:
-        Refused: it names other clusters than the lab's, or another store: somebody changed it; or the experiment has
+        Refused: it was changed and names other clusters than the lab's, or another store; or the experiment has
             faults, and a cluster there isn't marked `drill = true`.
     """
     config = load_config(lab.config_path)
@@ -291,7 +293,7 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
         what = "a store" if clusters else "clusters"
         raise Refused(
             f"{lab.config_path} names {what} other than those of its lab",
-            meaning="A drill acts by that file, and would strike at what is no lab; nothing was touched",
+            meaning="A drill uses that file, and would inject faults outside of a lab; nothing was touched",
             remedy="Leave --dir out: the drill makes a lab of its own",
         )
     unmarked = [alias for alias, cluster in config.clusters.items() if not cluster.drill]
@@ -299,7 +301,7 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
         raise Refused(
             f"{lab.config_path} does not allow faults on {' and '.join(unmarked)}",
             meaning="The experiment injects faults, which only clusters with drill = true allow; nothing was touched",
-            remedy=f"Where nobody else needs them: set drill = true under [clusters.{unmarked[0]}]"
+            remedy=f"If nobody else needs them: set drill = true under [clusters.{unmarked[0]}]"
             + (" and the other" if len(unmarked) > 1 else "")
             + "; or leave --dir out: the drill makes a lab of its own",
         )
@@ -307,7 +309,7 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
 
 
 def document(text: str) -> dict[str, Any] | None:
-    """The one JSON object of a command's stdout; None where it isn't one."""
+    """The one JSON object of a command's stdout; None if it isn't one."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""What somebody may do to a cluster of the lab: its topics, its settings, its records, its log on disk.
+"""Operators' and attackers' actions on a cluster of the lab: topics, settings, records, the log on disk.
 
-Plain confluent-kafka: neither an operator's mistake nor an attack asks drkit.
+Plain confluent-kafka: neither an operator's mistake nor an attack goes through drkit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NODE_ID = "1"
 SCRAM_MECHANISM: Final = "SCRAM-SHA-512"
 _MECHANISM = ScramMechanism.SCRAM_SHA_512
 _ITERATIONS = 4096
-"""The fewest that Kafka takes."""
+"""The least that Kafka accepts."""
 
 
 class LabCluster:
@@ -66,7 +66,7 @@ class LabCluster:
         }
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for consumer in self._consumers.values():
             consumer.close()
 
@@ -89,13 +89,13 @@ class LabCluster:
         self.wait_ready(topic, partitions)
 
     def wait_ready(self, topic: str, partitions: int) -> None:
-        """Until every partition has a leader that answers."""
+        """Wait until every partition has a leader that answers."""
         wait_for(f"{topic} on {self.alias}", _SECONDS, lambda: self.partitions(topic) == partitions)
         for number in range(partitions):
             wait_for(f"{topic}:{number} on {self.alias}", _SECONDS, partial(self._answers, topic, number))
 
     def partitions(self, topic: str) -> int:
-        """How many it has; 0: it isn't there."""
+        """How many it has; 0: it doesn't exist."""
         found = self._admin.list_topics(timeout=10).topics.get(topic)
         if found is None or found.error is not None:
             return 0
@@ -119,10 +119,10 @@ class LabCluster:
             return False
         return True
 
-    # -- what an operator may do -------------------------------------------------------------------
+    # -- an operator's actions ---------------------------------------------------------------------
 
     def purge(self, topic: str, partition: int, before: int) -> bool:
-        """Remove the records below an offset (-1: all); whether the broker took it."""
+        """Remove the records below an offset (-1: all); returns whether the broker accepted it."""
         place = TopicPartition(topic, partition, before)
         try:
             self._admin.delete_records([place])[place].result(20)
@@ -133,15 +133,15 @@ class LabCluster:
         return True
 
     def set(self, topic: str, name: str, value: str | None) -> None:
-        """Set one of the topic's settings; None: back to its default."""
+        """Set one of the topic's settings; None: reset it to its default."""
         self._alter(ConfigResource.Type.TOPIC, topic, name, value)
 
     def set_broker(self, name: str, value: str | None) -> None:
-        """As `set`, of the broker."""
+        """As `set`, for the broker."""
         self._alter(ConfigResource.Type.BROKER, _NODE_ID, name, value)
 
     def set_password(self, user: str, password: str) -> None:
-        """Give a user of `SCRAM_MECHANISM` this password; one that isn't there is made."""
+        """Set the password of a user of `SCRAM_MECHANISM`; creates the user if needed."""
         info = ScramCredentialInfo(_MECHANISM, _ITERATIONS)
         self._change_user(user, UserScramCredentialUpsertion(user, info, password.encode()))
 
@@ -162,7 +162,7 @@ class LabCluster:
 
     @property
     def data(self) -> Path:
-        """Where its broker keeps the logs: a folder for each partition."""
+        """The log directory of its broker: a folder for each partition."""
         return self._lab.dir / "nodes" / self._node / "data"
 
     def restart(self, *, cleanly: bool) -> None:
@@ -171,15 +171,15 @@ class LabCluster:
             pass
 
     def cut(self, topic: str, partition: int, records: int, *, cleanly: bool) -> None:
-        """The log loses its end, `records` offsets or a few more: whole batches. The broker is away meanwhile."""
+        """Remove the log's end, `records` offsets or a few more: whole batches. The broker is down meanwhile."""
         self.cut_many(topic, [partition], records, cleanly=cleanly)
 
     def cut_many(
         self, topic: str, partitions: Sequence[int], records: int, *, cleanly: bool
     ) -> dict[int, tuple[int, int]]:
-        """As `cut`, of several partitions while the broker is away once.
+        """As `cut`, for several partitions while the broker is down once.
 
-        Returns, for each partition that held something, where its log ended before and ends now.
+        Returns, for each partition with records, its former and its new log end.
         """
         ends: dict[int, tuple[int, int]] = {}
         with stopped(self._lab, self._node, cleanly=cleanly) as disk:
@@ -191,6 +191,6 @@ class LabCluster:
         return ends
 
     def lose(self, topic: str, partition: int, *, cleanly: bool) -> None:
-        """The partition's folder is gone. The broker is away meanwhile."""
+        """Remove the partition's folder. The broker is down meanwhile."""
         with stopped(self._lab, self._node, cleanly=cleanly) as disk:
             shutil.rmtree(disk.partition(topic, partition), ignore_errors=True)

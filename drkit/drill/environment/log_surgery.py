@@ -1,7 +1,7 @@
-"""Takes the tail off a partition's log on the disk of a broker that is stopped: a power cut, a lost page cache.
+"""Truncates a partition's log on the disk of a stopped broker: a power cut, a lost page cache.
 
-A broker that is started again after this comes back with a log that ends lower than what it had acknowledged. With one
-replica that is what an unclean election leaves: a newer leader epoch begins where the log was cut.
+The broker restarts with a log that ends below its acknowledged offsets. With one replica that is the result of an
+unclean election: a newer leader epoch begins at the cut.
 
     with stopped(lab, "primary-1") as disk:
         end = disk.cut(topic, 0, 940)       # in-between the broker is down
@@ -34,7 +34,7 @@ _CODEC_AT = CRC_FROM + 1
 
 
 class Disk:
-    """The log directory of a broker that is stopped."""
+    """The log directory of a stopped broker."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -44,7 +44,7 @@ class Disk:
         return self.data / f"{topic}-{partition}"
 
     def cut(self, topic: str, partition: int, offset: int) -> int:
-        """Remove all batches that reach to `offset` or beyond; returns where the log ends now (at most `offset`)."""
+        """Remove all batches that reach `offset` or beyond; returns the new log end (at most `offset`)."""
         folder = self.partition(topic, partition)
         segments = sorted(folder.glob("*.log"))
         if not segments:
@@ -64,7 +64,7 @@ class Disk:
         return end
 
     def append(self, topic: str, partition: int, batch: bytes, leader_epoch: int) -> int:
-        """Put a batch at the log's end, as of a leader epoch that is the log's newest; returns where it ends now."""
+        """Append a batch with the log's newest leader epoch; returns the new log end."""
         segment = max(self.partition(topic, partition).glob("*.log"))
         held = list(parse(memoryview(segment.read_bytes())))
         end = held[-1].last_offset + 1 if held else int(segment.stem)
@@ -73,16 +73,16 @@ class Disk:
         return max(each.last_offset for each in self.batches(topic, partition)) + 1
 
     def forget_producers(self, topic: str, partition: int) -> None:
-        """Remove what the broker keeps of a partition's producers beside the log."""
+        """Remove the snapshots of a partition's producers beside the log."""
         for path in self.partition(topic, partition).glob("*.snapshot"):
             path.unlink()
 
     def forget_start(self, topic: str, partition: int) -> None:
-        """Let the log begin with its first batch again: DeleteRecords is kept in a checkpoint once a minute only."""
+        """Let the log begin with its first batch again: the checkpoint stores DeleteRecords only once a minute."""
         _rewrite(self.data / _STARTS, lambda line: (line[0], int(line[1])) != (topic, partition))
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
-        """What is in the log, oldest first."""
+        """The log's batches, oldest first."""
         return [
             batch
             for path in sorted(self.partition(topic, partition).glob("*.log"))
@@ -92,10 +92,10 @@ class Disk:
 
 @contextmanager
 def stopped(lab: Lab, name: str, *, cleanly: bool = True) -> Iterator[Disk]:
-    """The disk of a broker that is stopped during the body, then started: it answers when this returns.
+    """The disk of a broker that is down during the body, then started: it answers when this returns.
 
-    `cleanly`: it is asked to end (the lab starts it again at once); else it is killed, and its next start waits for the
-    end of its session at the controller.
+    `cleanly`: a controlled shutdown (the lab starts it again at once); else it is killed, and its next start waits for
+    the end of its session at the controller.
     """
     if cleanly:
         pid = next(node.pid for node in lab.status() if node.name == name)
@@ -116,7 +116,7 @@ def _down(lab: Lab, name: str) -> bool:
 
 
 def _cut_segment(segment: Path, offset: int) -> int:
-    """Cut a segment before the first batch that reaches to `offset`; returns where it ends."""
+    """Cut a segment before the first batch that reaches `offset`; returns its end."""
     end, size = int(segment.stem), 0
     for batch in parse(memoryview(segment.read_bytes())):
         if batch.last_offset >= offset:
@@ -137,7 +137,7 @@ def _rewrite(path: Path, keep: Callable[[list[str]], bool]) -> None:
 
 
 def _lower(path: Path, topic: str, partition: int, end: int) -> None:
-    """Let a checkpoint say of a partition that it reaches at most to `end`."""
+    """Lower a partition's offset in a checkpoint to at most `end`."""
     if not path.exists() or not path.stat().st_size:
         return
     version, count, *lines = path.read_text().splitlines()
@@ -150,13 +150,13 @@ def _lower(path: Path, topic: str, partition: int, end: int) -> None:
 
 
 def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
-    """Turn bits of the stored batch that holds an offset, behind the broker's back, as a bad disk does.
+    """Flip bits of the stored batch that holds an offset, without the broker's knowledge, as a bad disk does.
 
     Args:
         folder: of the partition's log; its broker may run (it reads through the same page cache).
         offset: of a record in the batch.
         at: which byte of the batch (laid out in `drkit.kafka.protocol.record_batch`); negative: from its end.
-        mask: the bits to turn.
+        mask: the bits to flip.
 
     Returns:
         the batch as it was.
@@ -171,12 +171,12 @@ def flip(folder: Path, offset: int, at: int, mask: int = 0xFF) -> Batch:
 
 
 def recode(folder: Path, offset: int, codec: int) -> Batch:
-    """Have the stored batch that holds an offset say that it is compressed by another codec, with a checksum that fits.
+    """Set another codec in the stored batch that holds an offset, with a matching checksum.
 
     Args:
         folder: as for `flip`.
         offset: as for `flip`.
-        codec: 0 to 7; 5 and above are no codec of Kafka's.
+        codec: 0 to 7; 5 and above aren't Kafka codecs.
 
     Returns:
         the batch as it was.
@@ -192,12 +192,12 @@ def recode(folder: Path, offset: int, codec: int) -> Batch:
 
 
 def rewrite(folder: Path, offset: int, alter: Callable[[bytes], bytes]) -> Batch:
-    """Put other bytes in the place of the stored batch that holds an offset.
+    """Replace the bytes of the stored batch that holds an offset.
 
     Args:
         folder: as for `flip`.
         offset: as for `flip`.
-        alter: makes them, as many as there were.
+        alter: returns the new bytes, as many as before.
 
     Returns:
         the batch as it was.
@@ -212,7 +212,7 @@ def rewrite(folder: Path, offset: int, alter: Callable[[bytes], bytes]) -> Batch
 
 
 def _stored(folder: Path, offset: int) -> tuple[Path, int, Batch]:
-    """The segment and the place in it of the batch that holds an offset, and the batch.
+    """The segment of the batch that holds an offset, its position there, and the batch.
 
     Raises:
         DrkitError: there is none.

@@ -1,8 +1,8 @@
-"""A lab with an authorizer: applications are a user of their own, whom rules let in and a fence keeps out.
+"""A lab with an authorizer: applications have their own user, which ACLs admit and a fence keeps out.
 
-They authenticate by SCRAM on a listener of their own, so their credentials can be changed while the brokers run; what
-is connected there authenticates again every few seconds (`connections.max.reauth.ms`). drkit itself comes by the plain
-listener, where it is a super user: a fence is shown to the applications' user instead.
+They authenticate by SCRAM on a listener of their own, so their credentials can change while the brokers run;
+connections there reauthenticate every few seconds (`connections.max.reauth.ms`). drkit itself uses the plain listener,
+where it is a super user: a fence is tested with the applications' user instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drkit.model.topics.acls import Acl
 USER: Final = "drillapp"
 LISTENER: Final = "applications"
 AGAIN_SECONDS: Final = 10
-"""How long what has authenticated stays connected without doing so again."""
+"""The interval at which connections reauthenticate."""
 LISTENERS: Final = {
     LISTENER: {
         "security.protocol": "SASL_PLAINTEXT",
@@ -37,7 +37,7 @@ LISTENERS: Final = {
         "connections.max.reauth.ms": str(AGAIN_SECONDS * 1000),
     }
 }
-"""What a lab needs whose applications are a user of their own."""
+"""The settings of a lab whose applications have their own user."""
 _TRY_SECONDS = 1.0
 
 
@@ -47,12 +47,12 @@ def new_users() -> dict[str, str]:
 
 
 def let_in(lab: Lab) -> dict[str, dict[str, str]]:
-    """Let the applications' user read and write on both clusters, and name it in the configuration as the writer to
-    whom a fence is shown; what its clients need, by cluster.
+    """Let the applications' user read and write on both clusters, and configure it as the writer that tests a fence;
+    returns its client properties, by cluster.
 
     Raises:
-        Refused: the lab has no such user or listener: it was made without.
-        DrkitError: a cluster doesn't take the rules or the credentials.
+        Refused: the lab was created without such a user or listener.
+        DrkitError: a cluster doesn't accept the ACLs or the credentials.
     """
     if USER not in lab.users or not has_listener(lab):
         raise Refused(
@@ -66,7 +66,7 @@ def let_in(lab: Lab) -> dict[str, dict[str, str]]:
         with ClusterAdmin(alias, config.clusters[alias]) as admin:
             refused = admin.create_acls(_rules())
         if refused:
-            raise DrkitError(f"{alias} does not take a rule: {'; '.join(refused.values())}")
+            raise DrkitError(f"{alias} does not accept an ACL: {'; '.join(refused.values())}")
         with closing(LabCluster(lab, alias)) as cluster:
             cluster.set_password(USER, lab.users[USER])
         found[alias] = {
@@ -89,7 +89,7 @@ def has_listener(lab: Lab) -> bool:
 
 
 def authenticates(properties: dict[str, str], timeout_seconds: float) -> bool | None:
-    """Whether a cluster takes these credentials of a new connection; None: it said neither in time."""
+    """Whether a cluster accepts these credentials on a new connection; None: no result in time."""
     refused = False
 
     def told(error: KafkaError) -> None:
@@ -116,7 +116,7 @@ def _rules() -> list[Acl]:
 
 
 def _fence(alias: str, client: dict[str, str]) -> str:
-    """The configuration's words for: a fence of this cluster is shown to this client."""
+    """The configuration that tests this cluster's fence with this client."""
     servers, *others = (f"{json.dumps(name)} = {json.dumps(value)}" for name, value in client.items())
     address = servers.replace('"bootstrap.servers"', "bootstrap_servers")
     return "\n".join(["", f"[clusters.{alias}.fence]", address, f"[clusters.{alias}.fence.client]", *others, ""])

@@ -1,8 +1,8 @@
-"""`drkit …` whose run stands still as stages of it begin: `python -m … NOTE STAGE[,STAGE…] VERB …`.
+"""Runs `drkit …` so that its run stops as stages begin: `python -m … NOTE STAGE[,STAGE…] VERB …`.
 
-At the first of these stages whose intent is in the journal, nothing of which is done, the process writes the stage's
-name to the file NOTE and sends itself SIGSTOP; woken, it continues, to the next of them. So a drill strikes at exactly
-that moment. drkit's runs have nothing of this in them: the journal is wrapped in the process that a drill starts.
+Once the journal has the intent of one of these stages, before its work, the process writes the stage's name to the
+file NOTE and sends itself SIGSTOP; when resumed, it continues to the next of them. So a drill injects faults at exactly
+that moment. drkit's runs have no code for this: the process that a drill starts wraps the journal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drkit.failover.run.journal.journal import Journal
 
 
 def stand_still(note: Path, stages: frozenset[str]) -> None:
-    """Have this process stand still once at each of these stages."""
+    """Stop this process once at each of these stages."""
     left = set(stages)
     plain = Journal.intent
 
@@ -28,7 +28,7 @@ def stand_still(note: Path, stages: frozenset[str]) -> None:
         if stage in left:
             left.discard(stage)
             note.write_text(stage, encoding="utf-8")
-            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread: it goes no step further
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread, so that it stops here
 
     Journal.intent = intent  # type: ignore[method-assign, assignment]  # of this process alone
 

@@ -1,4 +1,4 @@
-"""Waits for a condition on a cluster of the lab; a cluster that doesn't answer doesn't meet it yet."""
+"""Waits for a condition on a cluster of the lab; it isn't met while the cluster doesn't answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _POLL_SECONDS = 0.2
 
 
 class NotInTime(DrkitError):
-    """What was waited for did not come about: this says nothing about what is rehearsed."""
+    """The awaited condition did not occur: this proves nothing about the rehearsed procedure."""
 
 
 def wait_for(what: str, seconds: float, ask: Callable[[], T]) -> T:
-    """Ask until the answer is true; returns it.
+    """Ask until the result is true; returns it.
 
     Raises:
-        NotInTime: that took longer.
+        NotInTime: it took longer.
     """
     deadline = time.monotonic() + seconds
     last: object = None
@@ -37,4 +37,4 @@ def wait_for(what: str, seconds: float, ask: Callable[[], T]) -> T:
                 return answer
             last = answer
         time.sleep(_POLL_SECONDS)
-    raise NotInTime(f"{what} did not come about within {seconds:g} s; last seen: {last!r}")
+    raise NotInTime(f"{what} did not happen within {seconds:g} s; last seen: {last!r}")

@@ -1,8 +1,8 @@
-"""A drill's line between drkit and the primary, which faults of the network disturb.
+"""A drill's network between drkit and the primary, which network faults disturb.
 
-The brokers of the lab have a listener that is advertised at another loopback address; there `wan_proxy.py` listens, on
-the same ports. drkit's configuration names that address while the line is there, so every command of drkit goes over
-it, and nothing else does: the applications live beside the primary.
+The lab's brokers advertise a listener at another loopback address; there `wan_proxy.py` listens, on the same ports.
+drkit's configuration names that address while the proxy runs, so only drkit's commands go through it: the applications
+run beside the primary.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from drkit.model.errors import DrkitError, Refused
 
 LISTENER: Final = "wan"
 NEAR: Final = "127.0.0.2"
-"""Where drkit finds the primary: any address of 127/8 is loopback on Linux."""
+"""The primary's address for drkit: any address of 127/8 is loopback on Linux."""
 BROKERS: Final = "127.0.0.1"
 LISTENERS: Final = {LISTENER: {"security.protocol": "PLAINTEXT", "advertised.host": NEAR}}
-"""What a lab needs that has such a line."""
+"""The settings of a lab with such a network."""
 _SECONDS: Final = 15.0
 
 
 class Wan:
-    """The line's process, and its state.
+    """The proxy's process, and its state.
 
     Args:
-        folder: where its state and its log are kept.
-        ports: of the listeners beyond it.
+        folder: holds its state and its log.
+        ports: the ports of the listeners behind it.
 
     Raises:
-        DrkitError: it does not come up: this machine has no such address, or a port of it is taken.
+        DrkitError: it does not start: this machine has no such address, or a port is taken.
     """
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
@@ -57,7 +57,7 @@ class Wan:
 
     @classmethod
     def of(cls, lab: Lab, folder: Path) -> Wan:
-        """The line of a lab, with drkit's configuration there sent over it.
+        """The proxy of a lab, with drkit's configuration there pointing to it.
 
         Raises:
             Refused: the lab has no listener for it.
@@ -76,12 +76,12 @@ class Wan:
         return wan
 
     def send_over(self, config: Path, plain: str, near: str) -> None:
-        """Have a configuration name the near end of the line instead of the primary, until the line is closed."""
+        """Let a configuration name the proxy instead of the primary, until the proxy is closed."""
         _replace(config, plain, near)
         self._config = config, near, plain
 
     def change(self, **what: Any) -> None:
-        """Have the line be otherwise; returns when it is.
+        """Set the state of the network; returns when it is in force.
 
         Raises:
             DrkitError: its process died.
@@ -91,11 +91,11 @@ class Wan:
         self._wait()
 
     def heal(self) -> None:
-        """Have it pass everything at once again."""
+        """End all disturbances."""
         self.change(**_HEALED)
 
     def close(self) -> None:
-        """End its process: every connection over it ends. The configuration names the primary itself again."""
+        """End its process and with it every connection. The configuration names the primary itself again."""
         self._child.stop()
         if self._config is not None:
             _replace(*self._config)

@@ -1,14 +1,14 @@
-"""The line between drkit and the primary: a TCP proxy that holds up, drops or cuts what passes.
+"""The network between drkit and the primary: a TCP proxy that delays, drops or cuts traffic.
 
     python -m drkit.drill.environment.wan_proxy CONTROL PARENT HERE THERE PORT…
 
-listens on HERE:PORT and passes everything on to THERE:PORT, the other way, too. CONTROL is a file with a `LineState`,
-which is read again and again; its number goes to CONTROL.seen once it is in force. The process ends with PARENT.
+listens on HERE:PORT and forwards to THERE:PORT, in both directions. CONTROL is a file with a `LineState`, which is
+polled; its number is written to CONTROL.seen once it is in force. The process ends with PARENT.
 
-A proxy sees streams, not packets, so a packet that is lost shows as it does to applications: what follows it on its
-connection waits for the retransmission. A connection that is held in a partition is silent, and continues where it
-stood afterwards, unless the line `forgets` it, as a firewall does that keeps state: then it stays silent for ever, and
-only new connections get through. In a partition connecting itself succeeds (the proxy is near); nothing is answered.
+A proxy sees streams, not packets, so a lost packet has the effect that applications see: later bytes on its connection
+wait for the retransmission. A connection in a partition is silent, and continues afterwards, unless the network
+`forgets` it, as a stateful firewall does: then it stays silent forever, and only new connections get through. In a
+partition connecting itself succeeds (the proxy is near), but there is no response.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Direction = Literal["to_primary", "from_primary"]
 _LOOK_SECONDS: Final = 0.02
 _CHUNK: Final = 64 * 1024
 _MOST_HELD: Final = 4 << 20
-"""Bytes of one direction of a connection that may be under way; then nothing more is read, as with a full window."""
+"""The most bytes in flight in one direction of a connection; then reading stops, as with a full window."""
 _PACKET: Final = 1460
 _RETRANSMISSION_SECONDS: Final = 0.2
 """The least time after which TCP sends a packet again on Linux."""
 _LINGER_NONE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER by which a close is a reset."""
+"""SO_LINGER that makes a close a reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineState:
-    """How the line is.
+    """The state of the network.
 
     `delay_ms`, `jitter_ms`: each way; `loss`: share of packets; `kilobytes_per_second`: each way, 0: no limit;
     `blocked`: directions in which nothing passes; `forgets`: connections that were open while something was blocked
@@ -59,18 +59,18 @@ class LineState:
     resets: int = 0
 
     def write(self, control: Path) -> None:
-        """Have it come into force."""
+        """Put it into force."""
         write_atomically(control, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, control: Path) -> LineState:
-        """What was written last."""
+        """The last written state."""
         found = json.loads(control.read_text(encoding="utf-8"))
         return cls(**{**found, "blocked": tuple(found["blocked"])})
 
 
 class WanLine:
-    """All connections of the proxy, and the state of the line that they share."""
+    """All connections of the proxy, and their shared network state."""
 
     def __init__(self, state: LineState) -> None:
         self.state = state
@@ -79,7 +79,7 @@ class WanLine:
         self.changed = asyncio.Event()
 
     def turn(self, state: LineState) -> None:
-        """Let another state be in force."""
+        """Put another state into force."""
         before, self.state = self.state, state
         if before.forgets and before.blocked and not state.blocked:
             for each in self._connections:
@@ -91,7 +91,7 @@ class WanLine:
         self.changed = asyncio.Event()
 
     def due(self, direction: Direction, size: int) -> float:
-        """When bytes that come now are at the other end, by the loop's clock."""
+        """The arrival time at the other end of bytes sent now, by the loop's clock."""
         state, at = self.state, asyncio.get_running_loop().time()
         if state.kilobytes_per_second:
             at = max(at, self._free_at[direction]) + size / (state.kilobytes_per_second * 1000)
@@ -103,7 +103,7 @@ class WanLine:
         return at
 
     async def accept(self, near: asyncio.StreamReader, back: asyncio.StreamWriter, there: tuple[str, int]) -> None:
-        """Carry one connection, to its end."""
+        """Forward one connection, to its end."""
         try:
             far, forth = await asyncio.open_connection(*there)
         except OSError:
@@ -137,7 +137,7 @@ class _Connection:
             end.transport.abort()
 
     async def carry(self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one direction: read at once, write when it is due, in order."""
+        """Forward one direction: read at once, write when due, in order."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         held = _BytesInFlight()
         delivery = asyncio.create_task(self._deliver(direction, under_way, held, writer))
@@ -174,12 +174,12 @@ class _Connection:
                 writer.write(data)
                 await writer.drain()
                 held.add(-len(data))
-        held.add(-_MOST_HELD)  # whoever still reads may find out that it is over
+        held.add(-_MOST_HELD)  # let a waiting reader see the end
         writer.close()
 
 
 class _BytesInFlight:
-    """How many bytes are under way."""
+    """The number of bytes in flight."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -198,7 +198,7 @@ class _BytesInFlight:
 
 
 async def serve(control: Path, parent: int, here: str, there: str, ports: Sequence[int]) -> None:
-    """Be the line until the parent is gone."""
+    """Run the proxy until the parent is gone."""
     line = WanLine(LineState.read(control))
 
     def accepting(port: int) -> Any:
