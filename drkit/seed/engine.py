@@ -323,7 +323,7 @@ class SparkEngine:
                     self._failure
                     or self._why
                     or DrkitError(
-                        f"Spark lost {self._ledger.losses} tasks of the seed in a row, and nothing was copied meanwhile",
+                        f"Spark lost {self._ledger.losses} seed tasks in a row, and nothing was copied meanwhile",
                         remedy="Check the executors' logs; run it again when the cause is removed",
                     )
                 )
