@@ -77,7 +77,7 @@ def treatment(statistics: EngineStatistics) -> str:
 
 
 def latency(found: Latency | None) -> str:
-    """`p50 4 ms · p99 12 ms`, with the age of a heartbeat that is late; another text without measurements."""
+    """`p50 4 ms · p99 12 ms`, with the age of a late canary; another text without measurements."""
     if found is None:
         return "no canary"
     measured = "none arrived"
