@@ -39,7 +39,7 @@ class TopicKept:
     """What a salvage kept of a topic of the old primary, and the state when it began to read.
 
     `path`: its folder. `ends`: the old primary's high watermarks; `live`: the live cluster's log; `offsets`: a digest
-    of the committed offsets on the topic there.
+    of the committed offsets on the topic there; `tails`: one of the last records of both logs.
     """
 
     path: str
@@ -47,6 +47,7 @@ class TopicKept:
     ends: dict[int, int]
     live: LiveLog
     offsets: str
+    tails: str
 
 
 class OnlyHere(NamedTuple):

@@ -1,11 +1,14 @@
 """The stage that salvages what only the old primary holds, and detects later whether that is still everything.
 
-A salvage compares both logs. Their state when it began (log ends, the live topic's id and bounds, committed offsets) is
-journaled with it: if any of that has changed before the scrub, the salvage is repeated.
+A salvage compares both logs. Their state when it began (log ends, the last records, the live topic's id and bounds,
+committed offsets) is journaled with it: if any of that has changed before the scrub, the salvage is repeated. The last
+records show what log ends and ids hide: a cluster that is restored from an older copy of its disks, and grows to the
+same ends, holds other records below them.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,10 +26,15 @@ from drkit.failover.run.interfaces import Salvaged
 from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.failover.stages.scrub_topics import live_logs, mapped_topics, with_gaps_now
 from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
+
+_TAIL_OFFSETS = 8
+"""How many of a partition's last offsets are compared: the last one may hold a marker."""
+_TAIL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,8 @@ def keep(
             "kafka-transactions.sh abort; then try again",
         )
     made = {
-        name: TopicKept(kept.path, kept.records.get(name, 0), at.ends, at.live, at.offsets) for name, at in seen.items()
+        name: TopicKept(kept.path, kept.records.get(name, 0), at.ends, at.live, at.offsets, at.tails)
+        for name, at in seen.items()
     }
     everything = {**context.facts.kept, **made}
     facts = replace(
@@ -136,25 +145,69 @@ def keep(
 
 @dataclass(frozen=True, slots=True)
 class TopicAtSalvage:
-    """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets."""
+    """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets,
+    and one of the last records of both logs.
+    """
 
     ends: dict[int, int]
     live: LiveLog
     offsets: str
+    tails: str
 
 
 def topics_at_salvage(
-    context: StageContext, cluster: str, live: str, topics: Sequence[ScrubTopic]
+    context: StageContext,
+    cluster: str,
+    live: str,
+    topics: Sequence[ScrubTopic],
+    earlier: Mapping[str, TopicKept] | None = None,
 ) -> dict[str, TopicAtSalvage]:
-    """The current state of these topics on both clusters."""
+    """The current state of these topics on both clusters.
+
+    `earlier`: salvages to compare with; the live cluster's last records are then those below its log ends of that time,
+    as its clients write.
+    """
     ends: dict[str, dict[int, int]] = {topic.topic: {} for topic in topics}
     for tp, end in ends_now(context, cluster, topics).items():
         ends[tp.topic][tp.partition] = end
     logs = live_logs(context.estate.admin(live), topics)
     offsets = committed_on(context.estate.groups(cluster), ends)
+    tails = _tails(context, cluster, ends)
+    live_names = {topic.topic: topic.live_topic for topic in topics}
+    live_ends = {
+        live_names[name]: (earlier[name].live if earlier is not None and name in earlier else logs[name]).ends
+        for name in ends
+    }
+    live_tails = _tails(context, live, live_ends)
     return {
-        name: TopicAtSalvage(of, logs[name], offsets_digest(each for each in offsets if each.topic == name))
+        name: TopicAtSalvage(
+            of,
+            logs[name],
+            offsets_digest(each for each in offsets if each.topic == name),
+            f"{tails[name]} {live_tails[live_names[name]]}",
+        )
         for name, of in ends.items()
+    }
+
+
+def _tails(context: StageContext, alias: str, ends: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
+    """By topic, a digest of the last records below these log ends; why one can't be read is part of it."""
+    places = {
+        name: [
+            LogPosition(TopicPartition(name, number), offset)
+            for number, end in sorted(of.items())
+            for offset in range(max(0, end - _TAIL_OFFSETS), end)
+        ]
+        for name, of in ends.items()
+    }
+    seen = context.estate.admin(alias).probe_records(
+        [place for each in places.values() for place in each], seconds=_TAIL_SECONDS
+    )
+    return {
+        name: hashlib.sha256(
+            repr([(place.tp.partition, place.offset, *seen[place][:4]) for place in wanted]).encode()
+        ).hexdigest()
+        for name, wanted in places.items()
     }
 
 
@@ -180,6 +233,8 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
             found[name] = f"its salvage can't be read back: {unreadable[kept.path]}"
         elif kept.ends != seen.ends:
             found[name] = "it was written after it was salvaged"
+        elif kept.tails != seen.tails:
+            found[name] = "its last records, or the live cluster's, are others than when it was salvaged"
         elif not seen.live.holds_all_of(kept.live):
             found[name] = "the live cluster no longer holds what it held when it was salvaged"
         elif kept.offsets != seen.offsets:

@@ -127,10 +127,10 @@ class Scrub:
         facts, why = context.facts, ""
         for _ in range(_ROUNDS):
             unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
-            behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old))
+            behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
             if not behind:
                 refuse_gaps(context, self.live, old, facts)
-                behind = stale(facts, {}, topics_at_salvage(context, self.cluster, self.live, old))
+                behind = stale(facts, {}, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
             if not behind:
                 return facts
             name, why = next(iter(behind.items()))

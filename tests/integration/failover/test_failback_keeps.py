@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
@@ -177,6 +178,30 @@ def test_a_salvage_that_is_not_all_of_it_any_more_is_made_anew_before_anything_i
     assert result.machine.facts.salvaged == (18 if damage == "dr cut" else 6)
     newest = Path(result.machine.facts.salvage_path)
     assert len((newest / "records.jsonl").read_text().splitlines()) == result.machine.facts.salvaged
+    assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
+
+
+@pytest.mark.parametrize("side", ["primary", "dr"])
+def test_a_log_that_lost_its_end_and_grew_to_the_same_end_after_the_salvage_is_kept_first(own, lab, tmp_path, side):
+    """As in a cluster that is restored from an older copy of its disks: topic ids and log ends are the same."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    fail_over(own)
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    place = TopicPartition(topic, 0)
+    with own.estate() as estate:
+        end = estate.admin(side).end_offsets([place], committed=False)[place]
+    with stopped(lab, f"{side}-1") as disk:
+        kept = disk.cut(topic, 0, end - 1)
+    own.produce(side, topic, {0: [f"other-{number}" for number in range(end - kept)]})
+    before = everywhere(own, "primary", [topic]) | everywhere(own, "dr", [topic])
+    assert any(value.startswith("other-") for value in before)
+    with own.estate() as estate:
+        assert estate.admin(side).end_offsets([place], committed=False)[place] == end
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is None, result.error
     assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
 
 
