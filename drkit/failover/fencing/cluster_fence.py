@@ -22,6 +22,7 @@ from drkit.failover.fencing.deny_rules import (
     probe_rules,
     rules_beside_mark,
     standby_rules,
+    writing_denied,
 )
 from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, FenceSuperseded, superseded
 from drkit.failover.fencing.quiescence import settled_ends
@@ -286,6 +287,21 @@ class ClusterFence:
         """
         return "; ".join(filter(None, (self._open_noted(), self._open_marked())))
 
+    def closed_before(self) -> frozenset[Acl]:
+        """ACLs of others that closed topics or groups already when the fence was put up."""
+        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster)))
+
+    def denied_by_others(self, expected: Collection[Acl]) -> list[str]:
+        """ACLs of an open cluster, besides the `expected` ones, that still deny everybody writing to the link's topics.
+
+        None where the cluster has no ACLs, or doesn't show them.
+        """
+        try:
+            there = self._admin().acls() - self._ours()
+            return sorted(str(rule) for rule in writing_denied(there, self._topics()) - frozenset(expected))
+        except (Refused, Unreachable):
+            return []
+
     def _open_marked(self) -> str:
         """Remove a fence of which only its mark on the cluster is left: the store has lost its notes."""
         try:
@@ -296,8 +312,8 @@ class ClusterFence:
         if mark not in there:
             return ""
         record = self._claim(FenceState.OPENING, FenceMethod.ACL)
-        noted = {Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster))}
-        found = rules_beside_mark(there, link.covers_topic, link.covers_group) - noted - self._wanted_elsewhere()
+        found = rules_beside_mark(there, link.covers_topic, link.covers_group)
+        found -= self.closed_before() | self._wanted_elsewhere()
         self._remove(record, found | {mark}, forget=found | {mark})
         done = f"a fence of {self._cluster} that the store didn't know is lifted: {counted(len(found), 'rule')} removed"
         self._keep(replace(record, state=FenceState.OPEN, detail=done))

@@ -55,6 +55,16 @@ def has_rule(resource: str, name: str, there: Iterable[Acl]) -> bool:
     return any(rule.resource == resource and _about(rule, name) for rule in there)
 
 
+def writing_denied(there: Iterable[Acl], topics: Collection[str]) -> frozenset[Acl]:
+    """The ACLs that deny everybody writing to some of these topics."""
+    return frozenset(
+        rule
+        for rule in for_everybody(there)
+        if rule.resource == "topic" and rule.operation in {"write", "all"} and not is_mark(rule)
+        if any(_about(rule, name) for name in topics)
+    )
+
+
 def standby_rules(closed: Collection[Acl], there: Collection[Acl], own: str | None) -> tuple[frozenset[Acl], str]:
     """The ACLs that replace those of a closed cluster, so that `own` gets through.
 

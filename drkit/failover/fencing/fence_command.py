@@ -24,6 +24,7 @@ from drkit.model.link_state import Direction
 from drkit.model.runs.fence import FenceState, serving_cluster
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import Link
+from drkit.model.wording import and_more, counted
 
 KIND = "fence"
 """Kind of these runs, and their only stage."""
@@ -150,8 +151,17 @@ def lift_fence(
                 direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
                 reason = f"{cluster} was opened by hand"
                 decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
-            done = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster).open()
-            proof = FenceProof(proven=False, reason=done or f"drkit has no fence on {cluster}")
+            fence = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster)
+            expected = fence.closed_before()
+            done = fence.open() or f"drkit has no fence on {cluster}"
+            others = fence.denied_by_others(expected)
+            if others:
+                done += (
+                    f"; its clients still can't write: {counted(len(others), 'rule')} that drkit didn't put there "
+                    f"{'denies' if len(others) == 1 else 'deny'} it ({and_more(others)}): remove those that aren't "
+                    "wanted with kafka-acls.sh --remove"
+                )
+            proof = FenceProof(proven=False, reason=done, denied_by=tuple(others))
         except DrkitError as error:
             proof = FenceProof(proven=True, reason=str(error))
         record = fence_record(estate.store, link.id, cluster)

@@ -49,7 +49,8 @@ class FenceProof:
     """The result of closing a fence. `proven`: nobody can write; `reason`: what was shown, or why it was not.
 
     `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or are unknown.
-    `impossible`: why the cluster can't be fenced until somebody corrects that.
+    `impossible`: why the cluster can't be fenced until somebody corrects that. `denied_by`: of a lifted fence, other
+    ACLs that still deny everybody writing.
     """
 
     proven: bool
@@ -57,6 +58,7 @@ class FenceProof:
     epoch: int | None = None
     ends: dict[str, int] | None = None
     impossible: DrkitError | None = None
+    denied_by: tuple[str, ...] = ()
 
 
 class FenceSuperseded(Refused):

@@ -296,6 +296,28 @@ def test_a_topic_whose_rule_somebody_removed_is_told_until_it_is_closed_again(ow
     assert outside_the_fence(own) == set()
 
 
+def test_a_lifted_fence_beside_somebody_s_own_is_not_called_open(own: OwnLink, secure_lab: Lab) -> None:
+    """A rule that was put meanwhile denies everybody; one from before the fence is its owner's will."""
+    topic, closed = own.create("primary", "t"), own.create("primary", "closed")
+    (before,), (since,) = closing_rules([closed], []), closing_rules([topic], [])
+    put(own, "primary", before)
+    mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False).error is None
+    prefixed = replace(since, name=topic[:-1], pattern="prefixed")
+    put(own, "primary", prefixed)
+    lift = ("fence", "--lift", "--cluster", "primary", "--yes")
+    (found,) = verb(own, *lift, schema="fence", code=7)["links"]
+    assert (found["fenced"], found["denied_by"]) == (False, [str(prefixed)])
+    assert str(prefixed) in found["reason"]
+    assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
+    with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
+        assert admin.delete_acls([prefixed]) == {}
+    wait_until(lambda: write(secure_lab, "primary", topic) == "written", what="a writer of the topic")
+    (again,) = verb(own, *lift, schema="fence", code=7)["links"]
+    assert again["denied_by"] == [str(before)], "once the fence is gone nobody remembers what was there before it"
+
+
 def outside_the_fence(own: OwnLink) -> set[str]:
     """Topics that `drkit status` says the fence doesn't reach."""
     (link,) = verb(own, "status", schema="status")["links"]

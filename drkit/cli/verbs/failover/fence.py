@@ -203,19 +203,25 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
     run.writer.emit(
         {
             "links": [
-                {**_document(each, name, proof), "cluster": chosen, "fenced": proof.proven}
+                {
+                    **_document(each, name, proof),
+                    "cluster": chosen,
+                    "fenced": proof.proven,
+                    "denied_by": list(proof.denied_by),
+                }
                 for each, chosen, name, proof in tried.found
             ],
             "failures": failure_documents(tried.failures),
         },
         lambda console: _show_lifted(console, tried.found),
     )
-    _end(run, error, unfinished=any(proof.proven for _, _, _, proof in tried.found))
+    _end(run, error, unfinished=any(proof.proven or proof.denied_by for _, _, _, proof in tried.found))
 
 
 def _show_lifted(console: Console, found: Sequence[tuple[Link, str, str, FenceProof]]) -> None:
     for _, cluster, run, proof in found:
-        word = "[bold red]STILL FENCED[/]" if proof.proven else "[green]open[/]"
+        word = "[bold yellow]LIFTED, STILL CLOSED[/]" if proof.denied_by else "[green]open[/]"
+        word = "[bold red]STILL FENCED[/]" if proof.proven else word
         console.print(f"{cluster}  {word}: {escape(proof.reason)}  [dim]run {run}[/]", soft_wrap=True)
 
 
