@@ -1,1 +1,1 @@
-"""The scenario of `drkit demo`: a disaster is survived, and every claim is checked."""
+"""The story that `drkit demo` plays: a disaster survived, and every claim of it checked."""

@@ -1,8 +1,9 @@
 """A link's current problems: the recorded ones, and those that both clusters show and no mirror has recorded.
 
 A halted partition is compared with its source again (a source may lose more); so are partitions that no mirror fetches
-(none is running, an operator paused them). Topic ids reveal recreated or deleted topics; while no mirror is running,
-log starts reveal records that were removed from the target.
+(none is running, an operator paused them): by the source's leader epochs, and by the last mirrored records. Topic ids
+reveal recreated or deleted topics; while no mirror is running, log starts reveal records that were removed from the
+target.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
+from drkit.lag.last_records import compare_last_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
@@ -35,6 +37,7 @@ from drkit.store.link_notes import never_mirrored
 LOOKS_WITHIN_SECONDS = 30.0
 """A running mirror checks each partition every second, and stores the result every ten if there are very many."""
 _DELETED, _MADE_ANEW = True, False
+_RECORDS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,10 @@ def problems_now(
         return ProblemsNow(list(problems))
     link = record.link
     seen = DivergenceProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
-    found = seen.problems
     lost = _lost_topics(clusters, record, logs)
+    found = seen.problems
+    if not logs.source_gone:
+        found = found + _other_records(clusters, record, logs, rows or store, found, lost, at)
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
         found = found + _back_again(store, record, logs, found, at)
@@ -155,6 +160,56 @@ def _compared(
         problems,
         at,
         unwatched=frozenset(tp for tp, mark in marks.items() if not link.inverse and _unwatched(record, mark, at)),
+    )
+
+
+def _other_records(
+    clusters: Clusters,
+    record: LinkRecord,
+    logs: LogsSeen,
+    rows: MappingRows,
+    problems: Sequence[Problem],
+    lost: Collection[str],
+    at: datetime,
+) -> list[Problem]:
+    """A problem for each partition that no mirror fetches and whose last mirrored records differ between both sides,
+    unless one on record says from where on they do. From where on isn't known here, so no record counts as mirrored.
+    """
+    link = record.link
+    if link.alters or link.shares_target or link.inverse:
+        return []
+    told = {(each.topic, each.partition) for each in problems if each.differs_from is not None}
+    told |= {(each.topic, each.partition) for each in problems if each.kind in RECREATED}
+    marks = [
+        replace(mark, target_start=start)
+        for tp, mark in record.watermarks.items()
+        if tp in logs.source_start and tp.topic not in lost and not is_canary(tp.topic)
+        if _unwatched(record, mark, at)
+        if not {(tp.topic, tp.partition), (tp.topic, None)} & told
+        if (start := logs.target_start.get(TopicPartition(link.target_topic(tp.topic), tp.partition))) is not None
+    ]
+    try:
+        source = clusters.admin(link.id.source, may_be_gone=True)
+        target = clusters.admin(link.id.target, may_be_gone=True)
+        found = compare_last_records(source, target, last_places(link, marks, rows), seconds=_RECORDS_SECONDS)
+    except (Unreachable, AuthenticationError, Refused):
+        return []
+    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(found.differ.items())]
+
+
+def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:
+    """The problem that what was mirrored of a partition isn't what its source holds."""
+    return Problem(
+        "foreign_writer",
+        tp.topic,
+        tp.partition,
+        f"{tp} on {link.source} holds another record at source offset {offset} than was mirrored to {link.target}: "
+        f"{link.source} was restored from an older copy of its disks, or another program writes to {link.target}",
+        f"`drkit audit --link '{link}' --topic {tp.topic}` names the records that each side lacks. Then `drkit link "
+        f"resume '{link}' --topic {tp.topic} --accept-recreated` mirrors the topic from its start again",
+        halted=True,
+        since=at,
+        unsure_from=0,
     )
 
 

@@ -18,11 +18,12 @@ from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.leader_epochs import EpochEnd, kept_offsets
-from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
+from drkit.lag.last_records import TAIL_OFFSETS, compare_last_records
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
@@ -40,8 +41,6 @@ NOT_PURGED = OffsetRange(0, 0)
 NOTHING_HIDDEN = OffsetRange(0, 0)
 
 _TIMEOUT_SECONDS = 15.0
-_TAIL_OFFSETS = 8
-"""How many of a partition's last offsets with a digest are compared: the last one may hold a marker."""
 
 
 class LogStart(NamedTuple):
@@ -549,8 +548,7 @@ def replaced_tails(
 ) -> set[TopicPartition]:
     """Partitions whose source no longer holds the last records of their newest digest, or can't be asked.
 
-    A source that is restored from an older copy of all its disks counts its leader epochs from there again, so they
-    can't tell it from one that lost nothing. What it took since then stands where the lost tail was.
+    Leader epochs can't tell all such losses (`drkit.lag.last_records`).
 
     Raises:
         Unreachable: a cluster doesn't answer.
@@ -560,21 +558,10 @@ def replaced_tails(
         if rows:
             newest = max(rows, key=lambda row: row.target_end)
             there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-            for offset in range(max(newest.target_start, newest.target_end - _TAIL_OFFSETS), newest.target_end):
+            for offset in range(max(newest.target_start, newest.target_end - TAIL_OFFSETS), newest.target_end):
                 places[LogPosition(tp, offset - newest.delta)] = LogPosition(there, offset)
-    if not places:
-        return set()
-    on_source = source.probe_records(places, seconds=_TIMEOUT_SECONDS)
-    on_target = target.probe_records(places.values(), seconds=_TIMEOUT_SECONDS)
-    return {place.tp for place, there in places.items() if _differ(on_source[place], on_target[there], place, there)}
-
-
-def _differ(ours: ProbedRecord, theirs: ProbedRecord, source: LogPosition, target: LogPosition) -> bool:
-    """Whether a place holds other records on both sides, or that can't be seen; a place that a log lacks is equal."""
-    if any(seen.reason is not None and not seen.outside for seen in (ours, theirs)):
-        return True
-    found = ours.offset == source.offset, theirs.offset == target.offset
-    return all(found) and ours.crc != theirs.crc
+    compared = compare_last_records(source, target, places, seconds=_TIMEOUT_SECONDS)
+    return {*compared.differ, *compared.unread}
 
 
 def _kept(mark: Watermark | None, end: EpochEnd | None) -> int:

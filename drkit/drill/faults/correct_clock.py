@@ -1,4 +1,4 @@
-"""Corrects the producer's clock."""
+"""A clock that is right again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from drkit.drill.experiment.faults import CorrectClock
 
 
 def correct_clock(env: DrillEnvironment, fault: CorrectClock) -> str:
-    """Let the producer on a cluster use the correct time for its records again.
+    """Have the producer on a cluster stamp its records by the right time again.
 
     Raises:
         Refused: no producer runs there.

@@ -1,4 +1,4 @@
-"""Deletes a topic."""
+"""A topic deleted."""
 
 from __future__ import annotations
 

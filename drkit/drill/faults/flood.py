@@ -1,4 +1,4 @@
-"""Floods another topic with records."""
+"""A flood of records on another topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLUSH_SECONDS = 300.0
 
 
 def flood(env: DrillEnvironment, fault: Flood) -> str:
-    """Write very many records to a topic beside the workload's, as fast as the cluster accepts them.
+    """Write very many records to a topic beside the workload's, as fast as the cluster takes them.
 
     Raises:
         DrkitError: not all are acknowledged.

@@ -8,10 +8,10 @@ from drkit.model.errors import Refused
 
 
 def kill(env: DrillEnvironment, fault: Kill) -> str:
-    """SIGKILL a node: it is gone at once, with its unwritten data.
+    """SIGKILL a node: it is gone at once, with whatever it had not written.
 
     Raises:
-        Refused: it was not running.
+        Refused: none of it was running.
     """
     node = fault.node
     if node == "mirror":

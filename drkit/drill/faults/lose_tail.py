@@ -1,4 +1,4 @@
-"""Removes the ends of logs."""
+"""A log's end lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from drkit.model.errors import Refused
 
 
 def lose_tail(env: DrillEnvironment, fault: LoseTail) -> str:
-    """Remove acknowledged records from the end of each log while the broker is down, as after an unclean election.
+    """Cut acknowledged records off the end of each log while the broker is down: what an unclean election leaves.
 
-    The broker answers again when this returns; a newer leader epoch begins at each cut.
+    The broker answers again when this returns; a newer leader epoch begins where each log was cut.
 
     Raises:
-        Refused: all logs are empty.
+        Refused: no log holds anything.
     """
     topic = env.experiment.workload.topic
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:

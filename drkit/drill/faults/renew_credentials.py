@@ -1,4 +1,4 @@
-"""Makes a cluster accept credentials again."""
+"""Credentials that a cluster takes again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 30.0
 
 
 def renew_credentials(env: DrillEnvironment, fault: RenewCredentials) -> str:
-    """Restore the applications' user on a cluster with its password; returns once a new connection succeeds.
+    """Have the applications' user on a cluster, with its password; returns once a new connection is let in.
 
     Raises:
         Refused: the lab has no authorizer.

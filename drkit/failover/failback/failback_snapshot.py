@@ -16,12 +16,16 @@ from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import CommittedOffset
+from drkit.lag.last_records import compare_last_records, last_places
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.runs.fence import FenceMethod, FenceRecord
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
+from drkit.store.api import Store
+
+_RECORDS_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,8 @@ class FailbackSnapshot:
     the old primary's names; `live_fence`: the live cluster's fence method, and why there is none.
 
     `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
-    `configs_before`: their configuration before that.
+    `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
+    mirror ended, and whose last records aren't those that were mirrored, or can't be compared.
     """
 
     link: Link
@@ -54,6 +59,7 @@ class FailbackSnapshot:
     mirror: str | None = None
     run_problem: str | None = None
     run_readable: bool = True
+    other_records: frozenset[TopicPartition] = frozenset()
     fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
@@ -129,6 +135,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     live_names = {link.target_topic(name) for name in (*covered, *snapshot.states)} | set(names.values())
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
+    ends = old_admin.end_offsets(tps, committed=False)
     return replace(
         snapshot,
         topics=topics,
@@ -144,7 +151,8 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         ),
         live_fence=_fence(estate, link.id.target),
         starts=old_admin.start_offsets(tps),
-        ends=old_admin.end_offsets(tps, committed=False),
+        ends=ends,
+        other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
         configs=old_admin.topic_configs(covered),
         old_offsets=old_offsets,
         live_offsets=live_offsets,
@@ -153,6 +161,21 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         ),
         live_members=estate.groups(link.id.target).members(sorted({found.group for found in live_offsets})),
     )
+
+
+def _other_records(
+    store: Store,
+    link: Link,
+    watermarks: Mapping[TopicPartition, Watermark],
+    ends: Mapping[TopicPartition, int],
+    old: ClusterAdmin,
+    live: ClusterAdmin,
+) -> frozenset[TopicPartition]:
+    if link.alters:
+        return frozenset()
+    marks = [mark for tp, mark in watermarks.items() if ends.get(tp) == mark.source_through]
+    found = compare_last_records(old, live, last_places(link, marks, store), seconds=_RECORDS_SECONDS)
+    return frozenset({*found.differ, *found.unread})
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:

@@ -240,6 +240,8 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
         assert mirrored.catch_up().caught_up
         set_back()
         assert_not_proven(mirrored, topic, kept=0)  # the last records alone differ: nobody knows from where on
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert (through, lag, certainty) == (0, GROWN, "conservative")
         assert mirrored.catch_up().halted
     (problem,) = (each for each in mirrored.problems() if each.topic == topic)
     assert (problem.kind, problem.partition, problem.halted, problem.unsure_from) == ("foreign_writer", 0, True, KEPT)
