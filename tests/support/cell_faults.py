@@ -185,8 +185,22 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
             180,  # 37 of them start at once
             what="a running mirror, or refused",
         )
-    if child.poll() is None:
+    while child.poll() is None:
         child.send_signal(signal.SIGSTOP)
+        if not _locked(run.store):
+            break
+        child.send_signal(signal.SIGCONT)  # SQLite's lock is its own until it wakes up or ends: docs/store.md
+
+
+def _locked(store: Path) -> bool:
+    """Whether a process holds the store for writing."""
+    with contextlib.closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+    return False
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

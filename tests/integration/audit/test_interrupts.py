@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drkit.cli.options.spark import NOTHING_KEPT
 from drkit.model.errors import ExitCode
 from tests.support.damage import damaged, dense, records, seeded
 from tests.support.sampling import sampled
@@ -101,7 +102,7 @@ class Audit:
         written, document = self.said(), json.loads((self.folder / "answer").read_text())
         for word in ("Traceback", "py4j", "Exception", "ignored"):
             assert word not in written
-        kept = "error" not in document or "Nothing" not in document["error"]["meaning"]
+        kept = "error" not in document or NOTHING_KEPT not in document["error"]["meaning"]
         if "error" in document:
             assert document["error"]["what"] == WORDS[number]
             assert document["error"]["exit_code"] == CODES[number]

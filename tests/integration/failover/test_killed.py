@@ -156,7 +156,7 @@ def test_a_run_killed_before_it_changed_anything_makes_way_for_a_new_one(fresh, 
 
 
 WITHIN = [
-    ("scrub", "delete_topics", "after"),
+    ("scrub", "delete_exact", "after"),
     ("scrub", "create_topics", "after"),
     ("scrub", "set_many_topic_configs", "after"),
     ("reverse", "set_link_control", "after"),

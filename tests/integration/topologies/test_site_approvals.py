@@ -36,7 +36,7 @@ def test_a_site_moves_and_comes_back_by_two_signatures_and_one_operator_resumes_
         with pytest.raises(Refused, match="the failover to c is not approved"):
             run_site(links, plan, accept_unfenced=True)
         estate.approval = approval(site.net.config, tmp_path, plan.digest)
-        with pytest.raises(Refused, match=f"goes with {UNFENCED}, which was not approved"):
+        with pytest.raises(Refused, match=f"uses {UNFENCED}, which was not approved"):
             run_site(links, plan, accept_unfenced=True)
     assert site.net.store.runs() == [], "nothing of it was begun"
     assert site.directions() == dict.fromkeys(LINKS, Direction.ACTIVE)

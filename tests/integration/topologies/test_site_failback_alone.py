@@ -64,7 +64,7 @@ def test_a_link_s_run_is_not_resumed_past_the_links_that_are_not_salvaged(away: 
     mine = load_site(away.net.store, run).runs[A]
     before = topic_ids(away)
     code, refused = by_verb(away, "resume", mine, "--yes", "--accept-unfenced")
-    assert (code, f"drkit resume {run} takes" in refused["error"]["remedy"]) == (3, True), refused
+    assert (code, f"drkit resume {run} continues" in refused["error"]["remedy"]) == (3, True), refused
     assert topic_ids(away) == before, "b isn't salvaged"
     code, shown = away.drkit("runs", mine)
     assert (code, valid(shown, "runs")["way_out"]["commands"]) == (0, [f"drkit resume {run}"])
