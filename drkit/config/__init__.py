@@ -1,4 +1,4 @@
-"""Reading `drkit.toml`: schema, environment overrides, secrets, and which links are meant."""
+"""Reading `drkit.toml`: schema, environment overrides, secrets, and the selected links."""
 
 from drkit.config.load import load_config
 from drkit.config.schema.config import ClusterConfig, Config, LinkConfig, Objectives, StoreConfig

@@ -1,4 +1,4 @@
-"""The folder for what drkit can make or fetch again."""
+"""The folder for data that drkit can create or fetch again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callables of the user's that a configuration names: `module:function`."""
+"""The user's callables that a configuration names: `module:function`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from drkit.model.errors import ConfigError
 
 
 def named_callable(name: str, key: str, where: str) -> Callable[..., Any]:
-    """Import what is named.
+    """Import a named callable.
 
     Args:
         name: the callable, as ``module:function``.
         key: file and key of the configuration that name it, for the error.
-        where: where it has to be installed, for the remedy.
+        where: where it must be installed, for the remedy.
 
     Raises:
         ConfigError: it can't be imported, isn't there, or can't be called.
@@ -24,7 +24,7 @@ def named_callable(name: str, key: str, where: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module does at import
+    except Exception as error:  # the user's module may raise anything at import
         raise ConfigError(
             f"{key} = {name!r}: module {module_name} can't be imported: {type(error).__name__}: {error}",
             remedy=f"Install it {where}, or put its folder on PYTHONPATH",

@@ -1,4 +1,4 @@
-"""The configuration as it holds now: every value, where it comes from, secrets hidden."""
+"""The effective configuration: every value with its origin, secrets hidden."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drkit.config.schema.secrets import SecretFromEnv, SecretFromFile
 from drkit.config.toml_lines import KeyPath, key_lines
 
 HIDDEN = "********"
-"""Stands for a secret."""
+"""The placeholder of a secret."""
 
 _COMMANDS = frozenset({"command", "unfence"})
 _URL_PARAMETERS = frozenset({"dc", "replication_factor", "replication", "consistency", "serial_consistency", "timeout"})
@@ -31,7 +31,7 @@ _HOSTS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(:\d{1,5})?(,(\[[0-9A-Fa-
 
 
 class Origin(StrEnum):
-    """What gave a value."""
+    """The origin of a value."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -41,11 +41,11 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value that holds now.
+    """One effective value.
 
-    `key`: with its tables, as the file would give it; elements of arrays of tables by number. `value`: as JSON can
-    hold it; a secret is `HIDDEN`, one that is held elsewhere says where. `hidden`: something of it is not shown.
-    `line`, `variable`: where the file, or which variable of the environment, gives it.
+    `key`: with its tables, as in the file; elements of arrays of tables by number. `value`: as JSON; a secret is
+    `HIDDEN`, one that is stored elsewhere shows where. `hidden`: a part of it is not shown. `line`, `variable`: the
+    line of the file, or the environment variable, that gives it.
     """
 
     key: str
@@ -76,7 +76,7 @@ def effective_settings(sources: ConfigSources) -> list[Setting]:
 
 
 def file_origin(path: Path | None) -> Origin:
-    """What names the configuration file: `--config`, `$DRKIT_CONFIG`, or neither (`./drkit.toml`)."""
+    """The source of the configuration file's name: `--config`, `$DRKIT_CONFIG`, or neither (`./drkit.toml`)."""
     if path is not None:
         return Origin.FLAG
     return Origin.ENVIRONMENT if os.environ.get(CONFIG_VARIABLE) else Origin.DEFAULT
@@ -88,7 +88,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """A store's URL without its password, however wrong it is: what can't be told from a password isn't shown."""
+    """A store's URL without its password, even if it is malformed: any part that may be a password is hidden."""
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator:
         location, question, query = rest.partition("?")
@@ -111,7 +111,7 @@ def _parameters(query: str) -> str:
 
 
 def leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    """Values with their paths: tables and arrays of tables are gone into, arrays of values are one value."""
+    """Values with their paths: descends into tables and arrays of tables; arrays of values are one value."""
     inner: Iterator[tuple[str, Any]] | None = None
     if isinstance(value, Strict) and not isinstance(value, SecretFromEnv | SecretFromFile):
         inner = ((name, getattr(value, name)) for name in type(value).model_fields)
@@ -127,7 +127,7 @@ def leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _shown(path: KeyPath, value: Any, given: Any) -> tuple[Any, bool]:
-    """A value as it may be shown, and whether something of it is hidden."""
+    """A value as it may be shown, and whether a part of it is hidden."""
     if isinstance(value, SecretStr | SecretFromEnv | SecretFromFile):
         return _shown_secret(path, value, given)
     if isinstance(value, tuple) and path[0] == "hooks":
@@ -145,10 +145,10 @@ def _program(command: Sequence[str]) -> list[str]:
 
 
 def _shown_secret(path: KeyPath, value: SecretStr | SecretFromEnv | SecretFromFile, given: Any) -> tuple[Any, bool]:
-    """What is held elsewhere says where; of what is in the configuration only that which can be no secret."""
+    """The location of a secret stored elsewhere; of one in the configuration only the harmless part."""
     if isinstance(value, SecretFromEnv | SecretFromFile):
         return {key: str(place) for key, place in value.model_dump().items()}, True
-    if isinstance(given, Mapping):  # held elsewhere, and made whole when it was read
+    if isinstance(given, Mapping):  # stored elsewhere, and completed when it was read
         return {str(key): str(place) for key, place in given.items()}, True
     plain = value.get_secret_value()
     if path == ("store", "url"):
@@ -160,7 +160,7 @@ def _shown_secret(path: KeyPath, value: SecretStr | SecretFromEnv | SecretFromFi
 
 
 def _address(url: str) -> tuple[str, bool]:
-    """A token endpoint without whatever could be a credential in it."""
+    """A token endpoint without anything that could be a credential."""
     try:
         parts = urlsplit(url)
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -176,6 +176,6 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int], data: Mapping[str, Any]) 
 
 
 def configuration_digest(config: Config) -> str:
-    """SHA-256 (hexadecimal) of everything that is configured, secrets masked: they may change without changing it."""
+    """SHA-256 (hexadecimal) of the configuration with masked secrets: new secrets don't change it."""
     shown = config.model_dump(mode="json")
     return sha256(json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

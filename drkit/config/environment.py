@@ -1,7 +1,7 @@
-"""`DRKIT_STORE__URL=…` and the like: environment variables as configuration keys, and which names there are.
+"""`DRKIT_STORE__URL=…` and the like: environment variables as configuration keys, and their valid names.
 
-An unknown name is an error, as an unknown key of the file is: a variable that is ignored is an operator who
-believes something that isn't so.
+An unknown name is an error, like an unknown key of the file: otherwise drkit would silently ignore an operator's
+setting.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TOLD = frozenset(
         "ACTION ACTIVE AT BOOTSTRAP_SERVERS CLUSTER EPOCH HOOK KIND LINK MODE PLAN_DIGEST RUN STATE".split()  # noqa: SIM905  # thirteen words
     )
 )
-"""What drkit tells its own hooks and commands, which may well call drkit."""
+"""Variables that drkit sets for its own hooks and commands, which may call drkit."""
 
 
 def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration keys that environment variables give, nested as the file would hold them.
+    """The configuration keys from environment variables, nested as in the file.
 
     Args:
-        file: what the configuration file holds: its clusters and the variables that its secrets are read from.
+        file: the content of the configuration file: its clusters and the variables of its secrets.
 
     Raises:
         ConfigError: a variable's name is no key, or its value isn't readable.
@@ -46,7 +46,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         _check_name(name, secrets, file)
     if all(name.upper() in _OWN | _TOLD or name in secrets for name in given):
         return {}
-    # Here, because it takes a tenth of a second to load and hardly any command needs it.
+    # Imported here, because it takes a tenth of a second and hardly any command needs it.
     from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415
 
     class FromEnvironment(BaseSettings):
@@ -75,7 +75,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
-    """The first variable of a whole section that holds no JSON, and why it is none; never what it holds."""
+    """The first variable of a whole section without valid JSON, and the reason; never its value."""
     for name in names:
         if name.upper().removeprefix(PREFIX).lower() in Config.model_fields:
             try:
@@ -88,7 +88,7 @@ def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
 
 
 def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = None) -> Any:
-    """What is at a key of nested tables and lists; `absent` where nothing does."""
+    """The value at a key of nested tables and lists; `absent` if there is none."""
     inner: Any = values
     for part in key:
         if isinstance(inner, Mapping) and part in inner:
@@ -102,7 +102,7 @@ def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = N
 
 def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | None:
     """The variable that gave a key of the configuration; None: the file did."""
-    if value_at(key, environment, _ABSENT) is _ABSENT:  # a null is given, too
+    if value_at(key, environment, _ABSENT) is _ABSENT:  # a null counts as given
         return None
     wanted = PREFIX + "__".join(key).upper()
     by_name = {name.upper(): name for name in os.environ}
@@ -112,13 +112,13 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
 
 
 def variable_below(key: tuple[str, ...]) -> str | None:
-    """A variable that gives something in a table of the configuration; None: none does."""
+    """A variable that gives a value in a table of the configuration; None: none does."""
     begins = PREFIX + "__".join(key).upper()
     return next((name for name in sorted(os.environ) if name.upper().startswith(f"{begins}__")), None)
 
 
 def nearest(name: str, file: Mapping[str, Any]) -> str:
-    """What to do about a variable that names nothing: the name that was probably meant, where there is one."""
+    """The remedy for an unknown variable: the name that was probably meant, if there is one."""
     close = get_close_matches(name.upper(), sorted(_names(file)), n=1, cutoff=0.7)
     return f"Did you mean {close[0]}? Rename it, or unset it" if close else "Rename it or unset it"
 
@@ -137,7 +137,7 @@ def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any]) ->
 
 
 def _names(file: Mapping[str, Any]) -> Iterator[str]:
-    """Names of variables that there can be."""
+    """The valid names of variables."""
     yield from _OWN
     for section, field in Config.model_fields.items():
         begins = f"{PREFIX}{section}".upper()
@@ -149,7 +149,7 @@ def _names(file: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _secret_variables(value: Any) -> Iterator[str]:
-    """The variables that `{ env = "NAME" }` names, wherever it stands."""
+    """The variables in all `{ env = "NAME" }` values."""
     if isinstance(value, Mapping):
         if set(value) == {"env"} and isinstance(value["env"], str):
             yield value["env"]

@@ -7,7 +7,7 @@
     pip install 'drkit[msk]'      clusters that ask for AWS IAM
     pip install 'drkit[all]'      all of it
 
-Nothing is imported to find out: PySpark and Numba take a third of a second each.
+The check imports nothing: PySpark and Numba take a third of a second each.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def missing_modules(extra: Extra) -> tuple[str, ...]:
 
 
 def require(extra: Extra, user: str) -> None:
-    """Raise where an extra isn't installed; `user` needs it, as in "`drkit audit`".
+    """Raise if an extra isn't installed; `user` needs it, as in "`drkit audit`".
 
     Raises:
-        ExtraMissing: it says which packages are missing and how to install them.
+        ExtraMissing: names the missing packages and how to install them.
     """
     if missing := missing_modules(extra):
         raise extra_missing(extra, user, missing)
 
 
 def extra_missing(extra: Extra, user: str, missing: Sequence[str]) -> ExtraMissing:
-    """The error that names what is missing, and the extra that brings it."""
+    """The error that names the missing packages, and their extra."""
     verb, it = ("is", "it") if len(missing) == 1 else ("are", "them")
     return ExtraMissing(
         f"{user} needs {_BRINGS[extra]}, and {and_more(missing)} {verb} not installed here: the extra {extra.value} "
@@ -75,21 +75,21 @@ def extra_missing(extra: Extra, user: str, missing: Sequence[str]) -> ExtraMissi
 
 
 def extra_of_import(error: ModuleNotFoundError) -> ExtraMissing | None:
-    """An import that failed, as the extra that would have brought the module; None where no extra brings it."""
+    """A failed import as the error about the module's extra; None if no extra has it."""
     module = (error.name or "").partition(".")[0]
-    if _is_installed(module):  # a part of it is missing: the installation is broken, not left out
+    if _is_installed(module):  # a part of it is missing: the installation is broken, not absent
         return None
     extra = next((extra for extra, modules in MODULES.items() if module in modules), None)
     return None if extra is None else extra_missing(extra, "this command", [module])
 
 
 def install_command(extra: Extra) -> str:
-    """The command that installs an extra into the environment that drkit runs in."""
+    """The command that installs an extra into drkit's environment."""
     return f"{sys.executable} -m pip install 'drkit[{extra.value}]'"
 
 
 def _is_installed(module: str) -> bool:
     try:
         return bool(module) and find_spec(module) is not None
-    except (ImportError, ValueError):  # a module that was imported by half, or made by hand, has no spec
+    except (ImportError, ValueError):  # a partly imported module, or one made by hand, has no spec
         return False

@@ -21,7 +21,7 @@ from drkit.config.toml_lines import key_lines
 from drkit.model.errors import ConfigError
 
 _MOST_BYTES = 16 * 1024 * 1024
-"""A larger file is no configuration: a device, or a log."""
+"""A larger file isn't a configuration, but a device or a log."""
 
 
 def find_config(path: Path | None) -> Path:
@@ -34,7 +34,7 @@ def find_config(path: Path | None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSources:
-    """What a configuration is read from. `data`: what the file's `text` gives; `environment`: what variables give."""
+    """The sources of a configuration. `data`: the values of the file's `text`; `environment`: those of variables."""
 
     file: Path
     text: str
@@ -58,10 +58,10 @@ def load_config(path: Path | None = None) -> Config:
 
 
 def read_sources(path: Path | None = None) -> ConfigSources:
-    """Find and read the file and the environment; nothing but the names of variables is checked.
+    """Find and read the file and the environment; checks only the names of variables.
 
     Raises:
-        ConfigError: no such file, not TOML, a variable that names nothing.
+        ConfigError: no such file, not TOML, an unknown variable.
     """
     file = find_config(path)
     text = _text_of(file)
@@ -71,7 +71,7 @@ def read_sources(path: Path | None = None) -> ConfigSources:
         raise ConfigError(
             f"{file} is not a configuration: its arrays or tables are nested too deeply", remedy="Correct the file"
         ) from None
-    except ValueError as error:  # TOMLDecodeError is one, and so is a number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
         raise ConfigError(
             f"{file} is not valid TOML: {error}{_key_at(text, str(error))}", remedy="Correct that line"
         ) from error
@@ -95,7 +95,7 @@ def _text_of(file: Path) -> str:
     if len(content) > _MOST_BYTES:
         raise ConfigError(f"{file} is no configuration: it is larger than 16 MiB", remedy="Correct --config")
     try:
-        return content.decode("utf-8-sig")  # editors of Windows begin a file with a byte order mark
+        return content.decode("utf-8-sig")  # Windows editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
@@ -113,7 +113,7 @@ def _key_at(text: str, error: str) -> str:
 
 
 def config_of(sources: ConfigSources) -> Config:
-    """The configuration that sources give.
+    """The configuration from its sources.
 
     Raises:
         ConfigError: an unknown key, a bad value, a missing cluster, a secret that can't be read.
@@ -141,13 +141,13 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(sources: ConfigSources, error: ValidationError) -> str:
-    """What pydantic found, each with the key and where it was given: a line of the file, or a variable."""
+    """Pydantic's findings, each with the key and its origin: a line of the file, or a variable."""
     lines = []
     for finding in error.errors(include_input=False, include_url=False):
         parts = tuple(str(part) for part in finding["loc"] if not _is_union_arm(part))
         message = finding["msg"].removeprefix("Value error, ")
         said = re.match(r"([a-z_]+(?:\.[\w-]+)+): ", message) if not parts else None
-        if said is not None:  # told of the whole configuration, by one of several keys that don't fit together
+        if said is not None:  # about the whole configuration: several keys contradict each other
             parts, message = tuple(said[1].split(".")), message[said.end() :]
         key = ".".join(parts)
         unknown = finding["type"] == "extra_forbidden"
@@ -166,7 +166,7 @@ def _explain(sources: ConfigSources, error: ValidationError) -> str:
 
 
 def _line_of(key: tuple[str, ...], text: str) -> str:
-    """`:12`, the line on which a key stands, or the nearest table above it; empty where there is none."""
+    """`:12`, the line of a key, or of the nearest table above it; empty if there is none."""
     found = key_lines(text)
     while key and key not in found:
         key = key[:-1]
@@ -177,27 +177,27 @@ def _close_key(key: tuple[str, ...]) -> str:
     """The key that was probably meant by an unknown one."""
     model: type[BaseModel] | None = Config
     for part in key[:-1]:
-        if model is not None and part in model.model_fields:  # else it is an alias, or a place in an array
+        if model is not None and part in model.model_fields:  # else it is an alias, or an index in an array
             model = _model_in(model.model_fields[part].annotation)
     close = get_close_matches(key[-1], model.model_fields, n=1) if key and model is not None else []
     return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The table that a key holds, also where it holds several."""
+    """The table of a key, even if it holds several."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def _is_union_arm(part: object) -> bool:
-    """Pydantic names the arm of a union in the location; a reader of the file has no such key."""
+    """Drop union members from a location: pydantic names them, but the file has no such key."""
     arms = {"SecretStr", "SecretFromEnv", "SecretFromFile", "function-after[_regex(), str]", "[key]"}
     return isinstance(part, str) and part in arms
 
 
 def _check_secrets(config: Config, file: Path) -> None:
-    """A secret that can't be read is found now, by its key, not in the middle of a failover."""
+    """Read every secret now, so that an error shows its key before a failover begins."""
     secrets: list[tuple[str, Secret]] = [("store.url", config.store.url)]
     for alias, cluster in config.clusters.items():
         secrets += [(f'clusters.{alias}.client."{name}"', value) for name, value in cluster.client.items()]
@@ -216,7 +216,7 @@ def _check_secrets(config: Config, file: Path) -> None:
 
 
 def _refuse_circle(place: Path) -> None:
-    """Raise OSError for links in a circle: from Python 3.13 `resolve` takes them as they are."""
+    """Raise OSError for circular links: from Python 3.13 on `resolve` accepts them."""
     try:
         place.stat()
     except OSError as error:
@@ -225,7 +225,7 @@ def _refuse_circle(place: Path) -> None:
 
 
 def _anchor_store(config: Config, file: Path) -> Config:
-    """A relative SQLite path is relative to the configuration file, not to where one stands."""
+    """A relative SQLite path is relative to the configuration file, not to the working directory."""
     prefix = "sqlite:///"
     url = config.store.plain_url
     if not url.startswith(prefix) or url.startswith("sqlite:////"):
@@ -234,7 +234,7 @@ def _anchor_store(config: Config, file: Path) -> Config:
     try:
         path = place.resolve()
         _refuse_circle(place)
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a folder that is gone, a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # circular links, a missing folder, a NUL
         raise ConfigError(
             f"{file}: store.url: its path leads nowhere: {error}", remedy="Name the store's file in store.url"
         ) from None

@@ -1,4 +1,4 @@
-"""A configuration that is read again while a process runs: what of it takes effect, and what is refused, and why."""
+"""Reloads a configuration while a process runs: which changes take effect, and which are refused, and why."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIXED = {
 """Tables that no running process can change, and why."""
 
 FIXED_SERVE = FIXED | {"serve": "the page listens already"}
-"""The same of `drkit serve`."""
+"""The same for `drkit serve`."""
 
 _FIXED_LINK = "it decides which records are on the target and how, and all workers of the link must agree on it"
 _LINK_SET = "a process keeps the links with which it started"
@@ -55,7 +55,7 @@ class RefusedKey:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """`config`: what holds from now on. `changed`: keys whose new values do; `refused`: keys whose old ones stay."""
+    """`config`: the effective one from now on. `changed`: keys with new values; `refused`: keys with their old ones."""
 
     config: Config
     changed: tuple[str, ...]
@@ -63,15 +63,15 @@ class Reloaded:
 
 
 def reload_config(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Reloaded:
-    """What holds once `fresh` was read in a process that runs with `current`.
+    """The result of reading `fresh` in a process that runs with `current`.
 
     Args:
-        current: what holds now.
-        fresh: what the file and the environment say.
+        current: the effective configuration.
+        fresh: the new one from the file and the environment.
         fixed: `FIXED`, or `FIXED_SERVE`.
 
     Raises:
-        ConfigError: the new values don't fit together with the old ones that stay; nothing takes effect.
+        ConfigError: the new values contradict the old ones that stay; nothing takes effect.
     """
     found = dict(_differences(current, fresh, fixed))
     changed = tuple(key for key, reason in found.items() if reason is None)
@@ -108,7 +108,7 @@ def _changed(before: Any, after: Any, path: KeyPath) -> list[KeyPath]:
 
 
 def _mixed(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Config:
-    """The old configuration with what may change of the new one; checked as a file is."""
+    """The old configuration with the permitted changes of the new one; checked like a file."""
     kept = {*fixed, "links"}
     values = {name: getattr(current if name in kept else fresh, name) for name in Config.model_fields}
     new_links = _by_name(fresh)

@@ -1,1 +1,1 @@
-"""The story that `drkit demo` plays: a disaster survived, and every claim of it checked."""
+"""The scenario of `drkit demo`: a disaster is survived, and every claim is checked."""

@@ -17,7 +17,7 @@ _KINDS = ("matched", "unseen", "lost", "duplicated", "corrupted", "reordered", "
 
 
 def evidence_document(findings: Findings, claims: Claims, seconds: float, error: str | None) -> dict[str, Any]:
-    """`drkit demo --output json`; what isn't known is null."""
+    """`drkit demo --output json`; unknown values are null."""
     evidence = findings.failover.get("evidence", {})
     return {
         "verdict": "held" if error is None and claims.all_held else "failed",
@@ -101,7 +101,7 @@ def _claims(document: Mapping[str, Any]) -> RenderableType:
 
 
 def _planned(findings: Findings) -> dict[str, int | None]:
-    """Records that the plan says each group reads again; None where one of its partitions isn't known."""
+    """Records that each group reads again by the plan; None if one of its partitions is unknown."""
     totals: dict[str, int | None] = {}
     for each in findings.failover.get("groups", []):
         so_far = totals.get(each["group"], 0)

@@ -1,7 +1,7 @@
-"""The demo's consumer groups: the same three on one cluster, then on the other, and what each read.
+"""The demo's consumer groups: the same three on one cluster, then on the other, with the records that each read.
 
-What a group reads is kept as content hashes, so that what it read twice, or never, is counted from
-the records themselves and not from offsets.
+Records are kept as content hashes, so that records read twice, or never, are counted by content and not by
+offsets.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Consumers:
             reader.start()
 
     def stop(self, *, catch_up_seconds: float = 0.0) -> None:
-        """Stop all at once; a reader whose cluster is dead is left behind after a bounded time."""
+        """Stop all concurrently; abandon a reader of a dead cluster after a timeout."""
         for reader in self._readers:
             reader.request_stop(catch_up_seconds=catch_up_seconds)
         for reader in self._readers:

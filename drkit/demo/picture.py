@@ -39,13 +39,13 @@ class Act:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far, or took."""
+        """Its duration so far, or in total."""
         return (self.ended or time.monotonic()) - self.began
 
 
 @dataclass(slots=True)
 class ReaderLine:
-    """What one consumer group has read, on which cluster."""
+    """The records that one consumer group has read, and its cluster."""
 
     group: str
     cluster: str
@@ -54,7 +54,7 @@ class ReaderLine:
 
 @dataclass(slots=True)
 class Scene:
-    """What the picture shows besides the acts; written by the story, read by the picture."""
+    """The picture's content besides the acts; the story writes it, the picture reads it."""
 
     clusters: dict[str, str] = field(default_factory=dict)
     look: Callable[[], list[LinkStatus]] | None = None
@@ -111,13 +111,13 @@ class Picture:
                 self._console.print(f"{mark} {title} ({act.seconds:.1f} s) {act.note}".rstrip())
 
     def typed(self, command: str) -> None:
-        """Show the command that is run now."""
+        """Show the running command."""
         self.scene.command = command
         if self._live is None:
             self._console.print(f"  $ {command}")
 
     def _keep_looking(self) -> None:
-        """Ask for the status once a second; a look that fails leaves the last one standing."""
+        """Poll the status once a second; a failed poll keeps the last result."""
         while not self._stop.wait(_LOOK_SECONDS):
             look = self.scene.look
             if look is not None:
@@ -127,7 +127,7 @@ class Picture:
                     self.scene.clusters["status"] = error.what
 
     def __rich__(self) -> RenderableType:
-        """The whole picture, as of now."""
+        """The whole current picture."""
         elapsed = int(time.monotonic() - self._began)
         parts: list[RenderableType] = [Rule(Text(f"drkit demo  {elapsed // 60}:{elapsed % 60:02d}", "bold"))]
         parts.append(self._acts())

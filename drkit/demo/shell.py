@@ -19,7 +19,7 @@ _STOP_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command said. `document` is its JSON, None where stdout held none."""
+    """A command's output. `document` is its JSON, None if stdout had none."""
 
     command: str
     code: int
@@ -45,12 +45,12 @@ class CommandResult:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The command as one would type it."""
+    """The command as typed in a shell."""
     return shlex.join(["drkit", *arguments])
 
 
 class Shell:
-    """Runs drkit's commands against one lab's configuration; keeps what is running, and ends it."""
+    """Runs drkit's commands with one lab's configuration; tracks running ones, and ends them."""
 
     def __init__(self, config: Path, log_dir: Path) -> None:
         self._config = config
@@ -82,7 +82,7 @@ class Shell:
         return child
 
     def stop(self, child: subprocess.Popen[bytes]) -> int:
-        """SIGTERM, wait, and SIGKILL where that does not help. Returns the exit code."""
+        """SIGTERM, wait, and SIGKILL if that does not help. Returns the exit code."""
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)
         try:
@@ -92,7 +92,7 @@ class Shell:
             return child.wait()
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all running commands."""
         for child, stream in self._children:
             self.stop(child)
             stream.close()

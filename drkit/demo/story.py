@@ -1,4 +1,4 @@
-"""The story, act by act: what an operator types and what the clusters then hold.
+"""The scenario, act by act: the operator's commands and the clusters' resulting content.
 
 Every command is the real one, run as a child process; every claim is checked against what an
 independent witness reads from the brokers. The primary is killed with SIGKILL, in mid-stream.
@@ -33,7 +33,7 @@ from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store import open_store
 
-"""What the three groups read."""
+"""The topic that the three groups read."""
 
 COMPACTED = frozenset({"aircraft.latest"})
 """Compared by audit only: the brokers compact both sides, each in its own time."""
@@ -42,7 +42,7 @@ BACK_SECONDS = 5
 """The failover goes back this far before the disaster."""
 
 _DELIVERY_SECONDS = 5.0
-"""Long against a slow broker, short against a dead one: the load ends that soon after the disaster."""
+"""Longer than a slow broker needs, but short: the load ends this soon after the disaster."""
 
 _LOAD_ENDS_SECONDS = 60.0
 _CATCH_UP_SECONDS = 60.0
@@ -67,12 +67,12 @@ class Claims:
     checked: list[Claim] = field(default_factory=list)
 
     def check(self, text: str, held: bool, found: str) -> bool:
-        """Keep a claim with what was found; returns whether it held."""
+        """Record a claim with its finding; returns whether it held."""
         self.checked.append(Claim(text, held, found))
         return held
 
     def equal(self, text: str, expected: object, found: object) -> bool:
-        """Keep the claim that two values agree."""
+        """Record the claim that two values agree."""
         same = expected == found
         return self.check(text, same, _words(found) if same else f"expected {_words(expected)}, found {_words(found)}")
 
@@ -91,7 +91,7 @@ def _words(value: object) -> str:
 
 
 def counted(value: int | None) -> str:
-    """A count as people read it; what isn't known says so."""
+    """A readable count; "not known" if unknown."""
     return "unknown" if value is None else f"{value:,}"
 
 
@@ -114,7 +114,7 @@ class Script:
 
 @dataclass(slots=True)
 class Findings:
-    """What came out, for the evidence."""
+    """The results, for the evidence."""
 
     killed_at: datetime | None = None
     at: str | None = None
@@ -126,7 +126,7 @@ class Findings:
 
 
 class Story:
-    """Plays the acts in order. `lab` is kept for whoever takes it down."""
+    """Plays the acts in order. `lab` remains for the caller, who stops it."""
 
     def __init__(self, directory: Path, script: Script, picture: Picture) -> None:
         self.claims = Claims()
@@ -255,7 +255,7 @@ class Story:
         self._leave_unread()
 
     def _leave_unread(self) -> None:
-        """Some more records, once the consumers have stopped: what they find once they are back."""
+        """Produce more records after the consumers have stopped, for them to read once they are back."""
         dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_left_unread)
         self._workload = DatasetWorkload(dataset, self._client("dr"), self._load_options)
         self._workload.start()
@@ -323,7 +323,7 @@ class Story:
     # -- claims ------------------------------------------------------------------------------------
 
     def _check_committed(self, result: dict[str, Any]) -> None:
-        """The plan's positions are what a plain client reads back from dr."""
+        """A plain client reads the plan's positions back from dr."""
         planned: dict[str, dict[TopicPartition, int]] = {group: {} for group in GROUPS}
         for each in result["groups"]:
             if each["group"] in planned and each["target_offset"] is not None:

@@ -1,2 +1,2 @@
-"""What drkit's commands must be allowed on the clusters: one table, resolved for a configuration, compared with what
-a principal may do."""
+"""The ACLs that drkit's commands need on the clusters: one table, resolved for a configuration, and compared with a
+principal's ACLs."""

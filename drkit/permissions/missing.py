@@ -1,9 +1,9 @@
-"""Which rights drkit lacks for a command, on the very topics and groups that it is to touch.
+"""The ACLs that drkit lacks for a command, on exactly the topics and groups that it uses.
 
-A cluster itself says what it allows drkit (`drkit.kafka.admin.allowed_operations`). What it doesn't say is not judged:
-rights on transactional ids, and on topics that don't exist. While a fence of drkit's own denies an operation, the
-cluster's rules tell what holds without the fence; where they don't explain what drkit may do (another kind of
-authorizer, a principal that only the cluster knows), that operation isn't judged either.
+The cluster itself reports drkit's allowed operations (`drkit.kafka.admin.allowed_operations`). Unreported ones are not
+checked: on transactional ids, and on topics that don't exist. While a fence of drkit's own denies an operation, the
+cluster's ACLs show what is allowed without the fence; if they don't explain what drkit may do (another kind of
+authorizer, a principal that only the cluster knows), that operation isn't checked either.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from drkit.permissions.table import Command, NeedOf, Operation, Resource, Side, 
 from drkit.store.api import Store
 
 Names = Mapping[tuple[Subject, Operation | None], Collection[str]]
-"""What a command is to touch on a cluster: the names that an operation is about; of operation None, all others. Of
-`TOPICS`, `GROUPS` and `CLUSTER`; what isn't among them isn't looked at."""
+"""The resources that a command uses on a cluster: the names by operation; operation None: all others. Only `TOPICS`,
+`GROUPS` and `CLUSTER`; other resources aren't checked."""
 _NAMED_ELSEWHERE = frozenset({Subject.TOPICS, Subject.GROUPS, Subject.CLUSTER})
 _FIXED = frozenset({Subject.JOURNAL, Subject.OFFSETS_LOG, Subject.TRANSACTION_LOG, Subject.WORKERS})
 """Subjects that are one name each."""
@@ -74,15 +74,15 @@ def missing_rights(
     *,
     may_be_gone: bool = False,
 ) -> list[MissingRight]:
-    """The rights of a command that drkit lacks, those that it can't do without first.
+    """The ACLs that drkit lacks for a command, required ones first.
 
     Args:
         clusters: connections; each cluster of `touched` is asked.
         config: fences, and the links whose fences may stand.
-        store: what rules drkit's fences have put.
+        store: has the ACLs of drkit's fences.
         link: the configured link.
-        command: whose rights.
-        touched: what it is to touch, by cluster.
+        command: the command.
+        touched: the resources that it uses, by cluster.
         may_be_gone: see `Clusters`.
 
     Raises:
@@ -123,7 +123,7 @@ def _wanted(config: Config, link: Link, command: Command, side: Side, names: Nam
         for operation in need.operations:
             for name in _names(each, link, operation, names):
                 entry = wanted[need.subject.resource, name, operation]
-                if not need.optional and entry.optional:  # what it costs is said by those that it can't do without
+                if not need.optional and entry.optional:  # required needs state the cost
                     entry.optional = False
                     entry.purposes.clear()
                     entry.without.clear()
@@ -170,7 +170,7 @@ def _lacking(
 
 
 def _allowed(asked: _Asked, wanted: Iterable[_Key]) -> dict[tuple[Resource, str], frozenset[str]]:
-    """What the cluster allows on each of these resources; those that it says nothing of are left out."""
+    """The allowed operations on each of these resources; those that the cluster doesn't report are left out."""
     by_type: dict[Resource, set[str]] = defaultdict(set)
     for resource, name, _ in wanted:
         by_type[resource].add(name)
@@ -194,7 +194,7 @@ def _may(key: _Key, allowed: Mapping[tuple[Resource, str], frozenset[str]]) -> b
 
 
 def _fence_rules(store: Store, config: Config, alias: str) -> frozenset[Acl]:
-    """The rules that deny, by which drkit keeps clients out of the cluster."""
+    """The denying ACLs with which drkit keeps clients out of the cluster."""
     kind = fence_rules_kind(alias)
     links = {each for configured in config.links for each in (configured.link().id, configured.link().id.reversed())}
     rules = (Acl.parse(key) for link in links for key in store.notes(link, kind))
@@ -202,7 +202,7 @@ def _fence_rules(store: Store, config: Config, alias: str) -> frozenset[Acl]:
 
 
 def _without_fence(admin: ClusterAdmin, denied: Sequence[_Key], fence: frozenset[Acl]) -> list[_Key]:
-    """Those that drkit lacks without the fence, too, as far as rules explain what it may do."""
+    """Those that drkit lacks even without the fence, as far as ACLs explain what it may do."""
     closed = {(rule.resource, rule.name, rule.operation) for rule in fence}
     masked = [key for key in denied if key in closed]
     open_ones = [key for key in denied if key not in closed]
@@ -220,7 +220,7 @@ def _without_fence(admin: ClusterAdmin, denied: Sequence[_Key], fence: frozenset
 
 
 def _granted(rules: Iterable[Acl], principal: str, resource: Resource, name: str) -> Iterator[str]:
-    """The operations that rules allow a principal on a resource, from any host."""
+    """The operations that ACLs allow a principal on a resource, from any host."""
     for rule in rules:
         about = name.startswith(rule.name) if rule.pattern == "prefixed" else rule.name in {name, "*"}
         ours = rule.permission == "allow" and rule.principal in {principal, _EVERYBODY}

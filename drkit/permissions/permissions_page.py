@@ -40,7 +40,7 @@ OAuth) a placeholder is printed, and said to be one |
 | `--replay-to TOPIC` | also what `drkit salvage --replay-to` needs |
 | `--verbose` | what each right is for, and what happens without it |
 
-- Access rules know names and prefixes. `orders[.].*` is the prefix `orders.`, `flights|orders[.](eu|us)` are three
+- ACLs know names and prefixes. `orders[.].*` is the prefix `orders.`, `flights|orders[.](eu|us)` are three
   names; a pattern that is neither is widened to what all its names begin with, and a note says so. What
   `exclude_topics` and `exclude_groups` leave out can't be said either.
 - A right that another one includes isn't printed: who may read, write, delete or alter something may describe it, who

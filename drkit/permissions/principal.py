@@ -1,4 +1,4 @@
-"""The principal that a cluster knows drkit as, from its client's settings. Connects to nothing."""
+"""drkit's principal on a cluster, from its client's settings. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACEHOLDER = "User:drkit"
 
 
 class PrincipalOrigin(StrEnum):
-    """Where a principal comes from."""
+    """The origin of a principal."""
 
     OPTION = "option"
     CLIENT = "client"
@@ -21,7 +21,7 @@ class PrincipalOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A principal, and what is to be known of it ("": nothing)."""
+    """A principal, and a remark about it ("": none)."""
 
     name: str
     origin: PrincipalOrigin
@@ -29,13 +29,13 @@ class Principal:
 
 
 def given_principal(text: str) -> Principal:
-    """The principal of an option: `User:` is put before a name without a type."""
+    """The principal of an option: adds `User:` to a name without a type."""
     kind, colon, name = text.strip().partition(":")
     return Principal(f"{kind}:{name}" if colon else f"User:{kind}", PrincipalOrigin.OPTION)
 
 
 def principal_of(cluster: ClusterConfig) -> Principal:
-    """The principal that these client settings make; a placeholder where only the cluster knows."""
+    """The principal of these client settings; a placeholder if only the cluster knows it."""
     try:
         plain = {
             name: reveal(cluster.client[name])

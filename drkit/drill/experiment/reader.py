@@ -14,7 +14,7 @@ from drkit.drill.experiment.yaml_lines import MarkedDocument, Place, read_marked
 from drkit.model.errors import ConfigError
 
 LIBRARY: Final = Path(__file__).resolve().parents[1] / "library"
-"""Links to the experiments in chaos/, which an installed drkit has with it."""
+"""Links to the experiments in chaos/, which the installation includes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class ExperimentFile:
     document: MarkedDocument
 
     def line(self, section: Literal["method", "rollbacks"], number: int) -> int:
-        """The line on which a step begins (steps count from 0)."""
+        """The first line of a step (steps count from 0)."""
         return self.document.line((section, number))
 
     def fault_line(self, number: int, strike: int, fault: int) -> int:
-        """The line on which a fault begins that strikes at a stage of step `number` of the method."""
+        """The first line of a fault at a stage of step `number` of the method."""
         return self.document.line(("method", number, "strikes", strike, "faults", fault))
 
 
@@ -38,7 +38,7 @@ def load_experiment(file: Path) -> ExperimentFile:
     """Read and check an experiment.
 
     Raises:
-        ConfigError: the file can't be read, or says something unknown, wrong or contradictory; each
+        ConfigError: the file can't be read, or has something unknown, wrong or contradictory; each
             finding is `file:line: key: message`.
     """
     document = read_marked(file)
@@ -59,7 +59,7 @@ def load_experiments(files: Sequence[Path]) -> list[ExperimentFile]:
     """Read and check several experiments.
 
     Raises:
-        ConfigError: what is wrong with any of them.
+        ConfigError: the errors of all of them.
     """
     found, wrong = [], list[ConfigError]()
     for file in files:
@@ -97,7 +97,7 @@ def _explain(document: MarkedDocument, finding: Any) -> str:
 
 
 def _place(data: Any, location: tuple[int | str, ...]) -> Place:
-    """Pydantic names the arm of a union in its location; a reader of the file has no such key."""
+    """Drop union members from a location: pydantic names them, but the file has no such key."""
     place: Place = ()
     for number, part in enumerate(location):
         last = number == len(location) - 1
@@ -118,13 +118,13 @@ def library_files() -> list[Path]:
 
 
 def experiment_file(given: Path) -> Path:
-    """The file that is meant: one that is there, else the experiment of that name in the library."""
+    """The named file if it exists, else the experiment of that name in the library."""
     named = LIBRARY / f"{given}.yaml"
     return named if not given.exists() and given.name == str(given) and named.exists() else given
 
 
 def experiment_files(given: Sequence[Path], *, whole_library: bool) -> list[Path]:
-    """The experiments that are meant, each once, in order: files, names of the library, all of a folder, the library.
+    """The selected experiments, each once, in order: files, names of the library, all of a folder, the library.
 
     Raises:
         ConfigError: a folder holds no experiment.

@@ -1,4 +1,4 @@
-"""Steps in a few words: what a result calls them."""
+"""Short descriptions of steps, for results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault,
 
 
 def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
-    """A step in a few words."""
+    """A step's short description."""
     if isinstance(step, NodeFault):
         return f"{step.do} {step.node}"
     if isinstance(step, TopicFault | ApplicationFault | NetworkFault):
@@ -48,5 +48,5 @@ def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
 
 
 def describe_strike(move: Move, stage: str, fault: Fault) -> str:
-    """A fault at a stage in a few words."""
+    """The short description of a fault at a stage."""
     return f"{describe(fault)} at {move.do} {stage}"

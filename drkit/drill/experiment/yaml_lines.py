@@ -1,7 +1,7 @@
 """YAML with the line of every key: an error in an experiment names the line to correct.
 
-PyYAML forgets lines once a document is constructed, and keeps the last of two equal keys in silence.
-Here the node tree is walked instead: `read_marked` returns plain data and the line of each place.
+PyYAML drops lines once a document is constructed, and silently keeps the last of two equal keys. So this
+module walks the node tree: `read_marked` returns plain data and the line of each element.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class MarkedDocument:
     lines: dict[Place, int]
 
     def line(self, place: Place) -> int:
-        """The line of a place; of the nearest place above it where it isn't in the file."""
+        """The line of an element; of the nearest one above it if it isn't in the file."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 class _Reader:
-    """Turns one node tree into data, noting lines on the way."""
+    """Converts one node tree to data, and records lines."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -76,7 +76,7 @@ class _Reader:
 
 
 def _is_time(node: Node) -> bool:
-    """Times stay the text that was written: YAML 1.1 would make 14:03 the number 843."""
+    """Times stay text: YAML 1.1 would read 14:03 as the number 843."""
     return node.tag == "tag:yaml.org,2002:timestamp" or (
         node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and ":" in node.value
     )

@@ -1,1 +1,1 @@
-"""The faults of a drill, one file each: it injects the fault and returns what was done, in words."""
+"""The faults of a drill, one file each, which injects the fault and returns a description of it."""

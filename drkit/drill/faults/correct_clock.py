@@ -1,4 +1,4 @@
-"""A clock that is right again."""
+"""Corrects the producer's clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from drkit.drill.experiment.faults import CorrectClock
 
 
 def correct_clock(env: DrillEnvironment, fault: CorrectClock) -> str:
-    """Have the producer on a cluster stamp its records by the right time again.
+    """Let the producer on a cluster use the correct time for its records again.
 
     Raises:
         Refused: no producer runs there.

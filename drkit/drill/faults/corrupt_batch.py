@@ -1,4 +1,4 @@
-"""A batch that can't be passed on."""
+"""Creates a batch that can't be forwarded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drkit.drill.experiment.faults import CorruptBatch
 from drkit.model.errors import DrkitError, Refused
 
 UNKNOWN_CODEC: Final = 7
-"""The last number that a batch has room for; Kafka's codecs are 0 to 4."""
+"""The highest codec number in a batch's attributes; Kafka's codecs are 0 to 4."""
 OVERSIZED_BYTES: Final = 2_000_000
 """Above the brokers' `message.max.bytes` (1,048,588), which holds for the workload's topic."""
 _LIMIT: Final = "max.message.bytes"
@@ -24,14 +24,14 @@ _SECONDS: Final = 30.0
 
 
 def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
-    """Have the last batch of a partition be one that can't be passed on: spoilt on disk, or larger than the limit.
+    """Make the last batch of a partition impossible to forward: corrupt on disk, or larger than the limit.
 
-    A mirror that runs while an oversized batch is written may see the raised limit, raise its target's, and pass the
-    batch on: pause it first.
+    A mirror that runs while an oversized batch is written may see the raised limit, raise its target's, and forward
+    the batch: pause it first.
 
     Raises:
-        Refused: the partition holds nothing.
-        DrkitError: the broker doesn't take the large batch.
+        Refused: the partition is empty.
+        DrkitError: the broker doesn't accept the large batch.
     """
     topic = env.experiment.workload.topic
     place = f"{topic}:{fault.partition}"
@@ -59,9 +59,9 @@ def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
 
 
 def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabCluster) -> int:
-    """Raise the topic's limit, write a record above the limit of before, and lower it again; the record's offset.
+    """Raise the topic's limit, write a record above the former limit, and lower it again; returns the record's offset.
 
-    Its bytes are random, so no broker makes them smaller.
+    Its bytes are random, so that no broker can compress them.
     """
     topic = env.experiment.workload.topic
     placed: list[int] = []
@@ -75,7 +75,7 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
             refused.append(error)
 
     def written() -> bool:
-        """Brokers hear of the new limit a moment after the controller has taken it."""
+        """Try to write: brokers learn the new limit a moment after the controller."""
         producer.produce(topic, os.urandom(OVERSIZED_BYTES), partition=fault.partition, on_delivery=told)
         producer.flush(_SECONDS)
         return bool(placed)

@@ -1,4 +1,4 @@
-"""A slow line."""
+"""Slows down the network."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from drkit.drill.experiment.faults import DegradeNetwork
 
 
 def degrade_network(env: DrillEnvironment, fault: DegradeNetwork) -> str:
-    """Make the line between drkit and the primary slow: delay, jitter, loss, bandwidth. It stays so until it is healed.
+    """Slow down the network between drkit and the primary (delay, jitter, loss, bandwidth) until it is healed.
 
     Raises:
-        Refused: the lab has none.
+        Refused: the lab has no such network.
     """
     env.the_wan().change(
         delay_ms=fault.delay_ms,

@@ -1,4 +1,4 @@
-"""A topic deleted."""
+"""Deletes a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections torn down."""
+"""Tears down connections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reset_connections(pids: Iterable[int]) -> int:
     """SOCK_DESTROY on these processes' connections (RST to the other end); returns how many there were.
 
     Raises:
-        Refused: this machine doesn't allow it: `ss` is missing, or may not (it needs root).
+        Refused: this machine doesn't allow it: `ss` is missing, or isn't permitted (it needs root).
     """
     ports: set[int] = set()
     for pid in pids:

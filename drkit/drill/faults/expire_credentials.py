@@ -1,4 +1,4 @@
-"""Credentials that a cluster refuses."""
+"""Makes a cluster refuse credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def expire_credentials(env: DrillEnvironment, fault: ExpireCredentials) -> str:
 
     Raises:
         Refused: the lab has no authorizer.
-        NotInTime: the cluster still takes the credentials.
+        NotInTime: the cluster still accepts the credentials.
     """
     properties = env.credentials_of(fault.cluster)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:

@@ -1,4 +1,4 @@
-"""A disk that is full."""
+"""Fills a disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SECONDS = 60.0
 
 
 def fill_disk(env: DrillEnvironment, fault: FillDisk) -> str:
-    """Have brokers be unable to write a byte more to any file, as on a full disk; returns once they have ended by it.
+    """Prevent brokers from writing to any file, as on a full disk; returns once they have ended because of it.
 
-    By the limit of their processes on the size of files (RLIMIT_FSIZE), set to 0: writes fail (EFBIG, not ENOSPC), and
-    Kafka takes its only log directory for lost and ends. A restarted broker has its room again.
+    It sets the limit of file sizes of their processes (RLIMIT_FSIZE) to 0: writes fail (EFBIG, not ENOSPC), and Kafka
+    marks its only log directory as offline and ends. A restarted broker can write again.
 
     Raises:
         Refused: none of them was running, or this system has no such limit.

@@ -1,4 +1,4 @@
-"""A flood of records on another topic."""
+"""Floods another topic with records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLUSH_SECONDS = 300.0
 
 
 def flood(env: DrillEnvironment, fault: Flood) -> str:
-    """Write very many records to a topic beside the workload's, as fast as the cluster takes them.
+    """Write very many records to a topic beside the workload's, as fast as the cluster accepts them.
 
     Raises:
         DrkitError: not all are acknowledged.

@@ -1,4 +1,4 @@
-"""A line that is as it was."""
+"""Heals the network."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from drkit.drill.experiment.faults import HealNetwork
 
 
 def heal_network(env: DrillEnvironment, fault: HealNetwork) -> str:
-    """End what disturbs the line between drkit and the primary.
+    """End all disturbances of the network between drkit and the primary.
 
     Raises:
-        Refused: the lab has none.
+        Refused: the lab has no such network.
     """
     env.the_wan().heal()
     return f"the line to {fault.cluster} passes everything at once again"

@@ -1,4 +1,4 @@
-"""Which function injects which fault."""
+"""Maps faults to the functions that inject them."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         heal_network,
     )
 }
-"""By the word that an experiment's file has for it."""
+"""By the fault's name in experiment files."""
 
 
 def inject(env: DrillEnvironment, fault: Fault) -> str:
-    """Inject a fault; returns what was done, in words.
+    """Inject a fault; returns a description of it.
 
     Raises:
-        DrkitError: it can't be made here, or not now: it did not strike.
+        DrkitError: it can't be injected here, or not now: it had no effect.
     """
     if isinstance(fault, TAKES_DATA):
-        env.took_data_from.add(fault.cluster)  # before: one that fails halfway may have taken some
+        env.took_data_from.add(fault.cluster)  # before: a fault that fails halfway may have removed some
     try:
         return FAULTS[fault.do](env, fault)
     except KafkaException as error:

@@ -8,10 +8,10 @@ from drkit.model.errors import Refused
 
 
 def kill(env: DrillEnvironment, fault: Kill) -> str:
-    """SIGKILL a node: it is gone at once, with whatever it had not written.
+    """SIGKILL a node: it is gone at once, with its unwritten data.
 
     Raises:
-        Refused: none of it was running.
+        Refused: it was not running.
     """
     node = fault.node
     if node == "mirror":

@@ -1,4 +1,4 @@
-"""A log's end lost."""
+"""Removes the ends of logs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from drkit.model.errors import Refused
 
 
 def lose_tail(env: DrillEnvironment, fault: LoseTail) -> str:
-    """Cut acknowledged records off the end of each log while the broker is down: what an unclean election leaves.
+    """Remove acknowledged records from the end of each log while the broker is down, as after an unclean election.
 
-    The broker answers again when this returns; a newer leader epoch begins where each log was cut.
+    The broker answers again when this returns; a newer leader epoch begins at each cut.
 
     Raises:
-        Refused: no log holds anything.
+        Refused: all logs are empty.
     """
     topic = env.experiment.workload.topic
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:

@@ -1,4 +1,4 @@
-"""A line on which nothing passes."""
+"""Partitions the network."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from drkit.drill.experiment.faults import PartitionNetwork
 
 
 def partition_network(env: DrillEnvironment, fault: PartitionNetwork) -> str:
-    """Have nothing pass between drkit and the primary, both ways or one way, until the line is healed.
+    """Block traffic between drkit and the primary, both ways or one way, until the network is healed.
 
     Raises:
-        Refused: the lab has none.
+        Refused: the lab has no such network.
     """
     both: tuple[Direction, ...] = ("to_primary", "from_primary")
     blocked = both if fault.direction == "both" else (fault.direction,)

@@ -1,4 +1,4 @@
-"""Records removed at the beginning of a topic's logs."""
+"""Removes records from the beginning of a topic's logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from drkit.model.errors import DrkitError, Refused
 
 
 def purge_topic(env: DrillEnvironment, fault: PurgeTopic) -> str:
-    """Move the beginning of each log up by a part of what it holds, as retention does (by DeleteRecords: at once).
+    """Raise each log start by a part of the log's records, as retention does (with DeleteRecords: at once).
 
     Raises:
         Refused: there is nothing to remove.
-        DrkitError: the broker doesn't take it.
+        DrkitError: the broker doesn't accept it.
     """
     topic = env.experiment.workload.topic
     removed = 0

@@ -1,4 +1,4 @@
-"""A topic deleted, and another one of its name made."""
+"""Deletes a topic and creates another one with its name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from drkit.model.errors import Refused
 
 
 def recreate_topic(env: DrillEnvironment, fault: RecreateTopic) -> str:
-    """Delete the workload's topic, and make an empty one of its name and with as many partitions.
+    """Delete the workload's topic, and create an empty one with its name and number of partitions.
 
     Raises:
-        Refused: it isn't there.
+        Refused: it doesn't exist.
     """
     topic = env.experiment.workload.topic
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:

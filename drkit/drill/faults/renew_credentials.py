@@ -1,4 +1,4 @@
-"""Credentials that a cluster takes again."""
+"""Makes a cluster accept credentials again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 30.0
 
 
 def renew_credentials(env: DrillEnvironment, fault: RenewCredentials) -> str:
-    """Have the applications' user on a cluster, with its password; returns once a new connection is let in.
+    """Restore the applications' user on a cluster with its password; returns once a new connection succeeds.
 
     Raises:
         Refused: the lab has no authorizer.

@@ -1,4 +1,4 @@
-"""Stop and start."""
+"""Stops and starts a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from drkit.drill.experiment.faults import Restart
 
 
 def restart(env: DrillEnvironment, fault: Restart) -> str:
-    """Stop a node in order where it runs, and start it on the same ports and data. Returns when it answers."""
+    """Stop a node in order if it runs, and start it on the same ports and data. Returns when it answers."""
     if fault.node == "mirror":
         mirror = env.the_mirror()
         mirror.restart()

@@ -9,7 +9,7 @@ from drkit.drill.experiment.faults import Resume
 
 
 def resume(env: DrillEnvironment, fault: Resume) -> str:
-    """SIGCONT a paused node; one that isn't paused is left as it is."""
+    """SIGCONT a paused node; no effect on others."""
     if fault.node == "mirror":
         mirror = env.the_mirror()
         mirror.send(signal.SIGCONT)

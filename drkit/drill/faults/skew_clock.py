@@ -1,4 +1,4 @@
-"""A clock that is wrong."""
+"""Skews the producer's clock."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SECONDS = 60.0
 
 
 def skew_clock(env: DrillEnvironment, fault: SkewClock) -> str:
-    """Have the producer on a cluster stamp its records by a clock that is wrong; returns once it has sent one.
+    """Let the producer on a cluster use a wrong clock for its records; returns once it has sent one.
 
-    Only stamps are wrong: the producer is stopped in order, and another one continues whose clock differs. The brokers'
-    clocks are right.
+    Only timestamps are wrong: the producer is stopped in order, and another one with a different clock continues. The
+    brokers' clocks are correct.
 
     Raises:
         Refused: no producer runs there.

@@ -1,4 +1,4 @@
-"""Records of a writer that is none of the drill's."""
+"""Writes records of a foreign writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
     """Write records to the workload's topic that no client of the drill sends, in turn to each partition.
 
     Raises:
-        Refused: the topic isn't there.
+        Refused: the topic doesn't exist.
         DrkitError: not all are acknowledged.
     """
     topic = env.experiment.workload.topic
