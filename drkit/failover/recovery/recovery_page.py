@@ -24,9 +24,11 @@ is gone too. If both clusters are gone, one must come back first; then look here
 Every cell can be played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in
 every state, the component is really broken, the commands are executed, and a reader independent of drkit looks for
 missing records. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy
-cores, the whole sweep some 25 minutes. The 37 cells of a frozen machine passed on 24 November 2026, at 9497215. Notes
-of earlier sessions say that the other 988 passed, at several commits, about 200 of them since the code was last moved
-between packages; they were not repeated then. There was no sweep of all cells at one commit.
+cores, the whole sweep some 25 minutes. In the sweep of 26 November 2026, at d7432ff, 1,024 passed in 35 minutes beside
+other work; the other one, of a frozen mirror, was waited for too briefly and passed in a later run.
+
+A process that is frozen while it writes to a SQLite store keeps it locked. A command then says so: end that process
+(`fuser FILE` lists those that have the file open), and run the command again.
 """
 _BY_HAND = f"""## Without the store
 

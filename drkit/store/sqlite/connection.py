@@ -212,7 +212,8 @@ def _explain(error: sqlite3.Error, path: str, deed: str, timeout_seconds: float)
         return Unreachable(
             what,
             meaning=f"Another process held it for more than {timeout_seconds:g} s",
-            remedy="Try again; if it happens again, look for a stuck drkit process",
+            remedy=f"Try again; if it happens again, end the stopped process that holds it: `fuser {path}` lists those "
+            "that have it open",
         )
     if "no such table" in str(error):  # the only such error: all statements are our own
         return DrkitError(what, meaning="Tables of the store are missing: it is damaged", remedy=_RESTORE)
