@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -64,9 +65,10 @@ def watching(session: SparkSession, tasks: Tasks | None) -> Iterator[None]:
 
 
 def _watch(session: SparkSession, tasks: Tasks, over: threading.Event) -> None:
-    tracker = session.sparkContext.statusTracker()
+    tracker: StatusTracker | None = None
     while not over.wait(_POLL_SECONDS):
-        try:
+        try:  # the JVM may be ended at any moment, also before the first look
+            tracker = tracker or session.sparkContext.statusTracker()
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         except Exception:
             log.debug("Spark doesn't tell its tasks any more", exc_info=True)
