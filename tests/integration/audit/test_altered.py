@@ -76,7 +76,7 @@ def test_where_a_callable_has_no_answer_nothing_is_claimed_and_the_rest_is_found
         strange = Record(b"whatever", b"it was", STAMP)
         bench.produce("dr", topic, 0, [*source[:7], strange, *source[8:20], strange, *source[20:]])
         bench.remember(topic, {0: {offset: offset for offset in range(61)}})
-    for name, why in (("answers_by_chance", "answers differently"), ("raises_on_some", "raised ValueError: no way")):
+    for name, why in (("answers_by_chance", "returns another result"), ("raises_on_some", "raised ValueError: no way")):
         result = audit(topics[name], link=altering(bench, transform=name))
         assert found(result) == {("corrupted", 7, 7)}
         assert (result.counts.source_records, result.counts.matched) == (60, 59)
