@@ -61,7 +61,7 @@ def test_a_plan_moves_groups_only_with_two_signatures(ruled, tmp_path):
     assert "only ana did" in run(own, *go, *ana, code=3)["error"]["what"]
     ben = approve(own, tmp_path, "ben", str(plan))
     refused = run(own, *go, *ana, *ben, code=3)["error"]
-    assert "goes with --accept-unfenced, which was not approved" in refused["what"]
+    assert "uses --accept-unfenced, which was not approved" in refused["what"]
     ben = approve(own, tmp_path, "ben", str(plan), "--accept-unfenced")
     more = run(own, *go, *ana, *ben, "--accept-loss", "7", code=3)["error"]
     assert "goes with --accept-loss 7" in more["what"]
@@ -104,7 +104,7 @@ def test_a_failback_needs_two_signatures_and_its_resume_only_for_what_it_accepts
         plan = make_failback_plan(estate, "primary")
         cluster_id = plan.target.cluster_id or ""
         estate.approval = approval(own.config, tmp_path, plan.digest)
-        with pytest.raises(Refused, match="goes with --accept-unfenced, which was not approved"):
+        with pytest.raises(Refused, match="uses --accept-unfenced, which was not approved"):
             run_failback(estate, plan, ports, cluster_id=cluster_id, accept_unfenced=True)
         assert [each.kind for each in own.store.runs()] == ["failover"], "nothing of it was begun"
         estate.approval = approval(own.config, tmp_path, plan.digest, "--accept-unfenced")

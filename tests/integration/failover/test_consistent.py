@@ -75,4 +75,4 @@ def test_all_groups_are_placed_at_the_last_instant_before_anything_is_missing(ow
     looks = [mark.observed_at for mark in own.store.watermarks(own.link.id).values()]
     assert from_millis(start + 40_000) < blind.cut.instant <= min(looks)
     assert "nothing was missing when it was looked at" in blind.cut.limits[0].why
-    assert any("can't be told" in each for each in blind.cut.cuts)
+    assert any("divides a transaction is unknown" in each for each in blind.cut.cuts)

@@ -43,7 +43,7 @@ def test_another_record_at_a_place_fails_the_verification_until_the_group_was_mo
         (state,) = own.store.topic_states(own.link.id).values()
         anew = estate.admin("dr").topics([topic])[topic].topic_id
         own.store.put_topic_states(own.link.id, [replace(state, target_topic_id=anew)])
-        with pytest.raises(StalePlan, match=f"{topic}:0 at 3: the record 3 .* where the record 3 .* stood"):
+        with pytest.raises(StalePlan, match=f"{topic}:0 at 3: the record 3 .*, before: the record 3 .*"):
             plan_again(estate, plan)
         result = run_failover(estate, plan, accept_unfenced=True)
         assert isinstance(result.error, PartlyDone)

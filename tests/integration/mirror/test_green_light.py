@@ -84,7 +84,7 @@ def test_topics_that_no_worker_knows_of_are_no_green_light(mirrored: Mirrored) -
         seen = status(mirrored, edited)
         assert seen.state == "degraded"
         assert f"{other}:0" in (seen.reason or "")
-        assert "start it again" in (seen.reason or "")
+        assert "restart it" in (seen.reason or "")
         assert seen.recovery_point.records == 10
 
 

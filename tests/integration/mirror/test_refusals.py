@@ -195,7 +195,7 @@ def test_what_cannot_be_seen_while_no_mirror_runs_has_no_known_lag(restricted: M
     (partition,) = link["partitions"]
     assert partition["lag_records"] is None
     assert link["recovery_point"]["records"] is None
-    assert f"{topic} on primary can't be seen" in link["recovery_point"]["reason"]
+    assert f"drkit can't see {topic} on primary" in link["recovery_point"]["reason"]
     assert [problem["kind"] for problem in link["problems"]] == [SOURCE_TOPIC_DENIED]
 
 

@@ -119,7 +119,7 @@ def test_what_landed_below_its_place_is_found_told_and_copied_anew(mirrored: Mir
         assert theirs == [*ours[:kept], *ours[100 : 100 + landed], *ours[kept:]], "all that was lost, behind"
         (problem,) = [each for each in mirrored.problems() if each.topic == topic]
         assert (problem.kind, problem.halted) == ("records_misplaced", False)
-        assert f"source offsets 100 to {99 + landed} landed there" in problem.reason
+        assert f"source offsets 100 to {99 + landed} were written there" in problem.reason
         assert f"target offsets {kept} to {kept + landed - 1} hold records" in problem.reason
         assert f"up to {kept + landed} removes them" in problem.remedy
         translator = Translator(mirrored.store, mirrored.link.id)

@@ -53,7 +53,7 @@ def test_two_operators_approve_a_plan_and_the_flags_that_both_accept(approve, op
     assert found == Approval(DIGEST, ("ana", "ben"), frozenset({LOSS}))
     rule = ApprovalsConfig(operators=operators)
     check_approved(rule, found, DIGEST, frozenset({LOSS}), "it")
-    with pytest.raises(Refused, match="goes with --accept-unfenced, which was not approved"):
+    with pytest.raises(Refused, match="uses --accept-unfenced, which was not approved"):
         check_approved(rule, found, DIGEST, frozenset({LOSS, "--accept-unfenced"}), "it")
     with pytest.raises(Refused, match="is not what ana and ben approved"):
         check_approved(rule, found, OTHER, frozenset(), "it")
