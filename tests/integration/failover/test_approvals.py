@@ -64,7 +64,7 @@ def test_a_plan_moves_groups_only_with_two_signatures(ruled, tmp_path):
     assert "uses --accept-unfenced, which was not approved" in refused["what"]
     ben = approve(own, tmp_path, "ben", str(plan), "--accept-unfenced")
     more = run(own, *go, *ana, *ben, "--accept-loss", "7", code=3)["error"]
-    assert "goes with --accept-loss 7" in more["what"]
+    assert "uses --accept-loss 7" in more["what"]
     assert (own.committed("dr", group), run(own, "runs")["runs"]) == ({}, []), "nothing of it was begun"
     moved = run(own, *go, *ana, *ben)
     assert moved["state"] == "closed"
