@@ -587,7 +587,7 @@ def test_an_audit_that_deviates_stops_the_move_and_resume_goes_on(own, away, tmp
     assert own.store.link_control(own.link.id).direction is Direction.REVERSED
     assert own.committed("primary", names["live"]) == {}
     with own.estate() as estate:
-        assert "is under way" in make_failback_plan(estate, "primary").obstacles[0].what
+        assert "is in progress" in make_failback_plan(estate, "primary").obstacles[0].what
         resumed = resume_run(estate, result.run, ports)
     assert resumed.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
