@@ -188,6 +188,8 @@ def _other_records(
         if not {(tp.topic, tp.partition), (tp.topic, None)} & told
         if (start := logs.target_start.get(TopicPartition(link.target_topic(tp.topic), tp.partition))) is not None
     ]
+    if not marks:
+        return []
     try:
         source = clusters.admin(link.id.source, may_be_gone=True)
         target = clusters.admin(link.id.target, may_be_gone=True)

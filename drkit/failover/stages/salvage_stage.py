@@ -28,12 +28,11 @@ from drkit.failover.stages.scrub_topics import live_logs, mapped_topics, with_ga
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
+from drkit.lag.last_records import TAIL_OFFSETS
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
-_TAIL_OFFSETS = 8
-"""How many of a partition's last offsets are compared: the last one may hold a marker."""
 _TAIL_SECONDS = 120.0
 
 
@@ -103,7 +102,8 @@ def keep(
             meaning=f"Records that only {cluster} holds can't be kept there, so nothing is deleted",
             remedy="Make room there, or give --salvage-dir DIR on a disk with room",
         ) from error
-    moved = differing(_written(seen), _written(topics_at_salvage(context, cluster, live, topics)))
+    now_there = {str(tp): end for tp, end in ends_now(context, cluster, topics).items()}
+    moved = differing(_written(seen), now_there)
     if moved:
         raise still_written(cluster, moved)
     if kept.unreadable:
@@ -196,7 +196,7 @@ def _tails(context: StageContext, alias: str, ends: Mapping[str, Mapping[int, in
         name: [
             LogPosition(TopicPartition(name, number), offset)
             for number, end in sorted(of.items())
-            for offset in range(max(0, end - _TAIL_OFFSETS), end)
+            for offset in range(max(0, end - TAIL_OFFSETS), end)
         ]
         for name, of in ends.items()
     }
