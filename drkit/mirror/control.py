@@ -19,7 +19,7 @@ from drkit.model.link_state import (
     LinkControl,
     TopicState,
 )
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
 _TRIES = 10
@@ -146,9 +146,18 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
     return control, cleared
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The new state of an accepted topic, and how many offsets the target's logs that answer hold of it already. They
+    stay: what both sides hold is there twice, once it is mirrored."""
+
+    topic: TopicState
+    stay: int
+
+
 def accept_recreated(
     store: LinkStore, link: Link, topic: str, *, source: ClusterAdmin, target: ClusterAdmin
-) -> TopicState:
+) -> Accepted:
     """Accept both sides' current topic as a new one: it gets a new epoch and is mirrored from its start.
 
     The source's start then corresponds to the target's current end.
@@ -174,9 +183,15 @@ def accept_recreated(
         partitions=here.partitions,
         reason=f"accepted as a new topic; epoch {state.epoch + 1}",
     )
+    stay = 0
+    if there is not None:
+        partitions = [TopicPartition(state.target_topic, number) for number in range(there.partitions)]
+        starts = target.start_offsets(partitions, partial=True)
+        ends = target.log_ends(partitions, partial=True)
+        stay = sum(max(0, end - starts.get(tp, end)) for tp, end in ends.items())
     store.put_topic_states(link.id, [accepted])
     store.clear_problems(link.id, topic)
-    return accepted
+    return Accepted(accepted, stay)
 
 
 def _check_covered(link: Link, topic: str | None) -> None:

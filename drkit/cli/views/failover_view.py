@@ -15,6 +15,7 @@ from rich.text import Text
 
 from drkit.cli.views.positions_view import number, print_positions
 from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import iso
 from drkit.model.wording import counted
@@ -95,9 +96,7 @@ def print_result(
         print_evidence(console, result.evidence, judgement)
     facts = result.machine.facts
     if facts.salvage_path:
-        console.print(
-            f"salvaged    {counted(facts.salvaged or 0, 'record')} in {escape(facts.salvage_path)}", soft_wrap=True
-        )
+        console.print(f"salvaged    {escape(salvaged_where(facts))}", soft_wrap=True)
     if facts.audit_detail:
         console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
     if facts.endpoint and result.error is None:

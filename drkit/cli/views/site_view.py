@@ -14,6 +14,7 @@ from rich.table import Table
 
 from drkit.cli.views.failover_view import STAGE_MARKS, StagePrinter, print_evidence
 from drkit.cli.views.positions_view import print_positions
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.clock import iso
 from drkit.model.wording import and_more, counted
@@ -98,8 +99,7 @@ def _whereabouts(console: Console, result: SiteResult) -> None:
     begun = [(each, each.result.machine.facts) for each in result.links if each.result is not None]
     for each, facts in begun:
         if facts.salvage_path:
-            kept = f"{each.link}: {counted(facts.salvaged or 0, 'record')} in {facts.salvage_path}"
-            console.print(f"salvaged    {escape(kept)}", soft_wrap=True)
+            console.print(f"salvaged    {escape(f'{each.link}: {salvaged_where(facts)}')}", soft_wrap=True)
     if result.error is None:
         for endpoint, alias in dict.fromkeys((facts.endpoint, each.plan.target.alias) for each, facts in begun):
             if endpoint:

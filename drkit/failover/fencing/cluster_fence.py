@@ -291,16 +291,19 @@ class ClusterFence:
         """ACLs of others that closed topics or groups already when the fence was put up."""
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster)))
 
-    def denied_by_others(self, expected: Collection[Acl]) -> list[str]:
-        """ACLs of an open cluster, besides the `expected` ones, that still deny everybody writing to the link's topics.
+    def denied_by_others(self, expected: Collection[Acl]) -> tuple[list[str], list[str]]:
+        """ACLs of an open cluster, besides the `expected` ones, that still deny writing to some of the link's topics:
+        those that deny it to everybody, and those that deny it to single principals.
 
         None where the cluster has no ACLs, or doesn't show them.
         """
         try:
             there = self._admin().acls() - self._ours()
-            return sorted(str(rule) for rule in writing_denied(there, self._topics()) - frozenset(expected))
+            found = writing_denied(there, self._topics()) - frozenset(expected)
         except (Refused, Unreachable):
-            return []
+            return [], []
+        everybody = for_everybody(found)
+        return sorted(map(str, everybody)), sorted(map(str, found - everybody))
 
     def _open_marked(self) -> str:
         """Remove a fence of which only its mark on the cluster is left: the store has lost its notes."""

@@ -56,12 +56,15 @@ def has_rule(resource: str, name: str, there: Iterable[Acl]) -> bool:
 
 
 def writing_denied(there: Iterable[Acl], topics: Collection[str]) -> frozenset[Acl]:
-    """The ACLs that deny everybody writing to some of these topics."""
+    """The ACLs that deny somebody writing to some of these topics."""
     return frozenset(
         rule
-        for rule in for_everybody(there)
-        if rule.resource == "topic" and rule.operation in {"write", "all"} and not is_mark(rule)
-        if any(_about(rule, name) for name in topics)
+        for rule in there
+        if rule.permission == "deny"
+        and rule.resource == "topic"
+        and rule.operation in {"write", "all"}
+        and not is_mark(rule)
+        and any(_about(rule, name) for name in topics)
     )
 
 

@@ -154,7 +154,9 @@ def lift_fence(
             fence = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster)
             expected = fence.closed_before()
             done = fence.open() or f"drkit has no fence on {cluster}"
-            others = fence.denied_by_others(expected)
+            others, single = fence.denied_by_others(expected)
+            if single:
+                done += f"; not for everybody: {and_more(single)} (not put there by drkit)"
             if others:
                 done += (
                     f"; its clients still can't write: {counted(len(others), 'rule')} that drkit didn't put there "

@@ -24,6 +24,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
 from drkit.failover.run.lease import RunLease
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import FINAL_STATES, Kind, StageOutcome, State, abandon
 from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
@@ -109,9 +110,10 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
         is_open = _open(context, looked, serves)
         other = link.id.target if serves == link.id.source else link.id.source
         _say_what_stands(estate, link, looked, other)
-        path = None if looked.record is None else looked.record.machine.facts.salvage_path
-        if path:
-            looked.stands.append(f"what only {link.id.source} held is kept in {path}")
+        facts = None if looked.record is None else looked.record.machine.facts
+        path = None if facts is None else facts.salvage_path
+        if facts is not None and path:
+            looked.stands.append(f"what only {link.id.source} held was salvaged: {salvaged_where(facts)}")
         before = looked.summary.state if looked.record is None else looked.record.machine.state.value
         result = AbandonReport(
             run=run,

@@ -16,6 +16,7 @@ from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
+from drkit.failover.run.salvage_folders import not_here, salvage_folders
 from drkit.failover.run.state_machine import Loss, StageOutcome, State
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import error_body
@@ -67,8 +68,13 @@ def run_document(result: RunResult, plan: Plan, judgement: Judgement | None = No
     document["fence_epoch"] = facts.fence_epoch
     document["places_verified"] = None if facts.places is None else asdict(facts.places)
     if isinstance(plan, FailbackPlan):
-        folders = sorted({kept.path for kept in facts.kept.values()})
-        document["salvaged"] = {"records": facts.salvaged, "path": facts.salvage_path, "folders": folders}
+        folders = salvage_folders(facts)
+        document["salvaged"] = {
+            "records": facts.salvaged,
+            "path": facts.salvage_path,
+            "folders": folders,
+            "not_here": not_here(folders),
+        }
         document["audit"] = {"verdict": facts.audit, "detail": facts.audit_detail}
     if result.error is not None:
         document["error"] = error_body(result.error)

@@ -9,6 +9,7 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import lost_since
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 from drkit.failover.run.state_machine import StageOutcome
+from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone
@@ -91,9 +92,15 @@ class Audit:
         for places, what in ((torn, "deleted or recreated"), (purged, "no retention is set, and records were deleted")):
             if not places:
                 continue
+            lost = unreadable_salvages(context, context.facts, [topic.topic for topic, _ in kept.values()])
+            rest = (
+                "what only the old primary held is in its salvage"
+                if not lost
+                else f"what only the old primary held isn't kept either: {and_more(list(lost.values()))}"
+            )
             raise AuditFailed(
                 f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
-                meaning="Until they were brought back, these records were nowhere else; the salvage has the rest",
+                meaning=f"Until they were brought back, these records were nowhere else; {rest}",
                 remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )

@@ -439,8 +439,9 @@ class Resumer:
                 seen.tp.topic,
                 seen.tp.partition,
                 str(point.reason),
-                f"drkit copies the records again from {self._link.source}. Find out why {self._link.target} lost them "
-                "(an unclean leader election?)",
+                f"drkit copies from there on what {self._link.source} holds now. Find out why {self._link.target} lost "
+                f"them (an unclean leader election, a restored disk?): if {self._link.source} was restored as well, "
+                "these may be other records",
                 halted=False,
                 adds=True,
             )

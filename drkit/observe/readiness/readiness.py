@@ -166,7 +166,9 @@ def _mirror(status: LinkStatus) -> Check:
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")
     if status.state == "stopped":
-        return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", "Start `drkit mirror`")
+        halted = any(problem.halted for problem in status.problems)
+        but = "; it moves nothing that a problem halts (see `problem`)" if halted else ""
+        return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", f"Start `drkit mirror`{but}")
     if status.state == "paused":
         why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
         return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")
@@ -351,7 +353,11 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     there: dict[str, TopicInfo] = clusters.admin(alias, may_be_gone=True).topics(wanted)
     missing = sorted(set(wanted) - set(there))
     if missing:
-        return Check(name, CheckOutcome.FAIL, f"missing on {alias}: {', '.join(missing[:5])}", "Start `drkit mirror`")
+        why = f"missing on {alias}: {and_more(missing)}"
+        halted = {problem.topic: problem.remedy for problem in status.problems if problem.halted}
+        ours = {each.target_topic: each.topic for each in status.partitions}
+        told = [halted[ours[name]] for name in missing if ours[name] in halted]
+        return Check(name, CheckOutcome.FAIL, why, told[0] if told else "Start `drkit mirror`")
     short = [t for t, count in sorted(wanted.items()) if there[t].partitions < count]
     if short:
         return Check(

@@ -15,6 +15,9 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.journal.journal import INTENT, OUTCOME
+from drkit.failover.run.journal.run_record import load_run
+from drkit.failover.run.run_document import run_document
+from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
@@ -238,6 +241,14 @@ def test_records_that_somebody_deletes_on_the_live_cluster_after_the_scrub_stop_
         stopped = resume_run(estate, run, ports)
         assert isinstance(stopped.error, PartlyDone)
         assert f"{topic} (12 offsets): no retention is set, and records were deleted" in stopped.error.what
+        assert "is in its salvage" in stopped.error.meaning
+        assert folders_not_here(own, run) == []
+        (made,) = (tmp_path / "salvage").iterdir()
+        made.rename(tmp_path / "elsewhere")
+        stopped = resume_run(estate, run, ports)
+        assert f"isn't kept either: {made}" in stopped.error.meaning
+        assert folders_not_here(own, run) == [str(made)]
+        (tmp_path / "elsewhere").rename(made)
         result = resume_run(estate, run, ports, accept_salvage_only=True)
     assert result.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
@@ -304,6 +315,12 @@ def test_what_is_written_unfenced_after_the_last_look_is_told_and_kept(own, tmp_
     assert "UNFENCED: 4 offsets were written to dr after the last look" in switch.reason
     assert set(salvaged(tmp_path / "salvage")) == {f"late-{partition}-{n}" for partition in (0, 1) for n in (0, 1)}
     assert own.committed("primary", group) == {(topic, 0): 3, (topic, 1): 10}
+
+
+def folders_not_here(own, run):
+    """Salvages of a run that its report says this machine doesn't have."""
+    record = load_run(own.store, run)
+    return run_document(RunResult.of(record), record.plan)["salvaged"]["not_here"]
 
 
 def run_failback_unaccepted(estate, ports):

@@ -305,11 +305,14 @@ def test_a_lifted_fence_beside_somebody_s_own_is_not_called_open(own: OwnLink, s
     with own.estate() as estate:
         assert run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=False).error is None
     prefixed = replace(since, name=topic[:-1], pattern="prefixed")
-    put(own, "primary", prefixed)
+    single = replace(since, principal="User:somebody")
+    for rule in (prefixed, single):
+        put(own, "primary", rule)
     lift = ("fence", "--lift", "--cluster", "primary", "--yes")
     (found,) = verb(own, *lift, schema="fence", code=7)["links"]
     assert (found["fenced"], found["denied_by"]) == (False, [str(prefixed)])
     assert str(prefixed) in found["reason"]
+    assert f"not for everybody: {single}" in found["reason"]
     assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
         assert admin.delete_acls([prefixed]) == {}

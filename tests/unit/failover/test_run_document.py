@@ -202,12 +202,12 @@ def test_a_run_that_stopped_says_why():
     assert (found["error"]["what"], found["error"]["remedy"]) == ("it stopped", "drkit resume R")
 
 
-def test_what_a_failback_salvaged_and_what_its_audit_said():
+def test_what_a_failback_salvaged_and_what_its_audit_said(tmp_path):
     plan = a_link_plan(LinkId("primary", "dr"))
-    kept = {name: TopicKept(path, 1, {}, {}, "", "") for name, path in (("t", "/b"), ("u", "/a"), ("v", "/b"))}
+    kept = {name: TopicKept(path, 1, {}, {}, "", "") for name, path in (("t", "/b"), ("u", str(tmp_path)), ("v", "/b"))}
     result = a_result(plan, facts={"salvaged": 4, "salvage_path": "/b", "kept": kept, "audit": "clean"})
     found = valid(run_document(result, plan), "failover.schema.json")
-    assert found["salvaged"] == {"records": 4, "path": "/b", "folders": ["/a", "/b"]}
+    assert found["salvaged"] == {"records": 4, "path": "/b", "folders": ["/b", str(tmp_path)], "not_here": ["/b"]}
     assert found["audit"] == {"verdict": "clean", "detail": None}
 
 

@@ -3,17 +3,21 @@ remove filler that is visible again."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import Direction, LinkControl, TopicState
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
+
+if TYPE_CHECKING:
+    from drkit.mirror.control import Accepted
 
 link_app = typer.Typer(no_args_is_help=True, help="Pause and resume a link or one of its topics.")
 
@@ -85,7 +89,7 @@ def resume_link(
             if cleared:
                 console.print(f"{cleared} problems cleared; the mirror finds again those that persist")
             if accepted is not None:
-                console.print(f"{accepted.topic} is mirrored from its start, as epoch {accepted.epoch}")
+                _print_accepted(console, chosen.id, accepted)
 
         run.writer.emit(document, human)
 
@@ -174,10 +178,28 @@ def _document(control: LinkControl) -> dict[str, Any]:
     }
 
 
-def _accepted(state: TopicState | None) -> dict[str, Any] | None:
-    if state is None:
+def _accepted(accepted: Accepted | None) -> dict[str, Any] | None:
+    if accepted is None:
         return None
-    return {"topic": state.topic, "epoch": state.epoch, "source_topic_id": state.source_topic_id}
+    state = accepted.topic
+    return {
+        "topic": state.topic,
+        "epoch": state.epoch,
+        "source_topic_id": state.source_topic_id,
+        "offsets_that_stay": accepted.stay,
+    }
+
+
+def _print_accepted(console: Console, link: LinkId, accepted: Accepted) -> None:
+    state = accepted.topic
+    console.print(f"{state.topic} is mirrored from its start, as epoch {state.epoch}")
+    if accepted.stay:
+        console.print(
+            f"[yellow]![/] {escape(state.target_topic)} on {link.target} keeps the {counted(accepted.stay, 'offset')} "
+            "that it holds; records that the source still has are there a second time behind them. For one copy only, "
+            f"delete it on {link.target} and give this command again",
+            soft_wrap=True,
+        )
 
 
 def _print(console: Console, control: LinkControl, topic: str | None, what: str) -> None:
