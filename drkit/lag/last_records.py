@@ -19,36 +19,59 @@ from drkit.model.topology import Link, TopicPartition
 TAIL_OFFSETS = 8
 """How many of a partition's last offsets are compared: the last one may hold a marker."""
 Places = Mapping[LogPosition, LogPosition]
-"""Places on the target, by those on the source."""
+"""Places on the source, by those on the target."""
 
 
 @dataclass(slots=True)
-class LastRecords:
-    """By source partition: `differ`, the first compared source offset with another record on the target; `unread`, why
-    the comparison failed. A place that a log lacks (retention, compaction, a marker) says nothing."""
+class RecordComparison:
+    """What a comparison found, ascending by offset. `equal`: how many records are equal; `gone`: how many the source no
+    longer has, which says nothing, as retention and compaction remove records; `differ`: places, on the source and on
+    the target, with different records; `unread`: places on the source whose records could not be compared, with
+    reasons."""
 
-    differ: dict[TopicPartition, int] = field(default_factory=dict)
-    unread: dict[TopicPartition, str] = field(default_factory=dict)
+    equal: int = 0
+    gone: int = 0
+    differ: list[tuple[LogPosition, LogPosition]] = field(default_factory=list)
+    unread: list[tuple[LogPosition, str]] = field(default_factory=list)
+
+    def differs_from(self) -> dict[TopicPartition, int]:
+        """By source partition, the first compared source offset with another record on the target."""
+        return {here.tp: here.offset for here, _ in reversed(self.differ)}
 
 
-def compare_last_records(source: ClusterAdmin, target: ClusterAdmin, places: Places, *, seconds: float) -> LastRecords:
-    """Compare the records at these places by key, value and headers.
+def compare_records(source: ClusterAdmin, target: ClusterAdmin, places: Places, *, seconds: float) -> RecordComparison:
+    """Compare the records at these places by key, value and headers. A place at which the target has no record (a
+    marker, compaction) isn't compared.
 
     Raises:
         Unreachable: a cluster doesn't answer.
     """
-    found = LastRecords()
     if not places:
-        return found
-    ours = source.probe_records(places, seconds=seconds)
-    theirs = target.probe_records(places.values(), seconds=seconds)
-    for place, there in sorted(places.items(), key=lambda pair: pair[0].offset):
-        here, copy = ours[place], theirs[there]
-        why = _unread(place, here) or _unread(there, copy)
+        return RecordComparison()
+    copies = target.probe_records(places, seconds=seconds)
+    standing = {here for there, here in places.items() if copies[there].offset == there.offset}
+    return judge_records(source.probe_records(standing, seconds=seconds) if standing else {}, copies, places)
+
+
+def judge_records(
+    ours: Mapping[LogPosition, ProbedRecord], copies: Mapping[LogPosition, ProbedRecord], places: Places
+) -> RecordComparison:
+    """Compare records that were read: `ours` on the source, `copies` on the target. Pure."""
+    found = RecordComparison()
+    for there, here in sorted(places.items(), key=lambda pair: pair[0].offset):
+        copy = copies[there]
+        why = _unread(there, copy)
+        if why is None and copy.offset != there.offset:
+            continue
+        why = why or _unread(here, ours[here])
         if why is not None:
-            found.unread.setdefault(place.tp, why)
-        elif here.offset == place.offset and copy.offset == there.offset and here.crc != copy.crc:
-            found.differ.setdefault(place.tp, place.offset)
+            found.unread.append((here, why))
+        elif ours[here].offset != here.offset:
+            found.gone += 1
+        elif ours[here].crc != copy.crc:
+            found.differ.append((here, there))
+        else:
+            found.equal += 1
     return found
 
 
@@ -57,7 +80,7 @@ def _unread(place: LogPosition, seen: ProbedRecord) -> str | None:
 
 
 def last_places(link: Link, marks: Iterable[Watermark], rows: MappingRows) -> dict[LogPosition, LogPosition]:
-    """The last mirrored offsets of partitions, as far as one mapping row places them."""
+    """The last mirrored offsets of partitions, as far as one mapping row places them, by their target offsets."""
     places = {}
     for mark in marks:
         row = rows.last_valid_mapping(link.id, mark.tp, mark.epoch, mark.target_end - 1) if mark.target_end else None
@@ -68,5 +91,5 @@ def last_places(link: Link, marks: Iterable[Watermark], rows: MappingRows) -> di
         first = max(row.target_offset, mark.target_start, mark.target_end - TAIL_OFFSETS)
         for offset in range(first, mark.target_end):
             if offset - delta < mark.source_through:
-                places[LogPosition(mark.tp, offset - delta)] = LogPosition(there, offset)
+                places[LogPosition(there, offset)] = LogPosition(mark.tp, offset - delta)
     return places

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
-from drkit.lag.last_records import compare_last_records, last_places
+from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
@@ -193,10 +193,10 @@ def _other_records(
     try:
         source = clusters.admin(link.id.source, may_be_gone=True)
         target = clusters.admin(link.id.target, may_be_gone=True)
-        found = compare_last_records(source, target, last_places(link, marks, rows), seconds=_RECORDS_SECONDS)
+        found = compare_records(source, target, last_places(link, marks, rows), seconds=_RECORDS_SECONDS)
     except (Unreachable, AuthenticationError, Refused):
         return []
-    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(found.differ.items())]
+    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(found.differs_from().items())]
 
 
 def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:

@@ -23,7 +23,7 @@ from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
-from drkit.lag.last_records import TAIL_OFFSETS, compare_last_records
+from drkit.lag.last_records import TAIL_OFFSETS, compare_records
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
@@ -559,9 +559,9 @@ def replaced_tails(
             newest = max(rows, key=lambda row: row.target_end)
             there = TopicPartition(link.target_topic(tp.topic), tp.partition)
             for offset in range(max(newest.target_start, newest.target_end - TAIL_OFFSETS), newest.target_end):
-                places[LogPosition(tp, offset - newest.delta)] = LogPosition(there, offset)
-    compared = compare_last_records(source, target, places, seconds=_TIMEOUT_SECONDS)
-    return {*compared.differ, *compared.unread}
+                places[LogPosition(there, offset)] = LogPosition(tp, offset - newest.delta)
+    compared = compare_records(source, target, places, seconds=_TIMEOUT_SECONDS)
+    return {*compared.differs_from(), *(place.tp for place, _ in compared.unread)}
 
 
 def _kept(mark: Watermark | None, end: EpochEnd | None) -> int:

@@ -16,7 +16,7 @@ from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import CommittedOffset
-from drkit.lag.last_records import compare_last_records, last_places
+from drkit.lag.last_records import compare_records, last_places
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
@@ -174,8 +174,8 @@ def _other_records(
     if link.alters:
         return frozenset()
     marks = [mark for tp, mark in watermarks.items() if ends.get(tp) == mark.source_through]
-    found = compare_last_records(old, live, last_places(link, marks, store), seconds=_RECORDS_SECONDS)
-    return frozenset({*found.differ, *found.unread})
+    found = compare_records(old, live, last_places(link, marks, store), seconds=_RECORDS_SECONDS)
+    return frozenset({*found.differs_from(), *(place.tp for place, _ in found.unread)})
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:
