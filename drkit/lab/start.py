@@ -122,7 +122,7 @@ class Starter:
         while not stop.is_set():
             seen = ask(node)
             if seen is not None and seen >= expected:
-                self.say(f"{node.name} answers on {node.address} after {time.monotonic() - began:.1f} s")
+                self.say(f"{node.name} answers after {time.monotonic() - began:.1f} s")
                 return
             if running is None or process.gone(running):
                 raise DrkitError(

@@ -288,7 +288,7 @@ def test_an_interrupted_up_leaves_nothing(
     if moment == "spawned":
         wait_until(lambda: process.marked(folder), what="the first node's process")
     else:
-        assert any("answers on" in line for line in iter(up.stderr.readline, ""))
+        assert any("answers after" in line for line in iter(up.stderr.readline, ""))
     up.send_signal(number)
     up.stderr.read()
     up.stderr.close()
