@@ -34,5 +34,5 @@ def named_callable(name: str, key: str, where: str) -> Callable[..., Any]:
         file = Path(getattr(module, "__file__", None) or module_name).name
         raise ConfigError(f"{key} = {name!r}: {file} has no {function_name}", remedy="Correct the name")
     if not callable(found):
-        raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function")
+        raise ConfigError(f"{key} = {name!r}: that is not a function", remedy="Name a function")
     return found

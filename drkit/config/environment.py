@@ -38,7 +38,7 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         file: the content of the configuration file: its clusters and the variables of its secrets.
 
     Raises:
-        ConfigError: a variable's name is no key, or its value isn't readable.
+        ConfigError: a variable's name is not a key, or its value can't be read.
     """
     given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
     secrets = set(_secret_variables(file))
@@ -83,7 +83,7 @@ def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
             except RecursionError:
                 return name, "it is nested too deeply"
             except ValueError as error:
-                return name, f"it is no JSON: {error}"
+                return name, f"it is not JSON: {error}"
     return None
 
 
@@ -127,10 +127,10 @@ def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any]) ->
     section, _, key = name.upper().removeprefix(PREFIX).partition("__")
     if name.upper() in _OWN | _TOLD or name in secrets or section.lower() in Config.model_fields:
         return
-    what = f"names no section of the configuration: {section.lower()!r}" if key else "names nothing that drkit reads"
+    what = f"names no section of the configuration: {section.lower()!r}" if key else "is not one that drkit reads"
     raise ConfigError(
         f"the environment variable {name} {what}",
-        meaning="It would be ignored, and whoever set it meant something by it",
+        meaning="drkit would ignore it, although it was set on purpose",
         remedy=f"{nearest(name, file)}; sections are {', '.join(sorted(Config.model_fields))}, "
         f"written as {PREFIX}STORE__URL",
     )

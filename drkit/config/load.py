@@ -93,7 +93,7 @@ def _text_of(file: Path) -> str:
             remedy="Give --config (or DRKIT_CONFIG) the path of a file that you may read",
         ) from error
     if len(content) > _MOST_BYTES:
-        raise ConfigError(f"{file} is no configuration: it is larger than 16 MiB", remedy="Correct --config")
+        raise ConfigError(f"{file} is not a configuration: it is larger than 16 MiB", remedy="Correct --config")
     try:
         return content.decode("utf-8-sig")  # Windows editors begin a file with a byte order mark
     except UnicodeDecodeError as error:

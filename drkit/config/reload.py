@@ -1,4 +1,4 @@
-"""Reloads a configuration while a process runs: which changes take effect, and which are refused, and why."""
+"""Reloads the configuration of a running process: which changes take effect, which are refused, and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINK_RELOADED = frozenset(
 """Keys of `[[links]]` that may change while a mirror runs."""
 
 FIXED = {
-    "clusters": "clients are connected to the clusters as they were configured",
+    "clusters": "clients are connected with the clusters' old configuration",
     "store": "the store is open",
 }
 """Tables that no running process can change, and why."""
@@ -41,7 +41,7 @@ FIXED = {
 FIXED_SERVE = FIXED | {"serve": "the page listens already"}
 """The same for `drkit serve`."""
 
-_FIXED_LINK = "it decides which records are on the target and how, and all workers of the link must agree on it"
+_FIXED_LINK = "it decides which records the target gets and in which form, and all workers of the link must agree on it"
 _LINK_SET = "a process keeps the links with which it started"
 
 
@@ -124,8 +124,8 @@ def _mixed(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Config:
     except ValidationError as error:
         why = "; ".join(str(each["msg"]) for each in error.errors(include_input=False, include_url=False))
         raise ConfigError(
-            f"{current.file}: what may change while drkit runs doesn't fit what may not: {why}",
-            remedy="Restart the process to have all of the new file",
+            f"{current.file}: the new values that may take effect contradict old ones that stay: {why}",
+            remedy="Restart the process to apply all of the new file",
         ) from None
     mixed._file = current.file  # noqa: SLF001 - as `load_config` sets it
     for before, after in zip(current.links, mixed.links, strict=True):
@@ -133,7 +133,7 @@ def _mixed(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Config:
             raise ConfigError(
                 f"{current.file}: with these topics another set of links would write the topics of "
                 f"{after.source}->{after.target} on {after.target}",
-                meaning="Where topics have several writers, offsets aren't translated: no change for one that runs",
-                remedy="Restart all workers of the link to have the new file",
+                meaning="drkit doesn't translate offsets of topics with several writers: the mirror must restart",
+                remedy="Restart all workers of the link to apply the new file",
             )
     return mixed

@@ -1,4 +1,4 @@
-"""The text of a new `drkit.toml`, with a comment for whatever somebody may want to change. Pure."""
+"""The text of a new `drkit.toml`, with a comment on each key that users may want to change. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClusterDraft:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A pattern of names that are left out, and why."""
+    """A pattern of excluded names, and why they are."""
 
     pattern: str
     why: str
@@ -31,7 +31,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class ConfigDraft:
-    """What a new configuration says. `remarks`: what was found on the clusters, a line each."""
+    """The content of a new configuration. `remarks`: what was found on the clusters, one line each."""
 
     source: ClusterDraft
     target: ClusterDraft
@@ -49,18 +49,18 @@ def render(draft: ConfigDraft) -> str:
     link = f"{draft.source.alias}->{draft.target.alias}"
     lines = [
         "# drkit's configuration, written by `drkit init`. `drkit config check --connect` checks it,",
-        "# `drkit config show` prints every value that holds, the defaults included.",
+        "# `drkit config show` prints every effective value, the defaults included.",
         "",
-        "# The cluster that serves now.",
+        "# The cluster that serves clients now.",
         *_cluster(draft.source),
-        "# The standby: what is mirrored to, and failed over to.",
+        "# The standby: the target of the mirror and of a failover.",
         *_cluster(draft.target),
-        f"# Where drkit remembers. It must outlive {draft.source.alias}: keep it on the side of {draft.target.alias}.",
+        f"# drkit's store. It must survive {draft.source.alias}: keep it on the side of {draft.target.alias}.",
         "# For several hosts: cassandra://user:password@h1,h2:9042/drkit?dc=DC&replication_factor=3",
         "[store]",
         f"url = {_secret_or_text(draft.store_url)}",
         "",
-        f"# What flows from {draft.source.alias} to {draft.target.alias}. Patterns are regular expressions, each",
+        f"# The link from {draft.source.alias} to {draft.target.alias}. Patterns are regular expressions, each",
         "# matched against the whole name; internal topics (__…) are always left out.",
         *(f"# {_one_line(remark)}" for remark in draft.remarks),
         "[[links]]",
@@ -70,11 +70,11 @@ def render(draft: ConfigDraft) -> str:
         *_excluded("exclude_topics", draft.exclude_topics),
         f"groups = {_list(draft.groups)}",
         *_excluded("exclude_groups", draft.exclude_groups),
-        "# preserve: offsets are equal on both sides; translate: where the target's topics hold records already",
+        "# preserve: offsets are equal on both sides; translate: if the target's topics hold records already",
         f"offsets = {_text(draft.offsets)}",
         'policy = "identity"  # or "prefix": source alias and a dot before each topic, for active-active',
         "",
-        f"# What a failover of {link} is measured against: one that misses them exits 6.",
+        f"# The objectives of a failover of {link}: one that misses them exits 6.",
         "[objectives]",
         "rpo_records = 0",
         "rpo_seconds = 5",
@@ -123,7 +123,7 @@ def _secret_or_text(value: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A comment stays one: names of groups may hold any character."""
+    """Keep a comment on one line: names of groups may hold any character."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Where each key of a TOML file stands: `tomllib` reads values, not places."""
+"""The line of each key of a TOML file: `tomllib` reads values, not lines."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 KeyPath = tuple[str, ...]
-"""A key with its tables; an element of an array of tables has its number."""
+"""A key with its tables; an element of an array of tables is its number."""
 
 _HEADER = re.compile(r"\s*\[")
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line, from 1 on, of each key that a TOML text gives, and of each table that it begins.
+    """The line, from 1 on, of each key of a TOML text, and of the header of each table.
 
     Args:
-        text: valid TOML. What is in an inline table or an array has the line on which its statement begins.
+        text: valid TOML. The content of an inline table or an array has the line on which its statement begins.
     """
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
@@ -34,7 +34,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _statements(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Each statement with the line on which it begins: as few lines as are valid by themselves."""
+    """Each statement with its first line: the fewest lines that are valid on their own."""
     number = 0
     while number < len(lines):
         begins, chunk = number, [lines[number]]
@@ -44,7 +44,7 @@ def _statements(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         while not _valid("\n".join(chunk)) and number < len(lines):
             chunk.append(lines[number])
             number += 1
-            while chunk[-1].rstrip().endswith(",") and number < len(lines):  # an array continues: not worth a try
+            while chunk[-1].rstrip().endswith(",") and number < len(lines):  # an array continues: don't parse it yet
                 chunk.append(lines[number])
                 number += 1
         yield begins + 1, "\n".join(chunk)
@@ -59,7 +59,7 @@ def _valid(text: str) -> bool:
 
 
 def _table(found: Mapping[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
-    """The path of the table that a header begins: numbers stand for the last element of an array so far."""
+    """The path of a header's table: a number is the last element of an array so far."""
     path: KeyPath = ()
     inner: Any = found
     while inner:

@@ -1,4 +1,4 @@
-"""What every part of the schema is built from: strict models, and patterns that are checked when read."""
+"""The base of all tables of the schema: strict models, and patterns that are checked when read."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ def _callable(text: str) -> str:
 
 
 CallableName = Annotated[str, AfterValidator(_callable)]
-"""A Python callable as `module:function`; whoever calls it imports and checks it before anything depends on it."""
+"""A Python callable as `module:function`. The caller imports and checks it before anything depends on it."""

@@ -1,4 +1,4 @@
-"""The schema of `drkit.toml`, as the outside contract states it (docs/contract.md).
+"""The schema of `drkit.toml`, according to the outside contract (docs/contract.md).
 
 Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pydantic's findings into
 `ConfigError`s that name file, key and what was expected.
@@ -62,7 +62,7 @@ CLIENT_PROPERTIES = frozenset(
 """The librdkafka properties that drkit maps to every client it uses."""
 
 SECRET_PROPERTIES = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password"})
-"""Those of them whose values nothing shows."""
+"""The properties whose values drkit never shows."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -70,9 +70,9 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 class ServeConfig(Strict):
     """`[serve]`: the page of `drkit serve`.
 
-    `listen`: HOST:PORT. `token`: what readers have to know. `certificate`, `key`: of the server, for TLS (PEM).
-    `client_ca`: the authority of the certificates that readers have to show (PEM). Elsewhere than on loopback `token`
-    or `client_ca` is needed.
+    `listen`: HOST:PORT. `token`: readers must send it. `certificate`, `key`: the server's, for TLS (PEM).
+    `client_ca`: the CA that must have signed the readers' certificates (PEM). Any address but loopback needs `token`
+    or `client_ca`.
     """
 
     listen: str = Field(default="127.0.0.1:9404", min_length=1)
@@ -86,18 +86,18 @@ class ServeConfig(Strict):
         if (self.certificate is None) != (self.key is None):
             raise ValueError("`certificate` and `key` belong together: give both")
         if self.client_ca is not None and self.certificate is None:
-            raise ValueError("`client_ca` needs `certificate` and `key`: without TLS no reader can show one")
+            raise ValueError("`client_ca` needs `certificate` and `key`: without TLS readers have no certificate")
         return self
 
     @property
     def plain_token(self) -> str | None:
-        """The token. Never log it. Raises ValueError where its variable or file can't be read."""
+        """The token. Never log it. Raises ValueError if its variable or file can't be read."""
         return None if self.token is None else reveal(self.token)
 
 
 def _topic_name(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) or name in {".", ".."} or is_internal(name):
-        raise ValueError(f"{name!r} is no name that a mirrored topic can have")
+        raise ValueError(f"{name!r} is not a valid name of a mirrored topic")
     return name
 
 
@@ -106,7 +106,7 @@ TopicName = Annotated[str, AfterValidator(_topic_name)]
 
 def _alias(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", name):
-        raise ValueError(f"{name!r} is no alias of a cluster: letters, digits, ., _ and -, at most 100")
+        raise ValueError(f"{name!r} is not a valid alias of a cluster: letters, digits, ., _ and -, at most 100")
     return name
 
 
@@ -132,7 +132,7 @@ class ClusterConfig(_Strict):
     @field_validator("client", mode="before")
     @classmethod
     def _plain_scalars(cls, value: object) -> object:
-        """TOML booleans and integers are as good as their text, as librdkafka reads them."""
+        """Accept TOML booleans and integers as their text, as librdkafka reads them."""
         if not isinstance(value, dict):
             return value
         return {k: str(v).lower() if isinstance(v, bool | int | float) else v for k, v in value.items()}
@@ -154,7 +154,7 @@ class ClusterConfig(_Strict):
             if found is None:
                 raise ValueError(f"{server.strip()!r} is not host:port")
             if not found[1].startswith("[") and not all(0 < len(part) <= _LONGEST_LABEL for part in _labels(found[1])):
-                raise ValueError(f"{server.strip()!r}: a host's name is of parts of 1 to {_LONGEST_LABEL} characters")
+                raise ValueError(f"{server.strip()!r}: each part of a host's name has 1 to {_LONGEST_LABEL} characters")
             if not 0 < int(found[2][:6]) <= _HIGHEST_PORT:
                 raise ValueError(f"{server.strip()!r}: ports are from 1 to {_HIGHEST_PORT}")
         return value
@@ -165,7 +165,7 @@ class ClusterConfig(_Strict):
         return self
 
     def writer(self) -> ClusterConfig:
-        """How an ordinary writer reaches the cluster, as whom a fence is proven: `fence.client`, else as drkit."""
+        """The ordinary writer with which a fence is proven: `fence.client`, else drkit's own client."""
         fence = self.fence
         if fence.client is None and fence.bootstrap_servers is None:
             return self
@@ -176,7 +176,7 @@ class ClusterConfig(_Strict):
 
     @property
     def place(self) -> str:
-        """File and key that give it, for errors; empty where it was made by a program."""
+        """The file and key of the cluster, for errors; empty if a program created it."""
         return self._place
 
     def properties(self) -> dict[str, str]:
@@ -185,34 +185,34 @@ class ClusterConfig(_Strict):
 
 
 class StoreConfig(_Strict):
-    """Where drkit remembers. `url`: sqlite:///PATH or cassandra://user:password@h1,h2:9042/keyspace?dc=…"""
+    """drkit's store. `url`: sqlite:///PATH or cassandra://user:password@h1,h2:9042/keyspace?dc=…"""
 
     url: SecretStr | SecretFromEnv | SecretFromFile = SecretStr("sqlite:///drkit.db")
 
     @property
     def plain_url(self) -> str:
-        """The URL with any password in it. Never log it."""
+        """The URL, including its password. Never log it."""
         return reveal(self.url)
 
 
 class TimelineConfig(_Strict):
-    """How much of the groups' past a link keeps; `hours = 0` keeps none."""
+    """How much group history a link keeps; `hours = 0`: none."""
 
     recent_minutes: float = Field(default=10, gt=0, le=1e6)
     hours: float = Field(default=24, ge=0, le=1e5)
     max_rows: int = Field(default=1_000_000, ge=1_000, le=10**12)
 
     def policy(self) -> TimelinePolicy:
-        """As the rest of drkit knows it."""
+        """The policy, in the model's type."""
         return TimelinePolicy(self.recent_minutes * 60, self.hours * 3600, self.max_rows)
 
 
 class CatchUpConfig(_Strict):
     """`[links.catch_up]`: how a backlog is copied.
 
-    `adaptive`: where others use the target, no faster than they don't feel it; false: as fast as can be.
-    `max_bytes_per_second`: the bound for all workers of the link together. `max_latency_ms`, `latency_factor`: how slow
-    the target's answers may become by it, in all and in parts of what they take without it.
+    `adaptive`: slow down while the copy slows down the target's other clients; false: copy as fast as possible.
+    `max_bytes_per_second`: the limit for all workers of the link together. `max_latency_ms`, `latency_factor`: how slow
+    the target's responses may become: in total, and as a multiple of their latency without the copy.
     """
 
     adaptive: bool = True
@@ -221,7 +221,7 @@ class CatchUpConfig(_Strict):
     latency_factor: float = Field(default=2, gt=1, le=1000)
 
     def rules(self) -> CatchUpPolicy:
-        """As the rest of drkit knows it."""
+        """The policy, in the model's type."""
         return CatchUpPolicy(self.adaptive, self.max_bytes_per_second, self.max_latency_ms / 1000, self.latency_factor)
 
 
@@ -268,18 +268,18 @@ class LinkConfig(_Strict):
         plain = self.link()
         for here, there in self.rename.items():
             if not plain.covers_topic(here):
-                raise ValueError(f"rename: the link doesn't mirror {here!r}: correct `topics`, or take the rename out")
+                raise ValueError(f"rename: the link doesn't mirror {here!r}: correct `topics`, or remove the rename")
             if names.count(there) > 1:
-                raise ValueError(f"rename: two topics are to be called {there!r} on the target: give each its own name")
+                raise ValueError(f"rename: two topics get the name {there!r} on the target: give each its own name")
             if there not in self.rename and plain.covers_topic(there):
                 raise ValueError(
-                    f"rename: {here!r} is to be called {there!r}, which the link mirrors under its own name too: "
+                    f"rename: {here!r} gets the name {there!r}, and the link mirrors a topic of that name, too: "
                     "choose another name, or exclude that topic with `exclude_topics`"
                 )
         return self
 
     def link(self) -> Link:
-        """The link as the rest of drkit knows it."""
+        """The link, in the model's type."""
         return Link(
             id=LinkId(self.source, self.target),
             topics=self.topics,
@@ -309,10 +309,10 @@ class LinkConfig(_Strict):
 
 
 class LossBudgetConfig(_Strict):
-    """One `[[objectives.max_loss]]`: what a failover may lose of some topics of some links, else it is refused.
+    """One `[[objectives.max_loss]]`: the most that a failover may lose of some topics of some links.
 
-    `links`, `topics`: patterns of whole names (topics by the source's names); what is lost of all that match on one
-    link is added up.
+    drkit refuses a failover that would lose more. `links`, `topics`: patterns of whole names (topics by the source's
+    names); the losses of all matching topics of one link are added up.
     """
 
     links: tuple[Pattern, ...] = (".*",)
@@ -328,10 +328,10 @@ class LossBudgetConfig(_Strict):
 
 
 class Objectives(_Strict):
-    """What a failover is measured against, and what it may lose without being asked; None: nothing is set.
+    """The objectives of a failover, and the loss that it needs no confirmation for; None: not set.
 
-    `rpo_…`, `rto_seconds`: judged once it is done. `max_loss_…`: what it may lose of each link; more, or a loss that
-    isn't known, is refused until `--accept-loss`. `max_loss`: the same of some links and topics.
+    `rpo_…`, `rto_seconds`: judged after the failover. `max_loss_…`: the most that it may lose of each link; a larger or
+    unknown loss is refused without `--accept-loss`. `max_loss`: the same for some links and topics.
     """
 
     rpo_records: int | None = Field(default=None, ge=0)
@@ -343,11 +343,11 @@ class Objectives(_Strict):
 
 
 class EvidenceConfig(_Strict):
-    """`[evidence]`: how bundles of evidence are signed, and what they say beyond what drkit saw.
+    """`[evidence]`: the signing of bundles of evidence, and what they say beyond drkit's own observations.
 
-    `key`: a private Ed25519 key (PEM). `sign_command`: a program instead, with its arguments; it gets what is to be
-    signed on stdin and writes the signature; `public_key` is its public key (PEM). `witness`: who witnesses what runs.
-    `runbook`: the file that operators follow.
+    `key`: a private Ed25519 key (PEM). `sign_command`: a program with its arguments to use instead; it reads the
+    message from stdin and writes the signature to stdout; `public_key` is its public key (PEM). `witness`: who
+    witnesses the runs. `runbook`: the file that operators follow.
     """
 
     key: Path | None = None
@@ -360,16 +360,14 @@ class EvidenceConfig(_Strict):
     @model_validator(mode="after")
     def _one_signer(self) -> Self:
         if self.key is not None and self.sign_command is not None:
-            raise ValueError("a bundle is signed by a `key` or by a `sign_command`: take one out")
+            raise ValueError("a bundle is signed by a `key` or by a `sign_command`: remove one of them")
         if (self.sign_command is None) != (self.public_key is None):
             raise ValueError("`sign_command` and `public_key` belong together: give both")
         return self
 
 
 class DrillsConfig(_Strict):
-    """`[drills]`: what is asked of rehearsals. `every_days`: some drill must have passed within so many days, or doctor
-    warns.
-    """
+    """`[drills]`: requirements for drills. `every_days`: doctor warns if no drill has passed for so many days."""
 
     every_days: float | None = Field(default=None, gt=0, le=36_500)
 
@@ -393,7 +391,7 @@ class Config(_Strict):
 
     @property
     def file(self) -> Path | None:
-        """Where it was read from; None: it was made by a program."""
+        """The file that it was read from; None: a program created it."""
         return self._file
 
     @model_validator(mode="after")
@@ -413,7 +411,7 @@ class Config(_Strict):
     @field_validator("directory", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, value: object) -> object:
-        """`[directory]` is as good as one `[[directory]]`."""
+        """Accept `[directory]` as one `[[directory]]`."""
         return [value] if isinstance(value, dict) else value
 
     @model_validator(mode="after")
@@ -424,11 +422,11 @@ class Config(_Strict):
             key = f"directory.{number}"
             if directory.link is None and len(names) != 1:
                 known = ", ".join(names) or "none"
-                raise ValueError(f"{key}.link: say which link's entry it holds (configured: {known})")
+                raise ValueError(f"{key}.link: name the link whose entry it holds (configured: {known})")
             if directory.link is not None and directory.link not in names:
                 raise ValueError(f"{key}.link: no link {directory.link!r} is configured (known: {', '.join(names)})")
             if directory.url is not None and directory.url in places:
-                raise ValueError(f"{key}.url: {directory.url} is named twice; a directory holds one link's entry")
+                raise ValueError(f"{key}.url: {directory.url} is there twice; a directory holds one link's entry")
             places.add(directory.url or "")
         return self
 
@@ -438,7 +436,7 @@ class Config(_Strict):
         names = [wave.name for wave in value]
         twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
         if twice is not None:
-            raise ValueError(f"two waves are called {twice!r}: the journal tells them by their names")
+            raise ValueError(f"two waves are called {twice!r}: the journal identifies them by their names")
         return value
 
     @model_validator(mode="after")
@@ -462,7 +460,7 @@ class Config(_Strict):
         return tuple(each for each in self.directory if each.link in {None, str(link)})
 
     def _by_address(self) -> dict[str, str]:
-        """What each alias stands for: those that share an address are one cluster."""
+        """The cluster of each alias: aliases that share an address are one cluster."""
         meant: dict[str, str] = {}
         by_server: dict[str, str] = {}
         for alias, cluster in self.clusters.items():
@@ -473,7 +471,7 @@ class Config(_Strict):
 
 
 def toml_schema() -> dict[str, Any]:
-    """The schema. What only code can check (names that must be known, places in a URL) isn't in it."""
+    """The JSON Schema. It leaves out what only code can check (known names, parts of a URL)."""
     schema = Config.model_json_schema()
     tables = schema["$defs"]
     for name in ("ClusterConfig", "FenceConfig"):
@@ -484,7 +482,7 @@ def toml_schema() -> dict[str, Any]:
 
 
 def _client(schema: dict[str, Any]) -> None:
-    """Name the properties that there are; numbers and booleans are as good as their text."""
+    """List the known properties; numbers and booleans are accepted as their text."""
     table = next((each for each in schema.get("anyOf", ()) if each.get("type") == "object"), schema)
     secret = table.pop("additionalProperties")
     plain = {"anyOf": [*secret["anyOf"], {"type": "boolean"}, {"type": "number"}]}

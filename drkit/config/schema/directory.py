@@ -1,4 +1,4 @@
-"""`[[directory]]` and `[hooks]`: where clients find the active cluster, and what a run calls before and after.
+"""`[[directory]]` and `[hooks]`: where clients find the active cluster, and the commands that a run calls.
 
 A directory is a URL or a command; it holds one entry, that of one link. See docs/directory.md.
 """
@@ -23,7 +23,7 @@ KINDS = {
     "consul": "consul://host[:8500]/key (consul+https:// with TLS)",
     "etcd": "etcd://host[:2379]/key (etcd+https:// with TLS)",
 }
-"""The kinds of URL, each with the form that it has."""
+"""The kinds of URL, each with its form."""
 
 _PORTS = {"file": 0, "dns": 53, "consul": 8500, "etcd": 2379}
 _ONLY = {
@@ -41,7 +41,7 @@ _ZONE_AND_NAME = 2
 
 
 class DirectoryAddress(NamedTuple):
-    """A directory's URL, taken apart. `host` and `port` are empty and 0 for a file; `tls`: by HTTPS.
+    """The parts of a directory's URL. `host` and `port` are empty and 0 for a file; `tls`: HTTPS.
 
     `path`: an absolute path (file), `zone/name` (DNS), a key (Consul, etcd).
     """
@@ -57,7 +57,7 @@ def parse_address(url: str) -> DirectoryAddress:
     """Read a directory's URL.
 
     Raises:
-        ValueError: it isn't one; the message says what was expected.
+        ValueError: it isn't one; the message says what is expected.
     """
     known = ", ".join(KINDS.values())
     try:
@@ -67,7 +67,7 @@ def parse_address(url: str) -> DirectoryAddress:
         raise ValueError(f"{url!r} is not a URL ({error}); known are: {known}") from None
     kind, _, security = parts.scheme.partition("+")
     if kind not in KINDS or security not in {"", "https"} or (security and kind in {"file", "dns"}):
-        raise ValueError(f"{parts.scheme!r} is no kind of directory; known are: {known}")
+        raise ValueError(f"{parts.scheme!r} is not a kind of directory; known are: {known}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a directory's URL holds no user or password: give `user`, `password` or `token` beside it")
     if parts.query or parts.fragment:
@@ -92,7 +92,7 @@ def _dns_name(text: str) -> bool:
 
 
 class DirectoryConfig(Strict):
-    """One `[[directory]]`: `url` or `command`. `link`: whose entry it is, where several links are configured."""
+    """One `[[directory]]`: `url` or `command`. `link`: the link of its entry, if several links are configured."""
 
     url: str | None = None
     command: tuple[str, ...] | None = Field(default=None, min_length=1)
@@ -128,7 +128,7 @@ class DirectoryConfig(Strict):
         kind = "command" if self.url is None else parse_address(self.url).kind
         for key, kinds in _ONLY.items():
             if key in self.model_fields_set and kind not in kinds:
-                raise ValueError(f"{key} has no meaning for a {kind} directory: take it out")
+                raise ValueError(f"{key} has no meaning for a {kind} directory: remove it")
         for one, other in (("tsig_name", "tsig_secret"), ("user", "password")):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
                 raise ValueError(f"{one} and {other} belong together: give both")
@@ -137,22 +137,22 @@ class DirectoryConfig(Strict):
         return self
 
     def _check_key(self) -> None:
-        """A key that is written in the file is checked when it is read; one that is held elsewhere, when it is used."""
+        """Check a key that is in the file itself; one that is stored elsewhere is checked when it is used."""
         plain = getattr(self.tsig_secret, "get_secret_value", None)
         if plain is None:
             return
         try:
             b64decode(plain(), validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError("tsig_secret is not base64, as a TSIG key is written") from None
+            raise ValueError("tsig_secret is not base64, the form of a TSIG key") from None
 
     @property
     def name(self) -> str:
-        """What people call it: the URL, or the command. Holds no secret."""
+        """Its name in messages: the URL, or the command. Holds no secret."""
         return self.url if self.url is not None else f"command {(self.command or ('',))[0]}"
 
     def secrets(self) -> dict[str, Secret]:
-        """The secrets that are set, by key."""
+        """The secrets by key, without those that aren't set."""
         given = {"tsig_secret": self.tsig_secret, "token": self.token, "password": self.password}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -160,9 +160,9 @@ class DirectoryConfig(Strict):
 class HooksConfig(Strict):
     """`[hooks]`: commands (lists of arguments; no shell) that a run calls, in order.
 
-    Pre hooks run before anything is changed, and one that fails stops the run. Post hooks run once all is
-    verified; one that fails is reported. `audit_alert` and `audit_alert_url` (a webhook) are told what a continuous
-    audit finds; one that fails is reported.
+    Pre hooks run before the first change; a failed one stops the run. Post hooks run after the verification; a failed
+    one is reported. `audit_alert` and `audit_alert_url` (a webhook) get the findings of a continuous audit; a failed
+    one is reported.
     """
 
     pre_failover: tuple[tuple[str, ...], ...] = ()
@@ -176,7 +176,7 @@ class HooksConfig(Strict):
     @field_validator("audit_alert_url")
     @classmethod
     def _a_webhook(cls, value: Secret | None) -> Secret | None:
-        """One that is written in the file is checked when it is read; one that is held elsewhere, once it is known."""
+        """Check a URL that is in the file itself; one that is stored elsewhere is checked once it is known."""
         plain = getattr(value, "get_secret_value", None)
         if plain is not None:
             check_webhook(plain())
@@ -191,7 +191,7 @@ class HooksConfig(Strict):
 
 
 def check_webhook(url: str) -> None:
-    """Raise ValueError where this is no URL to post to. The message doesn't repeat it: it may hold a token."""
+    """Raise ValueError if this is not the URL of a webhook. The message doesn't repeat it: it may hold a token."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -200,4 +200,4 @@ def check_webhook(url: str) -> None:
     if not fits:
         raise ValueError("a webhook is a URL of the form https://host/path")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a webhook's URL holds no user or password; one with a token in its path or query is taken")
+        raise ValueError("a webhook's URL holds no user or password; a token in its path or query is accepted")

@@ -17,13 +17,13 @@ _TWO = 2
 
 
 class FenceConfig(Strict):
-    """Without `command` the fence is made of access rules, where the cluster has an authorizer.
+    """`[clusters.X.fence]`: without `command`, the fence consists of ACLs, if the cluster has an authorizer.
 
-    `command`, `unfence`: programs with their arguments that keep clients out and let them in again. Each may be
-    started again after it was interrupted, so doing it twice must be as good as once.
-    `client`, `bootstrap_servers`: an ordinary writer, as which it is shown that writes are denied (by librdkafka
-    names, as a cluster's `client`); without them it is tried as drkit itself, which proves nothing where drkit
-    is a super user.
+    `command`, `unfence`: programs with their arguments that keep clients out, and admit them again. drkit may start
+    each again after an interruption, so they must be idempotent.
+    `client`, `bootstrap_servers`: the properties of an ordinary writer (librdkafka names, as in a cluster's `client`),
+    with which drkit proves that writes are denied. Without them it tries with its own client, which proves nothing if
+    drkit is a super user.
     """
 
     command: _Command | None = None
@@ -37,13 +37,13 @@ class FenceConfig(Strict):
         if (self.command is None) != (self.unfence is None):
             there, missing = ("command", "unfence") if self.unfence is None else ("unfence", "command")
             raise ValueError(
-                f"`{there}` is given without `{missing}`: a run that is cancelled or goes back lifts the fence again"
+                f"`{there}` is given without `{missing}`: a cancelled or rolled-back run lifts the fence again"
             )
         return self
 
 
 class OnFailure(StrEnum):
-    """What a wave that fails means for those after it."""
+    """What a failed wave means for those after it."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -52,10 +52,10 @@ class OnFailure(StrEnum):
 class WaveConfig(Strict):
     """One `[[waves]]`: the groups that move together.
 
-    `links`, `groups`, `topics`: patterns of whole names; a group is of the first wave that has its link, its name and
-    one of the topics that it reads. `after`: commands (no shell) that are called once all of the wave stand on the
-    target, in order; one that fails fails the wave. `pause_seconds`: waited for then. `max_loss_records`,
-    `max_loss_seconds`: what may be lost of the topics that the wave's groups read, on each link.
+    `links`, `groups`, `topics`: patterns of whole names; a group belongs to the first wave that matches its link, its
+    name and one of the topics that it reads. `after`: commands (no shell), called in order once all groups of the wave
+    are on the target; a failed one fails the wave. `pause_seconds`: the pause after that. `max_loss_records`,
+    `max_loss_seconds`: the most that may be lost, on each link, of the topics that the wave's groups read.
     """
 
     name: str = Field(min_length=1)
@@ -71,9 +71,9 @@ class WaveConfig(Strict):
 
 
 class ApprovalsConfig(Strict):
-    """`[approvals]`: a plan is carried out only with the signatures of two of these operators.
+    """`[approvals]`: drkit executes a plan only with the signatures of two of these operators.
 
-    `operators`: the public Ed25519 key (PEM) of each, by name. `emergency`: whether one may act alone with
+    `operators`: the public Ed25519 key (PEM) of each, by name. `emergency`: whether one operator may act alone with
     `--emergency REASON`, which is journaled.
     """
 

@@ -1,4 +1,4 @@
-"""`[[foreign_keys]]`: which topic's records refer to another's, for the audit of what belongs together."""
+"""`[[foreign_keys]]`: topics whose records refer to another topic's, for the audit of foreign keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from drkit.config.schema.base import CallableName, Strict
 
 RECORD_KEY = "key"
-"""Names the record's own key rather than a place in its value."""
+"""Means the record's own key instead of a path in its value."""
 
 
 def _place(text: str) -> str:
@@ -25,9 +25,9 @@ Place = Annotated[str, AfterValidator(_place)]
 
 
 class ForeignKeyConfig(Strict):
-    """Each record of `child` refers to one of `parent`: what `key` finds in it is what `parent_key` finds in that.
+    """Each record of `child` refers to one of `parent`: its `key` equals the other's `parent_key`.
 
-    `decoder`, `parent_decoder`: where a value isn't JSON, callables that make of its bytes what JSON can hold.
+    `decoder`, `parent_decoder`: callables that convert the bytes of a value that isn't JSON to what JSON can hold.
     """
 
     child: str = Field(min_length=1)

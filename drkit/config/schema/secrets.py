@@ -1,4 +1,4 @@
-"""Secrets of the configuration: written as they are, or held elsewhere. Nothing prints one."""
+"""Secrets of the configuration: in the file itself, or stored elsewhere. drkit never prints one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from drkit.config.schema.base import Strict
 
 
 class SecretFromEnv(Strict):
-    """A secret held in an environment variable: `{ env = "NAME" }`."""
+    """A secret in an environment variable: `{ env = "NAME" }`."""
 
     env: str
 
     def reveal(self) -> str:
-        """The secret; raises ValueError naming the variable where it isn't set."""
+        """The secret. Raises ValueError, which names the variable, if it isn't set."""
         value = os.environ.get(self.env)
         if value is None:
             raise ValueError(f"environment variable {self.env} is not set")
@@ -24,12 +24,12 @@ class SecretFromEnv(Strict):
 
 
 class SecretFromFile(Strict):
-    """A secret held in a file (one trailing newline is dropped): `{ file = "PATH" }`."""
+    """A secret in a file (one trailing newline is dropped): `{ file = "PATH" }`."""
 
     file: Path
 
     def reveal(self) -> str:
-        """The secret; raises ValueError naming the file where it can't be read."""
+        """The secret. Raises ValueError, which names the file, if it can't be read."""
         try:
             return self.file.read_text().removesuffix("\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -40,5 +40,5 @@ Secret = SecretStr | SecretFromEnv | SecretFromFile
 
 
 def reveal(value: Secret) -> str:
-    """The plain text of a secret, however it is given."""
+    """The plain text of a secret in any form."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value.reveal()

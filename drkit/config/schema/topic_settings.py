@@ -1,4 +1,4 @@
-"""The `[links.topic_settings]` table: which settings follow, which are overridden, what can't be and why."""
+"""`[links.topic_settings]`: the settings that follow the source, the overridden ones, and those that can't be."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicOverride, TopicSet
 from drkit.model.topics.standby import STANDBY
 
 _NAME = re.compile(r"[a-z][a-z0-9.]*")
-_FIXED = "it stays as drkit sets it on a standby, or records would be refused or get another timestamp"
+_FIXED = "drkit sets it on a standby; with another value the target would refuse records or change their timestamps"
 _NOT_OVERRIDDEN = {
-    **dict.fromkeys(STANDBY, f"{_FIXED}; at the switch the source's value is put on"),
-    "cleanup.policy": "a standby that cleans up otherwise than its source loses records that the source still has",
-    "leader.replication.throttled.replicas": "it belongs to a reassignment of the target's own",
-    "follower.replication.throttled.replicas": "it belongs to a reassignment of the target's own",
+    **dict.fromkeys(STANDBY, f"{_FIXED}; the switch sets the source's value"),
+    "cleanup.policy": "a standby with another cleanup policy than its source loses records that the source still has",
+    "leader.replication.throttled.replicas": "it belongs to a reassignment on the target",
+    "follower.replication.throttled.replicas": "it belongs to a reassignment on the target",
 }
 
 
 def _followable(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         if pattern in STANDBY:
-            raise ValueError(f"{pattern!r} can't be chosen: {_FIXED}")
+            raise ValueError(f"{pattern!r} can't be a following setting: {_FIXED}")
         if not any(re.fullmatch(pattern, name) for name in (*FOLLOWED, *OPTIONAL)):
             known = ", ".join((*FOLLOWED, *OPTIONAL))
             raise ValueError(f"{pattern!r} matches no setting that can follow; those are: {known}")
@@ -31,7 +31,7 @@ def _followable(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _as_text(value: object) -> object:
-    """TOML booleans and numbers are as good as their text, as Kafka writes them."""
+    """Accept TOML booleans and numbers as their text, as Kafka writes them."""
     if not isinstance(value, dict):
         return value
     return {name: str(v).lower() if isinstance(v, bool | int | float) else v for name, v in value.items()}
@@ -42,14 +42,14 @@ def _overridable(settings: dict[str, str]) -> dict[str, str]:
         if name in _NOT_OVERRIDDEN:
             raise ValueError(f"{name!r} can't be overridden: {_NOT_OVERRIDDEN[name]}")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name of a topic setting, such as 'retention.ms'")
+            raise ValueError(f"{name!r} is not the name of a topic setting, such as 'retention.ms'")
         if not value.strip():
             raise ValueError(f"{name!r} has no value")
     return settings
 
 
 class TopicOverrideConfig(Strict):
-    """One `[[links.topic_settings.topics]]`: settings of the topics that match."""
+    """One `[[links.topic_settings.topics]]`: settings of the matching topics."""
 
     match: Pattern
     settings: dict[str, str] = Field(default_factory=dict)
@@ -73,7 +73,7 @@ class TopicSettingsConfig(Strict):
     _allowed = field_validator("overrides")(_overridable)
 
     def policy(self) -> TopicSettings:
-        """As the rest of drkit knows it."""
+        """The settings, in the model's type."""
         return TopicSettings(
             include=self.include,
             exclude=self.exclude,

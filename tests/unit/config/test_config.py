@@ -105,7 +105,7 @@ def test_a_variable_that_names_no_section_is_refused(write, monkeypatch):
 )
 def test_a_variable_that_drkit_does_not_read_is_refused(write, monkeypatch, name, meant):
     monkeypatch.setenv(name, "x")
-    with pytest.raises(ConfigError, match=f"the environment variable {name} names nothing that drkit reads") as refused:
+    with pytest.raises(ConfigError, match=f"the environment variable {name} is not one that drkit reads") as refused:
         load_config(write(GOOD))
     assert (f"Did you mean {meant}?" in refused.value.remedy) == (meant is not None)
 

@@ -62,7 +62,7 @@ def test_addresses(url, expected):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('url = "http://x/y"', "'http' is no kind of directory; known are: file:///path"),
+        ('url = "http://x/y"', "'http' is not a kind of directory; known are: file:///path"),
         ('url = "file://relative/x"', "not an absolute path"),
         ('url = "dns://ns/example.com"', "names no zone and name"),
         ('url = "dns://ns/example.com/a b"', "names no zone and name"),
@@ -78,7 +78,7 @@ def test_addresses(url, expected):
         ('url = "consul://h/x"\ntoken = { env = "NOT_SET_ANYWHERE" }', "directory.0.token: environment variable"),
         ('url = "file:///x"\nlink = "dr->primary"', "no link 'dr->primary' is configured"),
         ('url = "file:///x"\ncolour = 1', "directory.0.colour: unknown key"),
-        ('url = "file:///x"\n[[directory]]\nurl = "file:///x"', "is named twice"),
+        ('url = "file:///x"\n[[directory]]\nurl = "file:///x"', "is there twice"),
         ('url = "file:///x"\n[hooks]\npre_failover = [[]]', "a hook is a list that begins with a program"),
         ('url = "file:///x"\n[hooks]\naudit_alert = [[""]]', "a hook is a list that begins with a program"),
         ('url = "file:///x"\n[hooks]\naudit_alert_url = "ftp://hush!/x"', "a webhook is a URL of the form https://"),
@@ -94,5 +94,5 @@ def test_what_is_refused_names_the_key(tmp_path, text, words):
 
 
 def test_with_several_links_a_directory_says_whose_entry_it_holds(tmp_path):
-    with pytest.raises(ConfigError, match=r"directory\.0\.link: say which link"):
+    with pytest.raises(ConfigError, match=r"directory\.0\.link: name the link"):
         load(tmp_path, SECOND + '[directory]\nurl = "file:///x"')

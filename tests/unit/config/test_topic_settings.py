@@ -74,10 +74,10 @@ TABLE = "[links.topic_settings]\n"
     [
         (TABLE + 'include = ["retention.mss"]', ["include", "'retention.mss' matches no setting that can follow"]),
         (TABLE + 'exclude = ["("]', ["exclude", "is not a regular expression"]),
-        (TABLE + 'include = ["message.timestamp.type"]', ["can't be chosen", "on a standby"]),
+        (TABLE + 'include = ["message.timestamp.type"]', ["can't be a following setting", "on a standby"]),
         (TABLE + 'overrides = { "message.timestamp.type" = "LogAppendTime" }', ["can't be overridden", "switch"]),
         (TABLE + 'overrides = { "cleanup.policy" = "compact" }', ["cleanup.policy", "loses records"]),
-        (TABLE + 'overrides = { "Retention" = 1 }', ["'Retention' is not a name of a topic setting"]),
+        (TABLE + 'overrides = { "Retention" = 1 }', ["'Retention' is not the name of a topic setting"]),
         (TABLE + 'overrides = { "retention.ms" = "" }', ["'retention.ms' has no value"]),
         (TABLE + 'overrides = { "retention.ms" = [1] }', ["overrides.retention.ms", "string"]),
         (TABLE + "replication_factor = 0", ["replication_factor", "greater than or equal to 1"]),
