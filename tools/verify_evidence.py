@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 """Verify an evidence bundle of drkit, without drkit: python3 verify_evidence.py DIR [--key KEY.pub] [--anchors FILE]
 
-Needs the standard library and `cryptography`, nothing else; one file, so that it can be handed on. What is checked:
+Needs only the standard library and `cryptography`. It is one file, so that you can pass it on. It checks:
 
-1. statement.dsse.json is a DSSE envelope (payload type in-toto) with one Ed25519 signature that holds.
+1. statement.dsse.json is a DSSE envelope (payload type in-toto) with one valid Ed25519 signature.
 2. The in-toto statement names every file of the folder with its SHA-256, and no file is missing, added or changed.
    The folder has all files of a bundle of its kind, and no other.
-3. Each journal is a hash chain without gaps, and every head that was anchored elsewhere is in it.
-   No run that was anchored is missing from the list of runs; no drill is missing from the chain of drills, and the
-   chain has the digest of every file that was kept of this one, the journals of its runs among them.
-4. The verdicts are computed again: a run's from its journal, a drill's from what its clients recorded.
-5. Whatever else evidence.json and a drill's result.json say that follows from these files is computed again, too:
+3. Each journal is a hash chain without gaps that contains every head that was anchored elsewhere.
+   No anchored run is missing from the list of runs; no drill is missing from the chain of drills, and the chain has
+   the digest of every kept file of this drill, including the journals of its runs.
+4. The verdicts, computed again: a run's from its journal, a drill's from what its clients recorded.
+5. Everything else in evidence.json and a drill's result.json that follows from these files, computed again:
    docs/evidence.md lists, field by field, what does and what rests on the signature.
 
 Exit code 0: the bundle is what was signed, and its verdicts follow from its raw data. 1: it is refused; each line says
 why. 2: usage. Without --key the signature is checked against the key in the bundle, which shows that nothing was
-changed since, not who signed: get the public key by another way, and give it. Without --anchors the heads of
-journals are those in the bundle: who has the key can have made them. FILE is the operator's file of anchors, or the
-records of the topic __drkit_journal, a line each: get it by another way, too.
+changed since, not who signed: get the public key from another source. Without --anchors the heads of journals are those
+in the bundle, which the owner of the key may have forged. FILE is the operator's file of anchors, or the records of the
+topic __drkit_journal, one line each: get it from another source, too.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ DRILL_FILES = (
     *("result.json", "experiment.yaml", "experiment.json", "origin.json", ANCHORS, RUNS, "history/history.json"),
     *(f"history/{part}.jsonl" for part in HISTORY),
 )
-"""What is kept of every drill; beside it the journals of the runs in it. The chain of drills has the digests."""
+"""The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
 DRILL_LINK = "primary->dr"
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
 NODE_FAULTS = ("kill", "pause", "resume", "restart", "fill_disk", "disconnect")
 DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "corrupt_batch")
-"""Faults of the workload's topic that take data away; the others add to it, or write beside it."""
+"""Faults that remove data from the workload's topic."""
 TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
 NETWORK_FAULTS = ("degrade_network", "partition_network", "reset_network", "heal_network")
 APPLICATION_FAULTS = ("expire_credentials", "renew_credentials", "skew_clock", "correct_clock")
 CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
 DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", *DATA_FAULTS)
-"""Faults that take from the clients what they need: RPO and RTO count from the first one on primary."""
+"""Faults that count as a disaster: RPO and RTO count from the first one on primary."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
-"""Seconds by which two readings of one clock may differ (some are kept to the millisecond); and by which a drill may
-differ on the monotonic and on the wall clock before it is said that the latter was set."""
+"""In seconds: how much two readings of one clock may differ (some are rounded to the millisecond); and how much a
+drill's duration may differ between the monotonic and the wall clock before the latter counts as set."""
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:drkit:evidence:v1"
@@ -75,7 +75,7 @@ RUN_NAME, KEY_ID = re.compile(r"[A-Za-z0-9-]+"), re.compile(r"[0-9a-f]{64}")
 NOT_ENDED = "no outcome is recorded"
 Row = dict[str, Any]
 Anomaly = tuple[str, Row, str]
-"""The cluster that a record is on, the row of it, and what is wrong, in words."""
+"""The record's cluster, its row, and what is wrong, in words."""
 
 
 class Broken(Exception):
@@ -84,7 +84,7 @@ class Broken(Exception):
 
 @dataclass
 class Verified:
-    """`problems` is empty where the bundle holds; `notes` say what it can't show."""
+    """The result. `problems` is empty if the bundle is valid; `notes` say what it can't show."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Verified:
     verdict: str | None = None
     key: str | None = None
     shown: list[str] = field(default_factory=list)
-    """Of which run, export and chain it is: what a replay of an older bundle, or of a shorter chain, can't hide."""
+    """The run, the export and the chains: they reveal a replay of an older bundle or of a shorter chain."""
 
 
 def verify(
@@ -101,9 +101,9 @@ def verify(
 ) -> Verified:
     """Verify a bundle.
 
-    `trusted`: the PEM of the public key that must have signed it; `own_key`: it lies in the bundle. `anchors`:
-    heads that were anchored, read from where the signer can't write (`read_anchors`). Sentences hold no control
-    characters, whatever the bundle does.
+    `trusted`: the PEM of the public key that must have signed it; `own_key`: it is a file of the bundle. `anchors`:
+    anchored heads, read from where the signer can't write (`read_anchors`). The sentences never hold control
+    characters, even if the bundle does.
     """
     found = Verified()
     try:
@@ -126,7 +126,7 @@ def verify(
         confirmed: dict[str, int] = {}
         found.problems += check_journals(folder, evidence, found.notes, confirmed)
         if anchors is None:
-            found.notes.append("The anchors are the bundle's own: who has the key can have made them (give --anchors)")
+            found.notes.append("The anchors are the bundle's own: the owner of the key can forge them (give --anchors)")
         else:
             confirmed.clear()
             found.problems += check_outside(folder, evidence, anchors, found.notes, confirmed)
@@ -155,18 +155,18 @@ def verify(
 
 
 def check_names(evidence: Row) -> None:
-    """What is shown, and what files are named by, is of the form in which drkit writes it."""
+    """Names and verdicts have the form in which drkit writes them."""
     if evidence["format"] != FORMAT:
-        raise Broken(f"{EVIDENCE} has the format {_short(evidence['format'])}, and this verifies {FORMAT}")
+        raise Broken(f"{EVIDENCE} has the format {_short(evidence['format'])}; this verifier supports {FORMAT}")
     if evidence["kind"] not in {*PATHS, "drill"} or evidence["verdict"] not in {"passed", "failed", "unknown"}:
         raise Broken(f"{EVIDENCE} has no kind and verdict of drkit: {_short([evidence['kind'], evidence['verdict']])}")
     for run in (evidence["run"], *(said["run"] for said in evidence["journals"])):
         if not RUN_NAME.fullmatch(run):
-            raise Broken(f"{_short(run)} is no name of a run")
+            raise Broken(f"{_short(run)} is not the name of a run")
 
 
 def check_contents(folder: Path, evidence: Row) -> None:
-    """Every file that a bundle of its kind has is here, and no other: nothing is signed that nothing looks at."""
+    """The bundle has exactly the files of its kind: nothing is signed that no check reads."""
     here = {path.relative_to(folder).as_posix() for path in _everything(folder) if path.is_file()}
     wanted = {ENVELOPE, EVIDENCE, PUBLIC_KEY, REPORT, ANCHORS, RUNS}
     if evidence["runbook"] is not None:
@@ -177,24 +177,24 @@ def check_contents(folder: Path, evidence: Row) -> None:
     else:
         wanted |= {journal_of(evidence["run"]), "plan.json"}
         wanted |= {"result.json"} if evidence["what"]["result"] is not None else set()
-    problems = [f"{name} is missing: a bundle of its kind has it" for name in sorted(wanted - here)]
-    problems += [f"{name} is no file of a bundle of its kind" for name in sorted(here - wanted)]
+    problems = [f"{name} is missing: every bundle of its kind has it" for name in sorted(wanted - here)]
+    problems += [f"{name} is not a file of a bundle of its kind" for name in sorted(here - wanted)]
     if problems:
         raise Broken(*problems)
 
 
 def check_unknown(evidence: Row) -> Iterator[str]:
-    """What is said to be not known, and why, is null."""
+    """Every value with a reason why it is not known is null."""
     for pointer in evidence["unknown"]:
         value: Any = evidence
         for part in pointer.split("/")[1:]:
             value = value[int(part)] if isinstance(value, list) else value[part.replace("~1", "/").replace("~0", "~")]
         if value is not None:
-            yield f"{EVIDENCE} says why {_short(pointer)} is not known, and it is {_short(value)}"
+            yield f"{EVIDENCE} says why {_short(pointer)} is not known, but its value is {_short(value)}"
 
 
 def printable(text: str) -> str:
-    """Text that a terminal shows as it is: whatever isn't printable is written as an escape."""
+    """Text that is safe for a terminal: other characters are escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
@@ -202,12 +202,12 @@ def printable(text: str) -> str:
 
 
 def canonical(document: Any) -> bytes:
-    """The one form in which the envelope is written: another byte, even a space, is noticed."""
+    """The only accepted form of the envelope: any other byte, even a space, is detected."""
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
 def preauthentication(body: bytes) -> bytes:
-    """What DSSE signs: the type and the body, each with its length."""
+    """The message that DSSE signs: the type and the body, each with its length."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
 
@@ -240,28 +240,28 @@ def check_signature(folder: Path, trusted: bytes | None) -> tuple[Row, str]:
             "signatures": [{"keyid": signature["keyid"], "sig": base64.b64encode(signed).decode()}],
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise Broken(f"{ENVELOPE} is no DSSE envelope: {type(error).__name__}: {error}") from None
+        raise Broken(f"{ENVELOPE} is not a DSSE envelope: {type(error).__name__}: {error}") from None
     if not KEY_ID.fullmatch(signature["keyid"]):
-        raise Broken(f"{ENVELOPE} is no DSSE envelope of drkit: its keyid is no SHA-256")
+        raise Broken(f"{ENVELOPE} is not a DSSE envelope of drkit: its keyid is not a SHA-256")
     if canonical(again) != raw:
-        raise Broken(f"{ENVELOPE} was changed: it is not written as it is when it is signed")
+        raise Broken(f"{ENVELOPE} was changed: it doesn't have the form in which drkit signs it")
     if not (folder / PUBLIC_KEY).is_file() and trusted is None:
         raise Broken(f"{PUBLIC_KEY} is missing")
     key, keyid = public_key(trusted if trusted is not None else (folder / PUBLIC_KEY).read_bytes())
     if signature["keyid"] != keyid:
-        raise Broken(f"{ENVELOPE} is signed by key {signature['keyid']}, and the key to verify with is {keyid}")
+        raise Broken(f"{ENVELOPE} is signed by key {signature['keyid']}, not by the given key {keyid}")
     try:
         key.verify(signed, preauthentication(body))
     except InvalidSignature:
-        raise Broken(f"The signature does not hold: {ENVELOPE} was changed, or another key signed it") from None
+        raise Broken(f"The signature is invalid: {ENVELOPE} was changed, or another key signed it") from None
     statement = _load(body.decode())
     if statement.get("_type") != STATEMENT_TYPE or statement.get("predicateType") != PREDICATE_TYPE:
-        raise Broken(f"The statement is no in-toto statement (v1) of {PREDICATE_TYPE}")
+        raise Broken(f"The statement is not an in-toto statement (v1) of {PREDICATE_TYPE}")
     return statement, keyid
 
 
 def check_files(folder: Path, statement: Row) -> None:
-    """Every file that was signed is here, byte for byte, and no other."""
+    """The folder has exactly the signed files, byte for byte."""
     signed = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     if len(signed) != len(statement["subject"]):
         raise Broken("The statement names a file twice")
@@ -269,20 +269,20 @@ def check_files(folder: Path, statement: Row) -> None:
     for path in sorted(_everything(folder)):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            problems.append(f"{name} is no ordinary file")
+            problems.append(f"{name} is not a regular file")
         elif path.is_file() and name != ENVELOPE:
             here.add(name)
             if name not in signed:
                 problems.append(f"{name} is not part of what was signed")
             elif digest_of(path) != signed[name]:
-                problems.append(f"{name} was changed after it was signed: its SHA-256 is another")
+                problems.append(f"{name} was changed after it was signed: its SHA-256 differs")
     problems += [f"{name} is missing" for name in sorted(signed.keys() - here)]
     if problems:
         raise Broken(*problems)
 
 
 def _everything(folder: Path) -> Iterator[Path]:
-    """All files and folders in it; a folder that can't be read is an error, not an empty one."""
+    """All files and folders in it; a folder that can't be read is an error, not empty."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -298,7 +298,7 @@ def digest_of(path: Path) -> str:
 
 
 def check_report(folder: Path) -> Iterator[str]:
-    """The page for people names the digest of the document that it was made from."""
+    """The page names the digest of this document."""
     if digest_of(folder / EVIDENCE) not in (folder / "report.html").read_text(encoding="utf-8"):
         yield f"report.html was not made from this {EVIDENCE}"
 
@@ -312,12 +312,12 @@ def journal_of(run: str | None) -> str:
 
 
 def chain_problem(run: str, entries: list[Row]) -> str | None:
-    """Where a journal isn't a chain: docs/journal.md states the form."""
+    """The first break of a journal's chain (docs/journal.md has the form); None: there is none."""
     before = "0" * 64
     names = ("run", "seq", "at", "stage", "event", "previous", "payload_text")
     for number, entry in enumerate(entries):
         if entry.keys() != {*names, "hash"} or any("\n" in str(entry[name]) for name in names[:-1]):
-            return f"the journal of {run} is broken at entry {number}: it has other members than an entry"
+            return f"the journal of {run} is broken at entry {number}: its members are not those of an entry"
         text = "\n".join(str(entry[name]) for name in names)
         if entry["run"] != run or entry["seq"] != number or entry["previous"] != before:
             return f"the journal of {run} is broken at entry {number}: an entry is missing or doesn't follow"
@@ -328,7 +328,7 @@ def chain_problem(run: str, entries: list[Row]) -> str | None:
 
 
 def check_journals(folder: Path, evidence: Row, notes: list[str], confirmed: dict[str, int]) -> Iterator[str]:
-    """Chains hold, anchored heads are in them, and no anchored run is missing from the store's list.
+    """Each chain is unbroken and contains its anchored heads, and no anchored run is missing from the store's list.
 
     `confirmed` gets, by run, the last entry that an anchor names.
     """
@@ -353,9 +353,9 @@ def check_journals(folder: Path, evidence: Row, notes: list[str], confirmed: dic
 
 
 def read_anchors(file: Path) -> list[Row]:
-    """Anchors: a JSON object a line, as the operator's file and the records of `__drkit_journal` are.
+    """The anchors of a file: one JSON object per line, like the operator's file and the records of `__drkit_journal`.
 
-    A line that a kill cut short is left out, as drkit does.
+    A line that a kill cut short is ignored, as in drkit.
     """
     found = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -372,7 +372,7 @@ def read_anchors(file: Path) -> list[Row]:
 def check_outside(
     folder: Path, evidence: Row, anchors: list[Row], notes: list[str], confirmed: dict[str, int]
 ) -> Iterator[str]:
-    """Heads that didn't come with the bundle are in its chains; of the run, or the chain of drills, there is one."""
+    """The chains contain the heads given by the user, and the run, or the chain of drills, has at least one."""
     for said in evidence["journals"]:
         run, entries = said["run"], _lines(folder, journal_of(said["run"]))
         heads = [anchor for anchor in anchors if anchor["run"] == run]
@@ -387,7 +387,7 @@ def check_outside(
     if evidence["kind"] == "drill":
         entries = _lines(folder, DRILLS)
         drills = [anchor for anchor in anchors if anchor["run"] == "drills"]
-        # a machine has several chains of drills: this one is the one of which a head is in it
+        # a machine may have several chains of drills: this is the one that contains a head
         mine = {str(head["store"]) for head in drills if _has(entries, head)}
         heads = [head for head in drills if str(head["store"]) in mine]
         if not heads:
@@ -404,20 +404,20 @@ def _against(run: str, entries: list[Row], heads: list[Row]) -> Iterator[str]:
 
 
 def unconfirmed(what: str, entries: int, through: int | None) -> list[str]:
-    """What of a chain no anchor confirms; nothing where the last entry is."""
+    """A note on the entries of a chain that no anchor confirms; empty if the last one is confirmed."""
     words = "none" if through is None else f"those up to {through}"
     return [] if through == entries - 1 else [f"Of the {entries} {what}, anchors confirm {words}"]
 
 
 def check_journal(said: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
-    """One journal is a chain, and the one that evidence.json names."""
+    """A journal is an unbroken chain, and the one that evidence.json names."""
     run = said["run"]
     problem = chain_problem(run, entries)
     if problem is not None:
         yield problem
         return
     if (said["entries"], said["head"]) != (len(entries), entries[-1]["hash"]):
-        yield f"{EVIDENCE} names another head of the journal of {run}"
+        yield f"{EVIDENCE} names a different head of the journal of {run}"
     if said["chain"] in ("broken", "cut"):
         yield f"The journal of {run} is not what was written, as {EVIDENCE} says: {said['verdict']}"
     back = [entry["seq"] for entry, after in pairwise(entries) if after["at"] < entry["at"]]
@@ -428,7 +428,7 @@ def check_journal(said: Row, entries: list[Row], notes: list[str]) -> Iterator[s
 def check_anchors(
     places: list[Row], chains: dict[str, list[Row]], listed: set[str], confirmed: dict[str, int]
 ) -> Iterator[str]:
-    """What was anchored where a writer of the store can't follow is in the chains, and each such run is listed.
+    """The chains contain the heads that were anchored out of reach of the store's writers, and each such run is listed.
 
     `confirmed` gets, by run, the last entry that an anchor names.
     """
@@ -443,7 +443,7 @@ def check_anchors(
 
 
 def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
-    """The chain of all drills holds, and has this one with the digest of every file that was kept of it."""
+    """The chain of all drills is unbroken, and has this drill with the digest of every kept file."""
     entries, run = _lines(folder, DRILLS), evidence["run"]
     problem = chain_problem("drills", entries)
     if problem is not None:
@@ -466,14 +466,14 @@ def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]
             yield f"The chain of drills says {name} {entered}, {EVIDENCE} {said}"
     gone = evidence["drills"]["not_kept_any_more"]
     if not {*gone} <= {body["run"] for body in drills} - {run}:
-        yield f"{EVIDENCE} says of drills that they are not kept any more, which the chain of drills never had"
+        yield f"{EVIDENCE} lists drills as not kept any more that the chain of drills never had"
 
 
 def check_kept(folder: Path, run: str, digests: dict[str, str]) -> Iterator[str]:
-    """The files that were kept of a drill are those that the chain of drills has, byte for byte."""
+    """The kept files of a drill are those in the chain of drills, byte for byte."""
     journals = {f"journal/{path.name}" for path in (folder / "journal").glob("*")}
     for name in sorted({*DRILL_FILES, *journals} - digests.keys()):
-        yield f"{name} was not kept of {run} at its end: the chain of drills does not have it"
+        yield f"{name} is not among the files that were kept of {run}: the chain of drills does not have it"
     for name, digest in sorted(digests.items()):
         if not _inside(folder, name).is_file():
             yield f"{name} is missing: the chain of drills has it of {run}"
@@ -482,7 +482,7 @@ def check_kept(folder: Path, run: str, digests: dict[str, str]) -> Iterator[str]
 
 
 def drills_statement(entries: list[Row], anchors: Row) -> Row:
-    """What evidence.json says of the chain of drills: its end, and how many of its entries anchors confirm."""
+    """What evidence.json says about the chain of drills: its end, and how many of its entries anchors confirm."""
     heads = [*anchors["drills"], *(head for heads in anchors["other_drills"].values() for head in heads)]
     anchored = {head["seq"] for head in heads if _has(entries, head)}
     return {
@@ -496,7 +496,7 @@ def drills_statement(entries: list[Row], anchors: Row) -> Row:
 
 
 def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
-    """Anchored heads of the chain of drills are in it; one that it was copied from, or stands beside, is noted."""
+    """The chain of drills contains its anchored heads; notes name a chain that it was copied from, or a parallel."""
     for anchor in anchors["drills"]:
         if not _has(entries, anchor):
             yield f"The chain of drills was cut or written again: entry {anchor['seq']} was anchored with another head"
@@ -519,7 +519,7 @@ def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> I
 
 
 def check_drill(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
-    """What evidence.json says of a drill is what follows from its files and the chain of drills."""
+    """evidence.json says of a drill what follows from its files and the chain of drills."""
     run, drills = evidence["run"], [_load(entry["payload_text"]) for entry in _lines(folder, DRILLS)]
     computed = drill_document(folder, run, drills)
     yield from compare(evidence, computed)
@@ -531,7 +531,7 @@ def check_drill(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
 
 
 def retests(run: str, drills: list[Row]) -> Iterator[str]:
-    """Drills after this one that played the same experiment and passed: nothing else is a retest."""
+    """Later drills that played the same experiment and passed: nothing else is a retest."""
     number = next((number for number, each in enumerate(drills) if each["run"] == run), len(drills))
     for each in drills[number + 1 :]:
         same = [(one["title"], one["files"].get("experiment.yaml")) for one in (drills[number], each)]
@@ -540,7 +540,7 @@ def retests(run: str, drills: list[Row]) -> Iterator[str]:
 
 
 def _has(entries: list[Row], anchor: Row) -> bool:
-    """Whether a head that was anchored is in a chain."""
+    """Whether a chain contains an anchored head."""
     return bool(0 <= anchor["seq"] < len(entries) and entries[anchor["seq"]]["hash"] == anchor["hash"])
 
 
@@ -548,7 +548,7 @@ def _has(entries: list[Row], anchor: Row) -> bool:
 
 
 def compare(evidence: Row, computed: Row) -> Iterator[str]:
-    """What evidence.json says against what was computed again; a dot in a name leads into a member."""
+    """The differences between evidence.json and what was computed again; a dot in a name leads into a member."""
     for name, value in computed.items():
         said: Any = evidence
         for part in name.split("."):
@@ -557,7 +557,7 @@ def compare(evidence: Row, computed: Row) -> Iterator[str]:
 
 
 def differences(name: str, said: Any, ours: Any, give: str = "the raw data gives") -> Iterator[str]:
-    """Where two JSON values differ: the innermost members that do, each with both values."""
+    """The differences of two JSON values: the innermost members that differ, each with both values."""
     if isinstance(said, dict) and isinstance(ours, dict):
         for key in sorted(said.keys() | ours.keys()):
             if key not in ours:
@@ -573,7 +573,7 @@ def differences(name: str, said: Any, ours: Any, give: str = "the raw data gives
 
 
 def open_points(judged: Row, deviations: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Findings (id, what) as the judgement gives them: what isn't passed, isn't met, or went otherwise than planned."""
+    """Findings (id, what) of the judgement: checks not passed, objectives not met, deviations from the plan."""
     for each in judged["checks"]:
         if each["outcome"] != "passed":
             why = each["reason"] or f"{_anomalies(each['anomalies'] or 0)}, see its witnesses"
@@ -587,9 +587,9 @@ def open_points(judged: Row, deviations: Iterable[str]) -> Iterator[tuple[str, s
 
 
 def check_findings(evidence: Row, computed: Row, passed: Collection[str]) -> Iterator[str]:
-    """Whatever is open is a finding, in these words; one is closed only by a retest that passed (`passed`: drills).
+    """Every open point is a finding, in these words; only a passed retest closes one (`passed`: such drills).
 
-    Findings that were added at the export follow; they rest on the signature.
+    The findings added at the export follow; they rest on the signature.
     """
     deviations = computed["deviations"] if "deviations" in computed else evidence["deviations"]
     points = open_points(computed, deviations)
@@ -602,9 +602,9 @@ def check_findings(evidence: Row, computed: Row, passed: Collection[str]) -> Ite
 
 
 def document_problems(what: str, told: Row, entries: list[Row], *, ended: bool = True) -> Iterator[str]:
-    """Where a document of drkit (`drkit failover`, `drkit runs`) isn't what the journal of its run says.
+    """The differences between a document of drkit (`drkit failover`, `drkit runs`) and the journal of its run.
 
-    A command that didn't end well (not `ended`) can have known more than it could write to its journal.
+    A command that didn't end well (not `ended`) may have known more than it could write to its journal.
     """
     judged = run_judgement(entries)
     _, first = next(events(entries))
@@ -639,13 +639,13 @@ PATHS = {
     "reprotect": f"{BACK} close:closed",
     "rehearsal": "commit:committed verify:verified clean:closed",
 }
-"""By kind of run: its stages, each with the state that its end reaches."""
+"""By kind of run: its stages, each with the state that it reaches."""
 MOVES = ("failover", "failback")
 ENDED = ("cancelled", "abandoned")
 
 
 def events(entries: list[Row]) -> Iterator[tuple[Row, Any]]:
-    """A journal's entries with their payloads, long ones put together from their parts."""
+    """A journal's entries with their payloads; long payloads are joined from their parts."""
     parts: list[str] = []
     for entry in entries:
         body = _load(entry["payload_text"])
@@ -658,7 +658,7 @@ def events(entries: list[Row]) -> Iterator[tuple[Row, Any]]:
 
 
 def replay(kind: str, started_at: str, facts: Row, happened: list[tuple[Row, Any]]) -> tuple[str, Row, list[Row]]:
-    """A run's state, what it established, and how each of its stages ended last."""
+    """A run's state, its facts, and the last outcome of each of its stages."""
     reaches = dict(step.split(":") for step in PATHS[kind].split())
     state, steps = "planned", dict[str, Row]()
     for entry, body in happened:
@@ -683,7 +683,7 @@ def replay(kind: str, started_at: str, facts: Row, happened: list[tuple[Row, Any
 
 
 def check_identity(folder: Path, evidence: Row) -> Iterator[str]:
-    """What ran, when, on which clusters, with which configuration and by whom: as the journal has it."""
+    """What ran, when, on which clusters, with which configuration and by whom agrees with the journal."""
     entries = _lines(folder, journal_of(evidence["run"]))
     happened = list(events(entries))
     first = happened[0][1]
@@ -718,7 +718,7 @@ def check_identity(folder: Path, evidence: Row) -> Iterator[str]:
 
 
 def check_tail(entries: list[Row], through: int | None, verdict: str, notes: list[str]) -> Iterator[str]:
-    """Entries after the last anchor can be anybody's who writes to the store: they don't turn a failed run."""
+    """Any writer of the store may have forged the entries after the last anchor: they can't clear a failed run."""
     if through is None or through >= len(entries) - 1:
         return
     try:
@@ -785,7 +785,7 @@ def run_judgement(entries: list[Row]) -> Row:
 
 
 def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
-    """The invariants that a run's own facts must show."""
+    """The invariants that the run's own facts must prove."""
     ended = {"closed": ("passed", None)}.get(state, ("unknown", f"the run is not at its end: it is {state}"))
     yield check("finished", *(("failed", f"the run was {state}") if state in ENDED else ended))
     if kind in MOVES:
@@ -818,7 +818,7 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
 
 
 def _places_unchanged(places: Row | None) -> Row:
-    """Whether the records at the groups' new positions are the ones planned."""
+    """Whether the records at the groups' new positions are the planned ones."""
     why = None
     if not places:
         why = "no place was looked at again"
@@ -831,7 +831,7 @@ def _places_unchanged(places: Row | None) -> Row:
 
 
 def _loss_known(measured: Row, more: str) -> Row:
-    """Where no objective in records judges it: a loss that isn't counted is no passed run."""
+    """The check if no objective in records judges the loss: a run whose loss isn't counted hasn't passed."""
     why = f": {measured['rpo_reason'] or 'nothing is recorded of it'}{more}"
     if measured["rpo_records"] is None:
         return check("loss_known", "unknown", f"the loss is not known{why}")
@@ -862,7 +862,7 @@ def _objective(name: str, limit: float, measured: Row) -> Row:
 def _verdict(checks: list[Row], objectives: list[Row], refuted: list[str], unseen: list[str]) -> tuple[str, list[str]]:
     """A failed check or step, or a missed objective: failed. Else anything not seen: unknown. Else passed.
 
-    A drill in which something wasn't seen and nothing was refuted is unknown also where an objective was missed.
+    A drill in which something wasn't seen and nothing was refuted is unknown even if an objective was missed.
     """
     refuted = refuted + [
         f"{c['check']}: {c['reason'] or 'anomalies were found'}" for c in checks if c["outcome"] == "failed"
@@ -879,13 +879,13 @@ def _verdict(checks: list[Row], objectives: list[Row], refuted: list[str], unsee
 
 
 class History:
-    """What the clients of a drill recorded, and the questions that are asked of it.
+    """The recordings of a drill's clients, and the checks on them.
 
     attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at
     polls: session, assignment, cluster, partition, offset, key, seq, at
     positions: cluster, partition, offset, at
     landed: partition, offset, key, seq, digest (on the target at the end, read by a bystander)
-    lag: at, lag_records (as the mirror reported it; the only time that is of the wall clock)
+    lag: at, lag_records (as the mirror reported it; the only time of the wall clock)
     """
 
     def __init__(self, folder: Path) -> None:
@@ -902,13 +902,13 @@ class History:
         self.acked = [row for row in self.attempts if row["outcome"] == "acked"]
 
     def times(self) -> dict[str, list[float]]:
-        """All times of the monotonic clock, by part."""
+        """All times of the monotonic clock, by part of the history."""
         both = [row[name] for row in self.attempts for name in ("sent_at", "acked_at") if row[name] is not None]
         polls, positions = ([row["at"] for row in rows] for rows in (self.polls, self.positions))
         return {"attempts": both, "polls": polls, "positions": positions}
 
     def judge(self, name: str) -> Row:
-        """One check. What is missing of a history never passes a check, and never makes an anomaly of its own."""
+        """One check. A missing part of the history never makes a check pass, and never causes an anomaly by itself."""
         find, needs, forged = CHECKS[name]
         missing = "; ".join(self.incomplete[part] for part in sorted(needs) if part in self.incomplete)
         if forged & self.incomplete.keys():
@@ -930,7 +930,7 @@ class History:
         return check(name, "unknown" if why else "passed", why)
 
     def vacuous(self, name: str) -> str | None:
-        """Why a check that found nothing had nothing to look at."""
+        """Why a check without anomalies had nothing to check; None: it had."""
         if name == "lost":
             by_source = any(row["cluster"] == self.source for row in self.acked)
             return None if by_source else f"{self.source} acknowledged nothing"
@@ -945,7 +945,7 @@ class History:
         return None if self.landed else f"nothing is on {self.target}"
 
     def lost(self) -> Iterator[Anomaly]:
-        """Acknowledged by the source, not on the target although a later one of the partition is; or by the target."""
+        """Acknowledged by the source and missing on the target before a later one; or acknowledged by the target."""
         through: dict[int, int] = {}
         on_source = [row for row in self.acked if row["cluster"] == self.source]
         for row in on_source:
@@ -961,7 +961,7 @@ class History:
                 yield self.target, row, f"acknowledged by {self.target} and not there any more"
 
     def duplicated(self) -> Iterator[Anomaly]:
-        """The same record at a further offset of the target."""
+        """The same record at another offset of the target."""
         first: dict[tuple[str, int], str] = {}
         for row in self.landed:
             place = f"{row['partition']}@{row['offset']}"
@@ -969,14 +969,14 @@ class History:
                 yield self.target, row, f"a further copy of the record at {first[row['record']]}"
 
     def corrupted(self) -> Iterator[Anomaly]:
-        """Other bytes or another timestamp than were sent."""
+        """The bytes or the timestamp differ from what was sent."""
         sent = {row["record"]: row["digest"] for row in self.attempts}
         for row in self.landed:
             if sent.get(row["record"], row["digest"]) != row["digest"]:
                 yield self.target, row, "its bytes or its timestamp are not what was sent"
 
     def reordered(self) -> Iterator[Anomaly]:
-        """After a later record of its key, or against the order of the source's partition."""
+        """After a later record of its key, or in another order than in the source's partition."""
         source = {row["record"]: row["offset"] for row in self.acked if row["cluster"] == self.source}
         seen, last, highest = set(), dict[tuple[int, str], int](), dict[int, int]()
         for row in self.landed:
@@ -994,7 +994,7 @@ class History:
             highest[partition] = max(through, -1 if offset is None else offset)
 
     def nonmonotonic_poll(self) -> Iterator[Anomaly]:
-        """Within one assignment, an offset at or below one that was given before."""
+        """Within one assignment, an offset at or below an earlier one."""
         last: dict[tuple[Any, ...], int] = {}
         for row in self.polls:
             place = tuple(row[name] for name in ("session", "assignment", "cluster", "partition"))
@@ -1004,7 +1004,7 @@ class History:
             last[place] = max(row["offset"], before)
 
     def skipped_by_group(self) -> Iterator[Anomaly]:
-        """The group stands past a record of the target that it never read on either side."""
+        """The group's position is past a record of the target that it never read on either side."""
         stands: dict[int, int] = {}
         for row, after in [*((row, 1) for row in self.polls), *((row, 0) for row in self.positions)]:
             if row["cluster"] == self.target:
@@ -1015,7 +1015,7 @@ class History:
         for row in self.landed:
             place = stands.get(row["partition"], 0)
             if row["record"] and row["record"] not in read and row["offset"] < place:
-                yield self.target, row, f"never read, and the group stands at {place}"
+                yield self.target, row, f"never read, and the group's position is {place}"
 
     def both_sides_written(self) -> Iterator[Anomaly]:
         """Acknowledged by the source after the target's first acknowledgement and before its last."""
@@ -1025,12 +1025,12 @@ class History:
                 yield self.source, row, f"acknowledged by {self.source} while {self.target} acknowledged others"
 
     def position_moved_back(self) -> Iterator[Anomaly]:
-        """The cluster confirmed a lower position than it had confirmed before."""
+        """The cluster confirmed a lower position than before."""
         stood: dict[tuple[str, int], int] = {}
         for row in sorted(self.positions, key=lambda each: float(each["at"])):
             place = (row["cluster"], row["partition"])
             if row["offset"] < stood.get(place, 0):
-                yield row["cluster"], row | {"record": None}, f"confirmed after the group stood at {stood[place]}"
+                yield row["cluster"], row | {"record": None}, f"lower than the earlier position {stood[place]}"
             stood[place] = max(row["offset"], stood.get(place, 0))
 
     def foreign(self) -> Iterator[Anomaly]:
@@ -1073,16 +1073,16 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "position_moved_back": (History.position_moved_back, {"polls"}, set()),
     "foreign": (History.foreign, {"attempts", "landed"}, {"attempts"}),
 }
-"""By check: the finder, the parts of the history it needs, and those whose absence would forge anomalies."""
+"""By check: its function, the parts of the history it needs, and those whose absence would cause false anomalies."""
 
 
 # -- 5: a drill: its result follows from its files, and evidence.json from both --------------------------------------
 
 
 class Drill:
-    """What was kept of a drill: its experiment, who ran it, its result, and what its clients recorded.
+    """The kept files of a drill: its experiment, who ran it, its result, and the recordings of its clients.
 
-    Everything but the outcomes, reasons and times of its steps and of its steady state is computed again.
+    Everything except for the outcomes, reasons and times of its steps and of its steady state is computed again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -1103,7 +1103,7 @@ class Drill:
         self.journals = {file.stem: _lines(folder, journal_of(file.stem)) for file in files}
 
     def verdict(self) -> tuple[str, int, list[str]]:
-        """Verdict, exit code and reasons: what refutes outweighs what wasn't seen, that a missed objective."""
+        """Verdict, exit code and reasons: refuted outweighs unseen, which outweighs a missed objective."""
         named = [(step, f"{step['step']} (line {step['line']})") for step in self.steps]
         refuted = [f"{name} failed: {step['reason']}" for step, name in named if _refutes(step)]
         refuted += [f"{c['check']}: {_anomalies(c['anomalies'])}" for c in self.checks if c["outcome"] == "failed"]
@@ -1130,7 +1130,7 @@ class Drill:
         return ("failed", 6, [*missed, *left]) if missed else ("passed", 0, left)
 
     def problems(self) -> Iterator[str]:
-        """Where result.json isn't what follows from the experiment, the raw histories and the journals."""
+        """The differences between result.json and what the experiment, the raw histories and the journals give."""
         verdict, code, reasons = self.verdict()
         ours = {
             "title": self.experiment["title"],
@@ -1150,7 +1150,7 @@ class Drill:
         yield from self.run_problems()
 
     def step_problems(self) -> Iterator[str]:
-        """The steps are those of the experiment, in its order; after one that didn't succeed the others are skipped."""
+        """The steps are those of the experiment, in its order; those after one that didn't succeed are skipped."""
         method = self._of_method()
         rollbacks = [step for step in self.steps if step["section"] == "rollbacks"]
         if [*method, *rollbacks] != self.steps:
@@ -1167,7 +1167,7 @@ class Drill:
             stopped = stopped or (number >= disturbance and self.steady["reached"] is not True)
             skipped = step["outcome"] == "skipped"
             if skipped != stopped:
-                what = "is skipped, and all before it succeeded"
+                what = "is skipped, although all before it succeeded"
                 what = what if skipped else "was played after one that did not succeed"
                 yield f"Step {step['step']} (line {step['line']}) of result.json {what}"
             if (step["section"] == "setup") != (number < disturbance and not skipped):
@@ -1175,7 +1175,7 @@ class Drill:
             stopped = stopped or step["outcome"] != "ok"
 
     def strike_problems(self) -> Iterator[str]:
-        """Faults at stages are the experiment's and struck within their step; a step that ended ok had all of them."""
+        """The faults at stages are the experiment's and struck within their step, all of them if the step ended ok."""
         for planned, step in zip(self.experiment["method"], self._of_method(), strict=False):
             name = f"{step['step']} (line {step['line']})"
             words = [
@@ -1188,7 +1188,7 @@ class Drill:
             if said != words and (said or step["outcome"] not in ("skipped", "unknown")):
                 yield f"The faults at stages of {name} of result.json are {_short(said)}, planned are {_short(words)}"
             if step["outcome"] == "ok" and any(each["outcome"] != "ok" for each in strikes):
-                yield f"Step {name} of result.json is ok, and not every fault at its stages struck"
+                yield f"Step {name} of result.json is ok, although not every fault at its stages struck"
             for each in strikes:
                 after, began = each["started_after_seconds"], step["started_after_seconds"]
                 if after is None:
@@ -1201,13 +1201,13 @@ class Drill:
         return [step for step in self.steps if step["section"] != "rollbacks"]
 
     def time_problems(self) -> Iterator[str]:
-        """Steps follow each other, the disaster is the first fault's, and nothing was recorded outside of the drill."""
+        """Steps don't overlap, the disaster is at the first fault, and nothing was recorded outside of the drill."""
         before, began, ends = 0.0, self.origin["began"], self.result["seconds"] + CLOCKS
         disaster: tuple[float, float] | None = None
         for step in self.steps:
             after, name = step["started_after_seconds"], f"{step['step']} (line {step['line']})"
             if (after is None) != (step["outcome"] == "skipped"):
-                yield f"Step {name} of result.json was skipped and has a time, or was played and has none"
+                yield f"Step {name} of result.json was skipped and has a time, or was played and has no time"
             elif after is not None:
                 if after < before - CLOCKS or after + step["seconds"] > ends:
                     yield f"Step {name} of result.json overlaps another one, or the end of the drill"
@@ -1217,7 +1217,7 @@ class Drill:
         at = self.history.meta["disaster_at"]
         fits = at is None if disaster is None else at is not None and disaster[0] <= at <= disaster[1]
         if not fits and (self.interrupted is None or at is not None):
-            yield f"history/history.json has a disaster at {at}, which is not when the first fault of result.json was"
+            yield f"history/history.json has a disaster at {at}, which is not that of the first fault in result.json"
         moved = self._moved()
         if moved is not None and moved != self.history.meta["moved"]:
             yield f"history/history.json says moved: {_short(not moved)}, and the steps of result.json {_short(moved)}"
@@ -1239,7 +1239,7 @@ class Drill:
         return moved
 
     def run_problems(self) -> Iterator[str]:
-        """The journals are of the runs that are listed, on the drill's clusters; the failover's document is its own."""
+        """The journals are of the listed runs, on the drill's clusters; the failover's document agrees with its own."""
         missing = self.origin["journals_missing"]
         kinds = {*PATHS} - {"rehearsal"}
         listed = {row["run"] for row in _lines(self.folder, "runs.jsonl") if row["kind"] in kinds}
@@ -1262,14 +1262,14 @@ class Drill:
             return
         moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
         ended = moves[-1:] == ["ok"]
-        # a failback in the drill counts the loss afterwards, which the failover's document could not know
+        # a failback in the drill counts the loss later, so the failover's document could not know it
         before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
         yield from document_problems("the failover of result.json", told, before, ended=ended)
         if ended and run_judgement(self.journals[inner])["state"] != "closed":
-            yield f"Step failover to dr of result.json is ok, and the journal of {inner} does not reach its end"
+            yield f"Step failover to dr of result.json is ok, but the journal of {inner} does not reach its end"
 
     def document(self, run: str, drills: list[Row]) -> Row:
-        """All of evidence.json that follows from these files and the chain of drills (its payloads), by its names."""
+        """The part of evidence.json that follows from these files and the chain of drills (its payloads)."""
         result, origin = self.result, self.origin
         verdict, _, reasons = self.verdict()
         happened = list(self._happened())
@@ -1318,7 +1318,7 @@ class Drill:
         }
 
     def _happened(self) -> Iterator[tuple[Row, bool]]:
-        """Each step, and after it the faults that struck at its stages; and whether it is a fault of the method."""
+        """Each step, followed by the faults that struck at its stages; and whether it is a fault of the method."""
         for step in self.steps:
             method = step["section"] == "method"
             yield step, method and _fault_of(step["step"]) is not None
@@ -1358,7 +1358,7 @@ class Drill:
         }
 
     def series(self) -> list[Row]:
-        """Acknowledged and read records each second, the group's lag, the mirror's lag. `points`: None for none."""
+        """Acknowledged and read records per second, the group's lag, the mirror's lag. `points`: None for none."""
         history, began, found = self.history, self.origin["began"], list[Row]()
         for cluster in (history.source, history.target):
             acks = [row["acked_at"] - began for row in history.acked if row["cluster"] == cluster]
@@ -1377,18 +1377,18 @@ class Drill:
 
 
 def drill_document(folder: Path, run: str, drills: list[Row]) -> Row:
-    """What evidence.json of a drill must say (`Drill.document`), where its result follows from its files."""
+    """The required content of a drill's evidence.json (`Drill.document`), if its result follows from its files."""
     drill = Drill(folder)
     problems = list(drill.problems())
     if drill.result["run"] != run:
-        problems.append(f"result.json is of {_short(drill.result['run'])}, and not of {run}")
+        problems.append(f"result.json is of {_short(drill.result['run'])}, not of {run}")
     if problems:
         raise Broken(*problems)
     return drill.document(run, drills)
 
 
 def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
-    """A step of an experiment in a few words."""
+    """A step's short description."""
     what: str = step["do"]
     match what:
         case "kill" | "pause" | "resume" | "restart" | "fill_disk" | "disconnect":
@@ -1411,7 +1411,7 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
 
 
 def _fault_of(step: str) -> tuple[str, str] | None:
-    """The fault that a step's words name, and what it strikes at; None: it is no fault."""
+    """The fault that a step's description names, and its target; None: it is not a fault."""
     what, _, node = step.partition(" ")
     if what in NODE_FAULTS:
         return what, node
@@ -1421,7 +1421,7 @@ def _fault_of(step: str) -> tuple[str, str] | None:
 
 
 def _is_disaster(step: str) -> bool:
-    """Whether RPO and RTO count from this step where it is the first such one."""
+    """Whether RPO and RTO count from this step, if it is the first such one."""
     fault, on = _fault_of(step) or ("", "")
     takes = on.partition("-")[0] == "primary" and fault in DISASTERS
     return takes or step.partition(" ")[0] == "failover"
@@ -1476,7 +1476,7 @@ def _backlog(name: str, written: list[float], read: list[float]) -> Row:
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]] | None:
-    """At most so many points as a chart shows; the last one stays. None: there are none."""
+    """At most as many points as a chart shows, including the last one; None: there are none."""
     thinned = points[:: max(1, -(-len(points) // 600))]
     if not points:
         return None
@@ -1492,15 +1492,15 @@ def _number(value: float | None) -> str:
 
 
 LIKE_BEFORE, ENOUGH, TREND_SHOWN = 1.25, 2, 50
-"""A time up to so many times the worst of the earlier drills that passed is no regression (machines differ); so many of
-them are needed to say that one is out of line; so many drills are shown."""
+"""The factor by which a time may exceed the worst of the earlier passed drills without being a regression (machines
+differ); how many such drills a comparison needs; and how many drills the trend shows."""
 
 
 def trend_of(run: str, drills: list[Row]) -> Row | None:
-    """Drills of the title of `run` in the chain, up to it, each with its regressions; None: it is the first one.
+    """The drills in the chain with the title of `run`, up to it, each with its regressions; None: it is the first one.
 
-    A regression is a verdict that isn't passed after one that was, RPO records beyond all earlier drills that passed,
-    or a recovery time beyond theirs by more than a quarter.
+    A regression is a verdict that isn't passed after a passed one, an RPO in records above those of all earlier passed
+    drills, or a recovery time above theirs by more than a quarter.
     """
     number = next((number for number, each in enumerate(drills) if each["run"] == run), None)
     if number is None:
@@ -1521,7 +1521,7 @@ def trend_of(run: str, drills: list[Row]) -> Row | None:
 
 def _regressions(drill: Row, last: Row, passed: list[Row]) -> Iterator[str]:
     if last.get("verdict") == "passed" and drill["verdict"] != "passed":
-        yield f"the verdict is {drill['verdict']}, and {last['run']} passed"
+        yield f"the verdict is {drill['verdict']}, but {last['run']} passed"
     if len(passed) < ENOUGH:
         return
     lost, took = drill["rpo_records"], drill["rto_seconds"]
@@ -1559,14 +1559,14 @@ def _read(folder: Path, name: str, parts: Callable[[str], list[str]]) -> Iterato
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """A file of the bundle; all of them are signed. A name that leads elsewhere is none."""
+    """A file of the bundle, so a signed one. Refuses a name that leads outside."""
     if name.startswith("/") or {"", ".", ".."} & {*name.split("/")}:
-        raise Broken(f"{_short(name)} is no file of the bundle")
+        raise Broken(f"{_short(name)} is not a file of the bundle")
     return folder / name
 
 
 def _load(text: str) -> Any:
-    """JSON that everybody reads in the same way: no member twice, no NaN, no infinity."""
+    """Unambiguous JSON: no member twice, no NaN, no infinity."""
     return json.loads(text, object_pairs_hook=_members, parse_constant=_finite, parse_float=_finite)
 
 
@@ -1580,12 +1580,12 @@ def _members(pairs: list[tuple[str, Any]]) -> Row:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no number of JSON")
+        raise ValueError(f"{text} is not a number in JSON")
     return number
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same; 5 and 5.0 are one number, 1 and true are not."""
+    """Whether two JSON values are equal: 5 and 5.0 are, 1 and true are not."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -1600,7 +1600,7 @@ def _short(value: Any) -> str:
 
 
 def lies_in(folder: Path, file: Path) -> bool:
-    """Whether a file is one of the bundle: a key of its own says nothing of who signed."""
+    """Whether a file is in the bundle: a key in the bundle proves nothing about who signed."""
     return file.resolve().is_relative_to(folder.resolve())
 
 
@@ -1608,11 +1608,11 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Verify an evidence bundle of drkit, without drkit.")
     parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--anchors", type=Path, help="heads of journals, from where the signer can't write")
+    parser.add_argument("--anchors", type=Path, help="heads of journals, from a place that the signer can't write to")
     parser.add_argument("--key", type=Path, help="the public key (PEM) that must have signed it")
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
-        parser.error(f"{options.folder} is no folder")
+        parser.error(f"{options.folder} is not a folder")
     try:
         trusted = None if options.key is None else options.key.read_bytes()
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Rehearsal: experiments in YAML run on real clusters, judged by the applications' own history.
+"""Drills: YAML experiments that run on real clusters and are judged by the applications' own history.
 
-    experiment file ── experiment/ ──► steps ── played (runner.py) ──► history (what clients kept)
+    experiment file ── experiment/ ──► steps ── played (runner.py) ──► history (by the clients)
                                                                                    │
                                      verdict, RPO, RTO ◄── judge/ (checkers.py, measure.py)
 
-Producer and consumer are separate processes with plain confluent-kafka (`workload/`), the mirror and the
-failover are the real commands as child processes: no component judges itself.
+Producer and consumer are separate processes with plain confluent-kafka (`workload/`); mirror and failover are the real
+commands as child processes. So no component judges itself.
 """

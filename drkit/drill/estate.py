@@ -1,10 +1,10 @@
-"""Rehearsals on a real estate: no faults, no moved group, and no written record but the canary's own.
+"""Rehearsals on a real estate: they inject no fault, move no group, and write no record except for canaries.
 
     canary      a link's canary arrives at the target (`canary = true` of the link)
     rehearse    `drkit failover --rehearse`: positions committed for shadow groups, read back, removed
 
-No fault is ever injected on an estate: experiments are for labs. A rehearsal is a run of the store with a journal and
-evidence of its own; the drill is one, too, and holds the drills' lease.
+Experiments, which inject faults, run only on labs. A rehearsal is a run in the store, with its own journal and
+evidence; so is the drill, which holds the drills' lease.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from drkit.observe.status import link_statuses
 from drkit.store.api import Store
 
 CANARY_SECONDS = 10.0
-"""A canary that waits longer counts as lost: one is sent each second."""
+"""After this time a canary counts as lost: the mirror sends one each second."""
 REHEARSAL_SECONDS = 900.0
 Say = Callable[[str], None]
 _CODES: dict[Verdict, ExitValue] = {"passed": 0, "failed": 1, "unknown": 8}
 
 
 class EstateStep(Document):
-    """One step. `skipped`: it was not made, and doesn't count; `reason` says why."""
+    """One step. `skipped`: it was not played, and doesn't count; `reason` says why."""
 
     step: str
     outcome: StepOutcome
@@ -75,13 +75,13 @@ def refuse_experiments(files: Sequence[ExperimentFile]) -> None:
         for number, step in enumerate(file.experiment.method):
             if isinstance(step, Fault | Move | Reprotect):
                 raise Refused(
-                    f"{file.path}:{file.line('method', number)}: `{describe(step)}` is not done to an estate",
-                    meaning="On an estate drills only rehearse, with shadow groups and canaries; nothing was touched",
+                    f"{file.path}:{file.line('method', number)}: `{describe(step)}` is not allowed on an estate",
+                    meaning="On an estate drills only rehearse, with shadow groups and canaries; nothing was changed",
                     remedy="Leave the file out to rehearse, or play it on a lab: without --target estate",
                 )
         raise Refused(
-            f"{file.path} is an experiment, and experiments are for labs",
-            meaning="Its workload would write to clusters that others use; nothing was touched",
+            f"{file.path} is an experiment, and experiments run only on labs",
+            meaning="Its workload would write to clusters that others use; nothing was changed",
             remedy="Leave the file out to rehearse, or play it on a lab: without --target estate",
         )
 
@@ -92,7 +92,7 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
     Args:
         config: the estate's configuration.
         path: its file.
-        store: its store; takes the result.
+        store: its store; the result is written to it.
         links: the links to rehearse.
         say: called with a readable line about each step.
 
@@ -141,10 +141,10 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
 
 
 def judged(steps: Sequence[EstateStep]) -> tuple[Verdict, list[str]]:
-    """The verdict of all steps, and why: what failed outweighs what was not seen; something must have been made."""
+    """The verdict of all steps, with reasons. A failure outweighs what was not seen; at least one step must run."""
     failed = [f"{each.step}: {each.reason}" for each in steps if each.outcome == "failed"]
     unseen = [f"{each.step}: {each.reason}" for each in steps if each.outcome == "unknown"]
-    left_out = [f"{each.step} was not made: {each.reason}" for each in steps if each.outcome == "skipped"]
+    left_out = [f"{each.step} was not played: {each.reason}" for each in steps if each.outcome == "skipped"]
     if failed:
         return "failed", [*failed, *unseen, *left_out]
     if unseen or all(each.outcome == "skipped" for each in steps):
@@ -171,7 +171,7 @@ def _steps(
 
 
 def canary_arrives(config: Config, store: Store, link: Link) -> Played:
-    """Whether the link's canary arrives, by what its workers say."""
+    """Whether the link's canary arrives, as reported by its workers."""
     if not link.canary:
         return "skipped", f"{link.id} has no canary; set canary = true of the link"
     try:
@@ -180,7 +180,7 @@ def canary_arrives(config: Config, store: Store, link: Link) -> Played:
         return "unknown", error.what
     known = [each.latency for each in status.statistics if each.latency is not None]
     if not known:
-        return "unknown", f"no worker of {link.id} says anything of its canary; it is {status.state}"
+        return "unknown", f"no worker of {link.id} reports its canary; the link is {status.state}"
     waiting = max(each.waiting_seconds for each in known)
     if waiting > CANARY_SECONDS:
         return "failed", f"a canary has been on its way for {waiting:.0f} s"
@@ -191,7 +191,7 @@ def canary_arrives(config: Config, store: Store, link: Link) -> Played:
 
 
 def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[str, Any]]) -> Played:
-    """Run `drkit failover --rehearse` as a process of its own: Ctrl-C here lets it remove its shadow groups first."""
+    """Run `drkit failover --rehearse` as a separate process: on Ctrl-C it can still remove its shadow groups."""
     arguments = ["-m", "drkit", "failover", "--rehearse", "--to", to, "--config", str(path), "--output", "json"]
     for each in links:
         arguments += ["--link", each]
@@ -205,7 +205,7 @@ def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[s
 
 
 def judge_rehearsal(finished: Finished, found: dict[str, Any] | None) -> Played:
-    """What the exit code of a rehearsal means: 3 is one that went well where a real run would be refused."""
+    """The outcome by a rehearsal's exit code; 3: it succeeded, but a real run would be refused."""
     if finished.exit_code == ExitCode.OK and found is not None:
         return "ok", None
     refusals = [str(each.get("what", each)) for each in (found or {}).get("refusals", ())]

@@ -1,7 +1,7 @@
-"""Plays an experiment: lab, setup, steady state, method, rollbacks, the reading afterwards, the verdict.
+"""Plays an experiment: lab, setup, steady state, method, rollbacks, reading of the target, verdict.
 
-Whatever happens, Ctrl-C included, the rollbacks run, the processes are ended and the lab is left as
-it was found; the result is written with what was seen.
+Whatever happens, including Ctrl-C, it runs the rollbacks, ends the processes, leaves the lab as it was, and writes the
+result with what was seen.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from drkit.model.errors import DrkitError, Refused
 
 Say = Callable[[str], None]
 READ_SECONDS = 20.0
-"""How long the reading of the target may stand still before it is given up."""
-NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was asked", seconds=0.0)
+"""How long reading the target may make no progress before it is given up."""
+NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was checked", seconds=0.0)
 
 
 Guard = Callable[[], str | None]
 
 
 def nothing_stands_against() -> str | None:
-    """The guard of a drill that nobody else has a say in."""
+    """The guard of a drill without a lease: it never objects."""
     return None
 
 
@@ -63,7 +63,7 @@ def _nothing() -> ClientHistory:
 
 @dataclass
 class _DrillProgress:
-    """What happened so far."""
+    """The progress of a drill so far."""
 
     file: ExperimentFile
     run: str
@@ -79,7 +79,7 @@ class _DrillProgress:
     signalled: bool = False
 
     def signal(self, why: str) -> None:
-        """A signal came; the first reason stays."""
+        """Note a signal; the first reason stays."""
         self.interrupted, self.signalled = self.interrupted or why, True
 
     def told(self, line: str) -> None:
@@ -100,16 +100,16 @@ def run_drill(
 
     Args:
         file: the experiment.
-        drills: where the run is kept.
-        lab_dir: the lab's folder: used as it is where there is one, else made there. None: a lab of
-            the drill's own in a temporary folder.
-        keep_lab: leave a lab up that this drill made.
-        say: gets a line for people about each step.
-        witness: who watches; it is kept as evidence.
-        guard: why no further step may be played; asked before each step from the disturbance on. None: it may.
+        drills: the folder that keeps the run.
+        lab_dir: the lab's folder: an existing lab is used as it is, else a new one is created there. None: a new lab
+            in a temporary folder.
+        keep_lab: leave the lab up if this drill created it.
+        say: called with a readable line about each step.
+        witness: who witnesses the drill; part of its evidence.
+        guard: returns why no further step may be played, or None; called before each step from the disturbance on.
 
     Raises:
-        Refused: the configuration of the lab that is there doesn't allow it (`own_configuration`).
+        Refused: the configuration of the existing lab doesn't allow it (`own_configuration`).
         DrkitError: the run's folder can't be written.
     """
     if lab_dir is not None and _holds_lab(lab_dir):
@@ -160,7 +160,7 @@ def _play_on(env: DrillEnvironment, course: _DrillProgress) -> None:
 
 
 def _method(env: DrillEnvironment, course: _DrillProgress) -> None:
-    """Play the steps; before the first disturbance the steady state must be seen."""
+    """Play the steps; the steady state must be seen before the disturbance."""
     experiment = course.file.experiment
     disturbance = experiment.disturbance
     for number, step in enumerate(experiment.method):
@@ -188,7 +188,7 @@ def _aborted(env: DrillEnvironment, course: _DrillProgress, step: Step, number: 
 
 
 def _strike_guard(env: DrillEnvironment, course: _DrillProgress) -> Callable[[Fault], str | None]:
-    """What is asked before each fault at a stage: its step was asked about when it began, a while ago."""
+    """The guard for each fault at a stage: the step's own check was some time ago."""
     safety = course.file.experiment.safety
     return lambda fault: course.guard() or broken_rule(env, safety, fault, course.began)
 
@@ -269,12 +269,12 @@ def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
     for number, step in enumerate(course.file.experiment.rollbacks):
         try:
             _play_one(env, course, "rollbacks", step, number)
-        except (KeyboardInterrupt, SystemExit):  # the lab raises what came while it worked; the others still run
+        except (KeyboardInterrupt, SystemExit):  # the lab raises a signal that came meanwhile; the others still run
             course.signal("interrupted by a signal while rolling back")
 
 
 def _collect(env: DrillEnvironment, course: _DrillProgress) -> ClientHistory:
-    """What the clients kept, and what a bystander now reads from the target."""
+    """The clients' history, and the target as an independent reader finds it now."""
     workload = env.experiment.workload
     incomplete = env.clients.incomplete()
     if env.start_unknown is not None:
@@ -339,7 +339,7 @@ def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult
 
 @contextmanager
 def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterator[Lab]:
-    """The lab to play on; one that this drill made is taken down again, unless it is to be kept."""
+    """The lab of the drill; one that this drill created is taken down again, unless it is to be kept."""
     spec = course.file.experiment.lab
     if lab_dir is not None and _holds_lab(lab_dir):
         yield Lab.up(lab_dir, brokers=spec.brokers, store=spec.store, say=course.told)
@@ -370,13 +370,13 @@ def _holds_lab(lab_dir: Path) -> bool:
 def _down(lab: Lab, course: _DrillProgress) -> None:
     try:
         lab.down(say=course.told)
-    except (KeyboardInterrupt, SystemExit):  # the lab stops between nodes when a signal came: once more
+    except (KeyboardInterrupt, SystemExit):  # the lab stops between two nodes after a signal: once more
         lab.down(say=course.told)
 
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends a drill like Ctrl-C: with its rollbacks."""
+    """SIGTERM ends a drill like Ctrl-C, with its rollbacks."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -387,10 +387,10 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed(say: Say) -> Iterator[None]:
-    """Signals are answered with a word and otherwise ignored."""
+    """Ignore signals, but answer them with a message."""
 
     def answer(_number: int, _frame: FrameType | None) -> None:
-        say("cleaning up; this is not interrupted")
+        say("cleaning up; this can't be interrupted")
 
     with _handlers({signal.SIGINT: answer, signal.SIGTERM: answer}):
         yield

@@ -1,8 +1,7 @@
 """Safety rules: checked before every step from the disturbance on, and before every fault at a stage.
 
-Where one doesn't hold, the method ends there, and a fault at a stage is not injected. Rollbacks run all the same, but
-for a kill or pause that would strike at the other side. Nothing is injected to find out: a rule looks, and a look that
-fails counts as a rule that doesn't hold.
+If one doesn't hold, the method ends there, and a fault at a stage is not injected. Rollbacks run nevertheless, except
+for a kill or pause that would strike the other side. A rule only observes; one that can't be evaluated doesn't hold.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def broken_rule(env: DrillEnvironment, safety: Safety, step: Step | Rollback, be
 
 
 def strikes_both_sides(env: DrillEnvironment, safety: Safety, step: Step | Rollback) -> str | None:
-    """Why a step may not be played by `never_both_sides` alone, as a rollback is, whatever else does not hold."""
+    """Why a step may not be played by `never_both_sides`, the only rule for rollbacks; None: it may."""
     return _both_sides(env, step) if safety.never_both_sides else None
 
 
@@ -41,11 +40,11 @@ def _both_sides(env: DrillEnvironment, step: Step | Rollback) -> str | None:
     for cluster in struck_clusters(step):
         other = _OTHER[cluster]
         if other in env.took_data_from:
-            return f"it would strike at {cluster} after a fault took data from {other}: both sides would be hurt"
+            return f"it would strike {cluster} after a fault took data from {other}: both sides would be damaged"
         if other == SOURCE and env.wan is not None and env.wan.state.blocked:
-            return f"it would strike at {cluster} while nothing passes to {other}: both sides would be away"
+            return f"it would strike {cluster} while nothing passes to {other}: both sides would be unavailable"
         if not answers(env.properties[other], ANSWER_SECONDS):
-            return f"it would strike at {cluster} while {other} does not answer: both sides would be away"
+            return f"it would strike {cluster} while {other} does not answer: both sides would be unavailable"
     return None
 
 
@@ -55,10 +54,10 @@ def _unhealthy(env: DrillEnvironment, safety: Safety) -> str | None:
     try:
         up = Counter(node.cluster for node in env.lab.status() if node.state == "up")
     except DrkitError as error:
-        return f"how many brokers are healthy can't be seen: {error}"
+        return f"the healthy brokers can't be counted: {error}"
     for cluster, least in safety.healthy_brokers.items():
         if up[cluster] < least:
-            return f"{counted(up[cluster], 'broker')} of {cluster} healthy, {least} must be"
+            return f"{counted(up[cluster], 'broker')} of {cluster} healthy, at least {least} must be"
     return None
 
 
@@ -72,7 +71,7 @@ def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
 
 
 def struck_clusters(step: Step | Rollback) -> list[str]:
-    """The clusters that a step strikes at, its strikes at stages included; what ends a fault strikes at none."""
+    """The clusters that a step strikes, also at stages; a step that ends a fault strikes none."""
     return list(dict.fromkeys(cluster for fault in _faults(step) if (cluster := _cluster(fault)) is not None))
 
 

@@ -1,6 +1,6 @@
-"""The JSON Schemas of drills, generated from the types: `python -m drkit.drill.schema DIR` writes them.
+"""Generates the JSON Schemas of drills from the types: `python -m drkit.drill.schema DIR` writes them.
 
-A test compares the files in docs/schemas with what is generated here.
+A test compares the files in docs/schemas with the generated ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """A schema as it is in its file."""
+    """The text of a schema's file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Plays several experiments, each so many times, one drill after the other; one summary.
+"""Plays several experiments one after the other, each so many times, and summarizes them.
 
     exit code   the worst of the drills: 1 (refuted), then 8 (something couldn't be seen, or didn't run), then 6 (an
                 objective was missed), then 0
 
-An interrupt ends the drill that runs, with its rollbacks, and the series: what didn't run is listed as such.
+An interrupt ends the running drill, with its rollbacks, and the series; the result lists the drills that didn't run.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Say = Callable[[str], None]
 WORST_FIRST: tuple[ExitValue, ...] = (1, 8, 6, 0)
 VERDICTS: dict[ExitValue, Verdict] = {1: "failed", 8: "unknown", 6: "failed", 0: "passed"}
 NOT_RUN: ExitValue = 8
-"""What a drill that didn't run counts as: nobody saw what it would have shown."""
+"""The exit code of a drill that didn't run: its outcome is unknown."""
 
 
 class SeriesDrill(Document):
-    """One drill of a series. `run`, `verdict` and `exit_code` are null where it didn't run; `reason` says why, or what
-    the verdict rests on first."""
+    """One drill of a series. `run`, `verdict` and `exit_code` are null if it didn't run; `reason`: why it didn't, or
+    the verdict's first reason."""
 
     file: str
     title: str
@@ -44,7 +44,7 @@ class SeriesDrill(Document):
 
 
 class SeriesExperiment(Document):
-    """How often one experiment ended how."""
+    """The outcomes of one experiment, counted."""
 
     file: str
     title: str
@@ -74,18 +74,18 @@ class _Planned:
 
 
 def worst(codes: Iterable[ExitValue]) -> ExitValue:
-    """The worst of some exit codes, by the rule above; 0 of none."""
+    """The worst exit code, by the rule above; 0 if there is none."""
     return min(codes, key=WORST_FIRST.index, default=0)
 
 
 def play_series(files: Sequence[ExperimentFile], repeat: int, play: Play, say: Say) -> SeriesResult:
-    """Play each experiment `repeat` times: all once, then all again.
+    """Play each experiment `repeat` times: all of them once, then all again.
 
     Args:
         files: the experiments.
         repeat: how often.
         play: plays one.
-        say: gets a line for people before each drill.
+        say: called with a readable line before each drill.
     """
     at, began = now(), time.monotonic()
     planned = [_Planned(file, repetition) for repetition in range(1, repeat + 1) for file in files]
@@ -121,7 +121,7 @@ def play_series(files: Sequence[ExperimentFile], repeat: int, play: Play, say: S
 
 
 def drill_line(result: DrillResult, repetition: int) -> SeriesDrill:
-    """A drill as a series lists it."""
+    """A drill's line in a series."""
     return SeriesDrill(
         file=result.file,
         title=result.title,

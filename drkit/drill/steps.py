@@ -1,7 +1,6 @@
-"""Playing one step. What comes back is an outcome with its reason; nothing is raised but interrupts.
+"""Plays one step and returns its outcome with the reason; it raises only interrupts.
 
-`failed` refutes what the step stands for; `unknown` is a step that couldn't be made or whose
-answer never came.
+`failed`: the step refutes what it should show; `unknown`: it couldn't be played, or had no result.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ TOPIC_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a step went; of a failover or failback, what happened to its strikes, too."""
+    """The outcome of a step, with the strikes of a failover or failback."""
 
     outcome: StepOutcome
     reason: str | None = None
@@ -49,9 +48,9 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class PlayedStrike:
-    """A fault at a stage as it went.
+    """The outcome of a fault at a stage.
 
-    `place`: which strike of the step, and which fault of it. `began`: by CLOCK_MONOTONIC; None where it never did.
+    `place`: the index of the strike in the step, and of the fault in it. `began`: CLOCK_MONOTONIC; None: it never did.
     """
 
     place: tuple[int, int]
@@ -150,7 +149,7 @@ def _reprotect(env: DrillEnvironment, step: Reprotect) -> Played:
 
 
 def _with_strikes(played: Played, strikes: tuple[PlayedStrike, ...]) -> Played:
-    """A move that ended well is unknown where a fault did not strike: what it was to withstand did not come."""
+    """A successful move is unknown if a fault did not strike: it proved nothing about that fault."""
     missing = [f"{each.step}: {each.played.reason}" for each in strikes if each.played.outcome != "ok"]
     if played.outcome == "ok" and missing:
         played = Played("unknown", "; ".join(missing))
@@ -158,7 +157,7 @@ def _with_strikes(played: Played, strikes: tuple[PlayedStrike, ...]) -> Played:
 
 
 def _move_groups(env: DrillEnvironment, step: Move) -> tuple[Finished, tuple[PlayedStrike, ...]]:
-    """Run the step's command; what happened to each of its strikes, in the order of the file."""
+    """Run the step's command; returns the outcome of each of its strikes, in the order of the file."""
     played: dict[tuple[int, int], PlayedStrike] = {}
 
     def strike(stage: str) -> None:
@@ -191,19 +190,19 @@ def _struck(env: DrillEnvironment, step: Move, place: tuple[int, int], fault: Fa
 
 
 def judge_failover(finished: Finished, timeout_seconds: float) -> Played:
-    """What the exit code of `drkit failover` means to a drill."""
+    """The outcome by the exit code of `drkit failover`."""
     if finished.exit_code is None:
         return Played("failed", f"it did not end within {timeout_seconds:g} s{finished.log}")
     if finished.exit_code == ExitCode.OK:
         return Played("ok")
     if finished.exit_code == ExitCode.OBJECTIVE_MISSED:
-        return Played("ok", "done; drkit itself says that an objective was missed")
+        return Played("ok", "done; drkit itself reports a missed objective")
     outcome: StepOutcome = "unknown" if finished.exit_code == ExitCode.UNKNOWN else "failed"
     return Played(outcome, f"exit code {finished.exit_code}{finished.log}")
 
 
 def _move(env: DrillEnvironment, step: MoveClients) -> Played:
-    """The group first: it is what an RTO waits for. A producer continues where the old one ended."""
+    """Move the clients: the group first, because the RTO ends with it. The producer continues the old one's numbers."""
     old = [client for client in env.clients.running() if client.cluster != step.to]
     consumer = env.clients.start("consumer", step.to)
     if step.to == TARGET:

@@ -1,4 +1,4 @@
-"""Signed approvals of plans, for `[approvals]`: a DSSE envelope as that of a bundle, over another statement."""
+"""Signed approvals of plans, for `[approvals]`: a DSSE envelope like a bundle's, with another statement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEEDED = 2
 def approval_of(
     digest: str, flags: Iterable[str], signer: Signer, at: datetime, valid: timedelta
 ) -> tuple[bytes, dict[str, Any]]:
-    """The signed approval of a plan, and what it says."""
+    """The signed approval of a plan, and its content."""
     _, keyid = verifier.public_key(signer.public_pem)
     said = {
         "_type": TYPE,
@@ -38,16 +38,16 @@ def approval_of(
 
 
 def read_approvals(files: Sequence[Path], operators: Mapping[str, Path], at: datetime) -> Approval:
-    """The approval that these files are together.
+    """The approval that these files give together.
 
     Args:
-        files: what `drkit evidence approve` wrote.
+        files: the output files of `drkit evidence approve`.
         operators: the public key of each, by name.
         at: now.
 
     Raises:
         ConfigError: a file or key can't be read.
-        Refused: a signature doesn't hold, is none of theirs, has expired, or there are not two of them.
+        Refused: a signature is invalid, expired or not an operator's, or fewer than two operators signed.
     """
     names = _names(operators)
     found = {}
@@ -56,7 +56,7 @@ def read_approvals(files: Sequence[Path], operators: Mapping[str, Path], at: dat
         since, until = datetime.fromisoformat(said["at"]), datetime.fromisoformat(said["until"])
         if not since - _SKEW <= at <= until:
             raise Refused(
-                f"{file}: the approval of {name} holds from {said['at']} to {said['until']}",
+                f"{file}: the approval of {name} is valid from {said['at']} to {said['until']}",
                 meaning=f"It is {iso(at)} now. Nothing was changed",
                 remedy=f"Have {name} approve it again",
             )
@@ -64,16 +64,16 @@ def read_approvals(files: Sequence[Path], operators: Mapping[str, Path], at: dat
     if len(found) < _NEEDED:
         who = f"only {next(iter(found))}" if found else "nobody"
         raise Refused(
-            f"two operators have to approve: {who} did",
-            meaning="[approvals] asks for the signatures of two operators. Nothing was changed",
-            remedy=f"Give --approval FILE of two of: {', '.join(sorted(operators))}",
+            f"two operators must approve: {who} did",
+            meaning="[approvals] requires the signatures of two operators. Nothing was changed",
+            remedy=f"Give an --approval FILE of each of two of: {', '.join(sorted(operators))}",
         )
     digests = {said["digest"] for said in found.values()}
     if len(digests) > 1:
         raise Refused(
             f"{' and '.join(found)} approved different plans",
             meaning="Nothing was changed",
-            remedy="Have all approve one digest; --dry-run shows it",
+            remedy="Have all of them approve the same digest; --dry-run shows it",
         )
     allows = frozenset.intersection(*(frozenset(said["allows"]) for said in found.values()))
     return Approval(digests.pop(), tuple(found), allows)
@@ -83,7 +83,7 @@ def _names(operators: Mapping[str, Path]) -> dict[str, tuple[str, Any]]:
     """Operator and public key by key id.
 
     Raises:
-        ConfigError: a key can't be read, or two operators have one.
+        ConfigError: a key can't be read, or two operators have the same.
     """
     names: dict[str, tuple[str, Any]] = {}
     for name, file in operators.items():
@@ -95,8 +95,8 @@ def _names(operators: Mapping[str, Path]) -> dict[str, tuple[str, Any]]:
             ) from None
         if keyid in names:
             raise ConfigError(
-                f"approvals.operators: {names[keyid][0]} and {name} have one key",
-                remedy="Give each a key of their own: drkit evidence key --out FILE",
+                f"approvals.operators: {names[keyid][0]} and {name} have the same key",
+                remedy="Give each their own key: drkit evidence key --out FILE",
             )
         names[keyid] = name, key
     return names
@@ -118,13 +118,13 @@ def _read(file: Path, names: Mapping[str, tuple[str, Any]]) -> tuple[str, dict[s
             key.verify(base64.b64decode(signature["sig"], validate=True), verifier.preauthentication(body))
         said = _statement(body)
     except (ValueError, KeyError, TypeError, InvalidSignature, RecursionError) as error:
-        why = "its signature does not hold" if isinstance(error, InvalidSignature) else f"it is damaged ({error})"
+        why = "its signature is invalid" if isinstance(error, InvalidSignature) else f"it is damaged ({error})"
         raise Refused(
-            f"{file} approves nothing: {why}", meaning="Nothing was changed", remedy="Have it approved again"
+            f"{file} is not a valid approval: {why}", meaning="Nothing was changed", remedy="Have it approved again"
         ) from None
     if key is None:
         raise Refused(
-            f"{file} is signed by key {signature['keyid'][:16]}…, which is no operator's",
+            f"{file} is signed by key {signature['keyid'][:16]}…, which is not an operator's",
             meaning="[approvals] names the operators and their keys. Nothing was changed",
             remedy=f"Have two of these approve: {', '.join(sorted(each for each, _ in names.values()))}",
         )
@@ -134,7 +134,7 @@ def _read(file: Path, names: Mapping[str, tuple[str, Any]]) -> tuple[str, dict[s
 def _statement(body: bytes) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(body)
     if said["_type"] != TYPE or not all(isinstance(said[each], str) for each in ("digest", "at", "until")):
-        raise ValueError("it is no approval")
+        raise ValueError("it is not an approval")
     if any(datetime.fromisoformat(said[each]).tzinfo is None for each in ("at", "until")):
-        raise ValueError("its instants have no zone")
+        raise ValueError("its times have no time zone")
     return said | {"allows": [str(each) for each in said["allows"]]}

@@ -1,4 +1,4 @@
-"""Writing a bundle: the folder, its signed statement; the same run into the same folder again changes what changed."""
+"""Writes a bundle: the folder and its signed statement. A new export of the same run updates the folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUBFOLDERS = ("journal", "history")
 
 @dataclass(frozen=True, slots=True)
 class WrittenBundle:
-    """A bundle as it was written. `changed`: False where the folder held the same already."""
+    """A written bundle. `changed`: False if the folder already held the same."""
 
     document: dict[str, Any]
     digests: dict[str, str]
@@ -34,7 +34,7 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBun
     """Write and sign. Files have mode 0600, folders 0700; the signature comes last.
 
     Raises:
-        Refused: the folder holds something else.
+        Refused: the folder holds other files.
         DrkitError: it can't be written, or the signer fails.
     """
     run = str(gathered.document["run"])
@@ -50,7 +50,7 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBun
         except OSError as error:
             raise DrkitError(
                 f"{folder} can't be written: {error.strerror or error}",
-                meaning="What is there is not signed, so it can't be taken for a bundle",
+                meaning="The files there are not signed, so nobody can mistake them for a bundle",
                 remedy="Free some space or correct permissions, and export again",
             ) from error
     shown = {name: content for name, content in files.items() if name != verifier.ENVELOPE}
@@ -86,7 +86,7 @@ def _files(gathered: Gathered, exported_at: str, signer: Signer) -> dict[str, by
 
 
 def _own_bundle(folder: Path, run: str) -> str | None:
-    """When this run's bundle in the folder was exported; None: the folder is empty, or there is none."""
+    """The export time of this run's bundle in the folder; None: the folder is empty or doesn't exist."""
     try:
         there = _names(folder)
     except FileNotFoundError:
@@ -105,8 +105,8 @@ def _own_bundle(folder: Path, run: str) -> str | None:
         mine, exported_at, signed = False, "", False
     if not mine:
         raise Refused(
-            f"{folder} is not empty, and it is no bundle of {run}",
-            meaning="Nothing was written: evidence of another run, or something else, would be mixed with it",
+            f"{folder} is not empty, and not a bundle of {run}",
+            meaning="Nothing was written: the bundle would be mixed with other files",
             remedy="Give another --out: a new or empty folder",
         )
     if signed and (strangers := there - _signed(folder) - {verifier.ENVELOPE}):
@@ -119,21 +119,21 @@ def _own_bundle(folder: Path, run: str) -> str | None:
 
 def _names(folder: Path) -> set[str]:
     if not folder.is_dir() and folder.exists():
-        raise NotADirectoryError(20, "it is no folder")
+        raise NotADirectoryError(20, "it is not a folder")
     if not folder.exists():
         raise FileNotFoundError
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def _signed(folder: Path) -> set[str]:
-    """What the statement in the folder names; whatever it says is only used to see what may be replaced."""
+    """The files that the folder's statement names, unverified: only used to see which may be replaced."""
     try:
         statement, _ = verifier.check_signature(folder, None)
         return {subject["name"] for subject in statement["subject"]}
     except (verifier.Broken, KeyError, TypeError, ValueError) as error:
         raise Refused(
             f"the bundle in {folder} was changed since it was signed: {error}",
-            meaning="It may be what somebody looks into, so it isn't overwritten",
+            meaning="Somebody may be investigating it, so drkit doesn't overwrite it",
             remedy="Give another --out",
         ) from None
 
@@ -154,7 +154,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     for name in _SUBFOLDERS:
         if any(each.startswith(f"{name}/") for each in files):
             (folder / name).mkdir(mode=0o700, exist_ok=True)
-    for name, content in files.items():  # evidence.json first: it says whose folder this is
+    for name, content in files.items():  # evidence.json first: it names the folder's run
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn with the page's own colours: they print, and follow light and dark. Pure."""
+"""Charts as SVG in the page's colours, for light and dark screens and for print. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LABEL_CHARACTERS = 32
 _TICKS = 4
 
 Bar = tuple[str, float, float, str]
-"""A label, begin and end in seconds, and a tone: ok, warn, bad or dim."""
+"""Label, begin and end in seconds, and tone: ok, warn, bad or dim."""
 
 
 def bars(rows: Sequence[Bar], until: float) -> str:
-    """Spans on a common time axis, one row each."""
+    """Time spans on a common axis, one row each."""
     if not rows or until <= 0:
         return ""
     height = _ROW * len(rows) + _BOTTOM
@@ -39,7 +39,7 @@ def bars(rows: Sequence[Bar], until: float) -> str:
 
 
 def line(name: str, unit: str, points: Sequence[Sequence[float]], until: float, marks: Sequence[float] = ()) -> str:
-    """A quantity over time; `marks` are moments, drawn as upright lines."""
+    """A quantity over time; `marks` are moments, drawn as vertical lines."""
     height = 150.0
     highest = _round_up(max((point[1] for point in points), default=0.0))
     room, tall = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM
@@ -64,7 +64,7 @@ def line(name: str, unit: str, points: Sequence[Sequence[float]], until: float, 
 
 
 def columns(name: str, rows: Sequence[tuple[str, float | None, str]]) -> str:
-    """One column for each row: a label, a value (None: not known) and a tone."""
+    """One column for each row: a label, a value (None: unknown) and a tone."""
     height = 150.0
     highest = _round_up(max((value for _, value, _ in rows if value is not None), default=0.0))
     room, tall = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM

@@ -1,6 +1,6 @@
-"""The evidence of a drill: everything from its folder, and the chain of all drills.
+"""The evidence of a drill, from its folder and the chain of all drills.
 
-What follows from the files is the verifier's own computation (`verifier.Drill`); what was said at the export is added.
+The verifier itself (`verifier.Drill`) computes what follows from the files; the statements of the export are added.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from drkit.model.errors import DrkitError, Refused
 
 Document = dict[str, Any]
 _NO_LAB = "the lab did not come up"
-_ITS_EXPERIMENT = "what a drill plans is its experiment"
+_ITS_EXPERIMENT = "the plan of a drill is its experiment"
 _NOTHING = "nothing happened there"
 _NO_REPORTS = "the mirror did not run, or its log has no reports"
 
 
 def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
-    """Everything that was kept of a drill.
+    """The evidence of a kept drill.
 
     Raises:
-        DrkitError: it left no result, or files of it can't be read.
-        Refused: what verdicts are computed from isn't there any more, or isn't what was kept at its end.
+        DrkitError: it left no result, or its files can't be read.
+        Refused: files that its verdict is computed from are missing, or were changed after its end.
     """
-    drills.result(run)  # tells where there is none, or one that can't be read
+    drills.result(run)  # raises if it is missing or can't be read
     folder = drills.path / run
     files = _raw_files(folder, run)
     rows = [entry_document(entry) for entry in read_chain(drills.path)]
@@ -42,8 +42,8 @@ def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
     if mine is None:
         raise Refused(
             f"{run} is not in the chain of drills, {drills.path / 'chain.jsonl'}",
-            meaning="The chain was cut, or the drill was put into the folder by another way",
-            remedy="Bring the chain back from a copy, or play the drill again",
+            meaning="The chain was cut, or the folder of the drill was put there by other means",
+            remedy="Restore the chain from a copy, or play the drill again",
         )
     computed = _computed(folder, run, chain, mine["files"])
     origin = json.loads(files["origin.json"])
@@ -124,7 +124,7 @@ def _raw_files(folder: Path, run: str) -> dict[str, bytes]:
         raise Refused(
             f"{run} lacks {', '.join(missing)}",
             meaning="Its verdict can't be computed again, so nothing is signed",
-            remedy="Bring the drill's folder back from a copy, or play it again",
+            remedy="Restore the drill's folder from a copy, or play it again",
         )
     names = [*CHAINED_FILES, *(f"journal/{path.name}" for path in sorted((folder / "journal").glob("*.jsonl")))]
     try:
@@ -137,9 +137,9 @@ def _computed(folder: Path, run: str, chain: list[Document], digests: dict[str, 
     changed = list(verifier.check_kept(folder, run, digests))
     if changed:
         raise Refused(
-            f"{run} is not what was kept at its end: {'; '.join(changed)}",
-            meaning="Its files were changed since, so nothing is signed",
-            remedy="Bring the drill's folder back from a copy, or play it again",
+            f"the files of {run} differ from those at its end: {'; '.join(changed)}",
+            meaning="They were changed since, so nothing is signed",
+            remedy="Restore the drill's folder from a copy, or play it again",
         )
     try:
         return verifier.drill_document(folder, run, chain)
@@ -147,8 +147,8 @@ def _computed(folder: Path, run: str, chain: list[Document], digests: dict[str, 
         said = "; ".join(map(str, error.args)) if isinstance(error, verifier.Broken) else str(error)
         raise Refused(
             f"the verdict of {run} doesn't follow from what its clients recorded: {said}",
-            meaning="Its files were changed, or drkit's checks and its verifier disagree, which is a defect",
-            remedy="Bring the drill's folder back from a copy; if it is as it was written, report it",
+            meaning="Its files were changed, or drkit's checks and its verifier disagree, which is a bug",
+            remedy="Restore the drill's folder from a copy; if nobody changed it, report the bug",
         ) from error
 
 
@@ -167,6 +167,6 @@ def _timeline(timeline: Document) -> Document:
 
 def _measured(measured: Document) -> Document:
     return {
-        name: known(value, "its part of the history is missing, or has nothing to measure: see checks")
+        name: known(value, "its part of the history is missing, or holds nothing to measure: see checks")
         for name, value in measured.items()
     }

@@ -1,4 +1,4 @@
-"""The bundle's page: one HTML file without script, printable, light and dark, from evidence.json alone. Pure."""
+"""Renders the bundle's page from evidence.json: one HTML file without scripts, for screen and print. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ border-radius:0;padding:.6rem 0}svg,tr,.card,h2,h3{break-inside:avoid}h2,h3{brea
 
 
 def render_report(document: Document, digest: str) -> str:
-    """The page. `digest`: the SHA-256 of the evidence.json that it is made from, which it names."""
+    """The page. `digest`: the SHA-256 of its evidence.json, which it shows."""
     title = f"{document['kind']} {document['run']}"
     body = "".join(
         (
@@ -156,7 +156,7 @@ def _steps(document: Document) -> str:
         for each in steps
     ]
     chart = bars([(name, max(0.0, begin), end, tone) for name, begin, end, tone in spans], until)
-    table = _table(("step", "outcome", "seconds", "ended after", "what it says"), rows)
+    table = _table(("step", "outcome", "seconds", "ended after", "result"), rows)
     return f'<section><h2>Steps</h2><div class="scroll">{chart}</div>{table}</section>'
 
 

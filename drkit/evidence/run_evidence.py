@@ -1,4 +1,4 @@
-"""The evidence of a failover, failback, reprotect or rehearsal: everything from its journal."""
+"""The evidence of a failover, failback, reprotect or rehearsal, from its journal."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from drkit.model.wording import counted
 from drkit.store.api import Store
 
 REHEARSAL = "rehearsal"
-_NO_SAMPLES = "a run samples neither lag nor throughput: `drkit serve` has both as metrics"
+_NO_SAMPLES = "a run doesn't sample lag or throughput: `drkit serve` has both as metrics"
 _PURPOSES = {"unplanned": "recovery", "planned": "planned move"}
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What a bundle is made of: the document, and every other file but the page and the signature."""
+    """The content of a bundle: the document, and every other file except for the page and the signature."""
 
     document: Document
     files: dict[str, bytes]
 
 
 def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -> Gathered:
-    """Everything that is known of a run.
+    """The evidence of a run.
 
     Raises:
-        Refused: there is no such run, it is of another kind, or it was killed before its plan was written.
+        Refused: there is no such run, it is of a kind without evidence, or it was killed before it wrote its plan.
         Unreachable: the store doesn't answer.
     """
     kept = journal_files(config, store, [run])
@@ -122,8 +122,8 @@ def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -
         "deviations": deviations,
         "findings": findings_of(verifier.open_points(judged, deviations), said.findings, ()),
         "journals": [_journal(kept, run, plan)],
-        "drills": Unknown("a run is no drill"),
-        "trend": Unknown("trends are of drills"),
+        "drills": Unknown("a run is not a drill"),
+        "trend": Unknown("only drills have trends"),
     }
     return Gathered(with_reasons(document), files)
 
@@ -136,19 +136,19 @@ def _first(run: str, rows: list[Document]) -> Document:
         kind = body.get("kind") if isinstance(body, dict) else None
         if isinstance(body, dict) and kind == SITE:
             raise Refused(
-                f"run {run} is of several links, and each of their runs has evidence of its own",
+                f"run {run} covers several links, and each of their runs has its own evidence",
                 remedy="; ".join(f"drkit evidence export {each['run']} --out DIR" for each in body["links"]),
             )
         raise Refused(
             f"run {run} is {'of kind ' + str(kind) if kind else 'none that has a plan'}",
-            meaning="Evidence is of failovers, failbacks, reprotects, rehearsals and drills",
+            meaning="Only failovers, failbacks, reprotects, rehearsals and drills have evidence",
             remedy="`drkit runs` lists them with their kind",
         )
     return body
 
 
 def _record(store: Store, run: str) -> RunRecord | Unknown:
-    """The run as drkit reads it; Unknown: a rehearsal, or its chain is broken."""
+    """The run; Unknown: a rehearsal, or a journal whose chain is broken."""
     try:
         return load_run(store, run)
     except (DrkitError, ValueError, KeyError, TypeError) as error:
@@ -173,13 +173,13 @@ def _clusters(plan: Document) -> list[Document]:
 def _assumptions(plan: Document, facts: Mapping[str, Any]) -> Iterator[str]:
     yield from plan.get("warnings", ())
     if facts.get("unfenced_accepted"):
-        yield "An operator accepted that the old cluster can't be fenced (--accept-unfenced)"
+        yield "An operator accepted that the old cluster is not fenced (--accept-unfenced)"
     if plan.get("accept_loss") is not None:
         yield f"An operator accepted the loss of records (--accept-loss {plan['accept_loss']})"
     if plan.get("allow_rewind"):
         yield "Groups may go back behind what they have on the target (--allow-rewind)"
     if facts.get("salvage_only"):
-        yield f"An operator accepted that these are in the salvage only: {', '.join(facts['salvage_only'])}"
+        yield f"An operator accepted that these are only in the salvage: {', '.join(facts['salvage_only'])}"
     if plan.get("at"):
         yield f"Groups go back to {plan['at']['local']} ({plan['at']['timezone']}) at least"
     yield "The recovery time counts from the start of the run (a failback's: from its fence), not from the disaster"
@@ -207,7 +207,7 @@ def _deviations(rows: list[Document], record: RunRecord | Unknown) -> Iterator[s
         elif event == "outcome" and body["outcome"] in ("failed", "unknown"):
             yield f"{stage} ended {body['outcome']}: {body['reason']}"
         elif event == "taken":
-            yield f"{body['by']} took the run over at {row['at']}"
+            yield f"{body['by']} took over the run at {row['at']}"
         elif event in ("rewound", "cancelled"):
             yield f"{event} at {row['at']}: {body.get('reason')}"
         elif event == "abandoned":

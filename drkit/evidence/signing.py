@@ -1,4 +1,4 @@
-"""Ed25519 keys and DSSE envelopes: a key in a file, or a command that signs. Nothing prints a private key."""
+"""Ed25519 keys and DSSE envelopes: signing with a key file or a command. drkit never prints a private key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KeySigner:
 
 @dataclass(frozen=True, slots=True)
 class CommandSigner:
-    """Has a command sign: the message on stdin, the signature on stdout, raw or in base64."""
+    """Signs with a command: the message on stdin, the signature on stdout, raw or in base64."""
 
     command: tuple[str, ...]
     public_pem: bytes
@@ -60,7 +60,7 @@ class CommandSigner:
         """The signature.
 
         Raises:
-            DrkitError: the command can't be run, fails, or writes something else.
+            DrkitError: the command can't be run, fails, or writes no signature.
         """
         name = self.command[0]
         try:
@@ -80,7 +80,7 @@ class CommandSigner:
         if done.returncode != 0 or len(signature) != _SIGNATURE_BYTES:
             said = done.stderr.decode(errors="replace").strip()[-300:]
             raise DrkitError(
-                f"{name} (sign_command) wrote no Ed25519 signature; exit code {done.returncode}: {said or 'no word'}",
+                f"{name} (sign_command) wrote no Ed25519 signature; exit code {done.returncode}: {said or 'no output'}",
                 meaning=f"It must write {_SIGNATURE_BYTES} bytes, or their base64, to stdout",
                 remedy="Run it by hand; see docs/evidence.md",
             )
@@ -88,15 +88,15 @@ class CommandSigner:
 
 
 def default_key() -> Path:
-    """The key that is used, and made at first use, where none is configured."""
+    """The key that drkit uses if none is configured, and creates at first use."""
     return platformdirs.user_state_path("drkit") / "evidence.key"
 
 
 def make_key(file: Path) -> Path:
-    """Make a key pair: `file` (mode 0600), and the public key beside it with the suffix `.pub`, which is returned.
+    """Create a key pair: `file` (mode 0600), and the public key beside it with the suffix `.pub`, which is returned.
 
     Raises:
-        Refused: one of both files is there.
+        Refused: one of the two files exists.
         DrkitError: they can't be written.
     """
     public = file.with_name(f"{file.name}.pub")
@@ -111,33 +111,33 @@ def make_key(file: Path) -> Path:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             made.append(path)
             with os.fdopen(handle, "wb") as stream:
-                os.fchmod(stream.fileno(), mode)  # whatever the umask: the public key is for everybody
+                os.fchmod(stream.fileno(), mode)  # regardless of the umask: the public key is for everybody
                 stream.write(content)
         made.clear()
     except FileExistsError as error:
         raise Refused(
             f"{error.filename} exists",
-            meaning="A key that signed evidence must not be replaced: nobody could verify it any more",
+            meaning="drkit doesn't replace a key: nobody could verify the evidence that it signed",
             remedy="Give another --out",
         ) from None
     except OSError as error:
         raise DrkitError(f"{file} can't be written: {error.strerror or error}", remedy="Give another --out") from error
     finally:
-        for path in made:  # half a pair is none
+        for path in made:  # half a pair is useless
             path.unlink(missing_ok=True)
     return public
 
 
 def public_pem_of(key: Ed25519PrivateKey) -> bytes:
-    """The public key of a private one, in PEM form."""
+    """The public key of a private key, in PEM form."""
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def open_signer(config: EvidenceConfig, key: Path | None = None) -> tuple[Signer, Path | None]:
-    """The signer: `key` (a flag), else as configured, else the default key; its file where it was made just now.
+    """The signer: `key` (a flag), else as configured, else the default key; and the key's file if it is new.
 
     Raises:
-        ConfigError: there is no such key, or it is no Ed25519 key.
+        ConfigError: there is no such key, or it is not an Ed25519 key.
     """
     if key is None and config.sign_command is not None and config.public_key is not None:
         public = _read(config.public_key, "evidence.public_key")
@@ -157,14 +157,14 @@ def open_signer(config: EvidenceConfig, key: Path | None = None) -> tuple[Signer
     try:
         found = serialization.load_pem_private_key(_read(file, "the key of evidence"), None)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{file} is no private key that can be used: {error}", remedy=OPENSSL) from None
+        raise ConfigError(f"{file} is not a usable private key: {error}", remedy=OPENSSL) from None
     if not isinstance(found, Ed25519PrivateKey):
-        raise ConfigError(f"{file} is no Ed25519 key", remedy=f"drkit evidence key --out FILE, or {OPENSSL}")
+        raise ConfigError(f"{file} is not an Ed25519 key", remedy=f"drkit evidence key --out FILE, or {OPENSSL}")
     return KeySigner(found, public_pem_of(found)), made
 
 
 def envelope_of(statement: bytes, signer: Signer) -> bytes:
-    """The DSSE envelope of a statement, in the one form that the verifier accepts."""
+    """The DSSE envelope of a statement, in the only form that the verifier accepts."""
     _, keyid = verifier.public_key(signer.public_pem)
     signature = signer.sign(verifier.preauthentication(statement))
     document: Mapping[str, Any] = {

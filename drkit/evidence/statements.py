@@ -1,4 +1,4 @@
-"""Statements that people add to a bundle: witness, purpose, runbook, and who corrects a finding by when."""
+"""Statements that people add to a bundle: witness, purpose, runbook, and the owner and due date of each finding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _FindingsFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ExportStatements:
-    """What was said at the export. `purpose`: drill, recovery or another word; `why`: in a sentence."""
+    """The statements of an export. `purpose`: drill, recovery or another word; `why`: a sentence."""
 
     witness: str | None = None
     purpose: str | None = None
@@ -55,7 +55,7 @@ def read_findings(file: Path | None) -> tuple[StatedFinding, ...]:
     """The findings of a TOML file.
 
     Raises:
-        ConfigError: it can't be read, or something in it is wrong.
+        ConfigError: it can't be read, or is wrong.
     """
     if file is None:
         return ()
@@ -70,10 +70,10 @@ def read_findings(file: Path | None) -> tuple[StatedFinding, ...]:
 def findings_of(
     found: Iterable[tuple[str, str]], stated: Collection[StatedFinding], passed_drills: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Findings (id, what), with what was stated of them. Only a retest that passed closes one.
+    """Findings (id, what) with the statements about them. Only a passed retest closes one.
 
     Raises:
-        ConfigError: one was stated that there isn't, and doesn't say what it is.
+        ConfigError: a statement is about an unknown finding and doesn't say `what` it is.
     """
     by_id = {each.id: each for each in stated}
     all_found = dict(found)
@@ -83,7 +83,7 @@ def findings_of(
                 names = ", ".join(all_found) or "none"
                 raise ConfigError(
                     f"--findings: the bundle has no finding {each.id!r} (it has: {names})",
-                    remedy="Correct the id, or say `what` it is",
+                    remedy="Correct the id, or add `what` it is",
                 )
             all_found[each.id] = each.what
     rows = []
@@ -104,7 +104,7 @@ def findings_of(
 
 
 def runbook_of(file: Path | None) -> tuple[dict[str, Any] | Unknown, dict[str, bytes]]:
-    """What is said of the runbook, and the file to add to the bundle.
+    """The document's entry about the runbook, and the file to add to the bundle.
 
     Raises:
         ConfigError: it can't be read.
@@ -114,7 +114,7 @@ def runbook_of(file: Path | None) -> tuple[dict[str, Any] | Unknown, dict[str, b
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"the runbook {file} can't be read: {error.strerror or error}", remedy="Name it") from None
+        raise ConfigError(f"the runbook {file} can't be read: {error.strerror or error}", remedy="Correct it") from None
     name = f"runbook{file.suffix or '.txt'}"
     revision = _git(file, "log", "-1", "--format=%H")
     changed = _git(file, "status", "--porcelain")
@@ -128,7 +128,7 @@ def runbook_of(file: Path | None) -> tuple[dict[str, Any] | Unknown, dict[str, b
 
 
 def _git(file: Path, *arguments: str) -> str | None:
-    """What git says of a file; None: it says nothing."""
+    """The output of git about a file; None: there is none."""
     try:
         done = subprocess.run(
             ["git", "-C", str(file.resolve().parent), *arguments, "--", file.resolve().name],

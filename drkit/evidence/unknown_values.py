@@ -1,4 +1,4 @@
-"""Values that aren't known: null in the document, with the reason under `unknown`, by JSON pointer (RFC 6901). Pure."""
+"""Unknown values: null in the document, with the reason under `unknown`, by JSON pointer (RFC 6901). Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Stands where a value would be."""
+    """The placeholder of an unknown value."""
 
     reason: str
 
 
 def known(value: Any, reason: str) -> Any:
-    """The value, or why there is none."""
+    """The value, or the reason why it is unknown."""
     return Unknown(reason) if value is None else value
 
 
 def with_reasons(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with nulls for what isn't known, and `unknown` with the reasons."""
+    """The document with null for each unknown value, and `unknown` with the reasons."""
     reasons: dict[str, str] = {}
     settled: dict[str, Any] = _settled(document, "", reasons)
     return {**settled, "unknown": reasons}

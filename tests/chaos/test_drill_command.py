@@ -135,7 +135,7 @@ def test_stopping_the_clock_ends_a_running_drill_with_its_rollbacks(play, tmp_pa
     ("arguments", "said"),
     [
         (["--cron", "0 25 * * *"], "'25' is not a hour"),
-        (["--cron", "0 4 * * *", "--timezone", "Mars/Olympus"], "no zone 'Mars/Olympus'"),
+        (["--cron", "0 4 * * *", "--timezone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
     ],
 )
 def test_a_wrong_clock_is_refused(play, tmp_path, arguments, said):

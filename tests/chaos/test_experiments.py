@@ -188,7 +188,7 @@ def test_no_drill_strikes_at_both_sides_where_it_may_not(play, tmp_path):
     first, second = steps["failover to dr"]["strikes"]
     assert (first["step"], first["outcome"]) == ("kill primary at failover commit", "ok")
     assert (second["step"], second["outcome"]) == ("kill dr at failover commit", "unknown")
-    assert "not injected, by a safety rule: it would strike at dr while primary" in second["reason"]
+    assert "not injected, by a safety rule: it would strike dr while primary" in second["reason"]
     assert steps["kill dr"]["outcome"] == "unknown"
     assert "not played, by a safety rule" in steps["kill dr"]["reason"]
     assert steps["restart primary"]["outcome"] == "ok"

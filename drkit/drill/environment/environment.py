@@ -142,7 +142,7 @@ class DrillEnvironment:
             Refused: there is none.
         """
         if self.wan is None:
-            raise Refused("drkit has no line to primary that could be disturbed", remedy="Set lab.wan to true")
+            raise Refused("the lab has no network to primary that could be disturbed", remedy="Set lab.wan to true")
         return self.wan
 
     def the_run(self) -> subprocess.Popen[str]:
@@ -293,14 +293,14 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
         what = "a store" if clusters else "clusters"
         raise Refused(
             f"{lab.config_path} names {what} other than those of its lab",
-            meaning="A drill uses that file, and would inject faults outside of a lab; nothing was touched",
+            meaning="A drill uses that file, and would inject faults outside of a lab; nothing was changed",
             remedy="Leave --dir out: the drill makes a lab of its own",
         )
     unmarked = [alias for alias, cluster in config.clusters.items() if not cluster.drill]
     if experiment.has_faults and unmarked:
         raise Refused(
             f"{lab.config_path} does not allow faults on {' and '.join(unmarked)}",
-            meaning="The experiment injects faults, which only clusters with drill = true allow; nothing was touched",
+            meaning="The experiment injects faults, which only clusters with drill = true allow; nothing was changed",
             remedy=f"If nobody else needs them: set drill = true under [clusters.{unmarked[0]}]"
             + (" and the other" if len(unmarked) > 1 else "")
             + "; or leave --dir out: the drill makes a lab of its own",

@@ -67,8 +67,8 @@ class Wan:
         known = [port for port in ports if port is not None]
         if len(known) < len(ports):
             raise Refused(
-                f"the lab in {lab.dir} has no line to {SOURCE} that could be disturbed",
-                meaning="The experiment needs brokers with a further listener",
+                f"the lab in {lab.dir} has no network to {SOURCE} that could be disturbed",
+                meaning="The experiment needs brokers with another listener",
                 remedy="Leave --dir out: the drill makes a lab of its own",
             )
         wan = cls(folder, known)
@@ -108,8 +108,8 @@ class Wan:
                 return
             time.sleep(0.01)
         raise DrkitError(
-            f"the line to {SOURCE} can't be disturbed: its proxy does not answer ({self._child.ending()})",
-            remedy=f"It listens on {NEAR}, which Linux has without more ado; elsewhere make that address",
+            f"the network to {SOURCE} can't be disturbed: its proxy does not answer ({self._child.ending()})",
+            remedy=f"It listens on {NEAR}, which every Linux has; elsewhere add it to the loopback interface",
         )
 
 

@@ -1,1 +1,1 @@
-"""Experiment files: what they may say, and how they are read."""
+"""Experiment files: their types, and how they are read."""

@@ -1,4 +1,4 @@
-"""What all keys of an experiment file share: nothing unknown is taken, and what a cluster and a duration are."""
+"""The base of an experiment file's types: unknown keys are errors; clusters and durations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class DrillModel(BaseModel):
-    """Typed, frozen, and without unknown keys."""
+    """A typed, frozen part of the file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

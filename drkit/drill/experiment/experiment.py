@@ -1,13 +1,13 @@
-"""What an experiment file may say: typed, nothing unknown, every error with its file and line.
+"""The types of an experiment file: unknown keys are errors, and every error has its file and line.
 
     title, hypothesis          what is rehearsed, and what should hold
-    lab                        the clusters it is played on
-    steady_state               conditions that must hold before anything is disturbed
+    lab                        the clusters
+    steady_state               conditions that must hold before the disturbance
     safety                     rules that are checked before every step from the disturbance on
     method                     steps, in order: `do` names the step
-    checks                     anomalies that must not be found in what the clients kept
-    objectives                 RPO and RTO that are measured against
-    rollbacks                  steps that run at the end whatever happened
+    checks                     anomalies that the clients' history must not show
+    objectives                 the RPO and RTO to meet
+    rollbacks                  steps that always run at the end
 
 The first fault or failover is *the disturbance*: the steady state is checked right before it, and
 until then nothing can refute the hypothesis (a failed step leaves the verdict unknown).
@@ -58,8 +58,8 @@ CheckName = Literal[
 class LabSpec(DrillModel):
     """The lab that the experiment needs.
 
-    `brokers` is per cluster; `secured`: with an authorizer, to be fenced by, and applications that authenticate; `wan`:
-    drkit reaches primary over a line that faults of the network disturb.
+    `brokers`: per cluster; `secured`: the clusters have an authorizer, for the fence, and the applications
+    authenticate; `wan`: drkit reaches primary over a network that network faults disturb.
     """
 
     brokers: int = Field(default=1, ge=1, le=9)
@@ -72,7 +72,7 @@ class LabSpec(DrillModel):
 
 
 class Acknowledged(DrillModel):
-    """The producer got at least so many acknowledgements from a cluster."""
+    """The producer has at least so many acknowledgements from a cluster."""
 
     condition: Literal["acknowledged"]
     cluster: Cluster
@@ -80,7 +80,7 @@ class Acknowledged(DrillModel):
 
 
 class Consumed(DrillModel):
-    """The group read at least so many records from a cluster."""
+    """The group has read at least so many records from a cluster."""
 
     condition: Literal["consumed"]
     cluster: Cluster
@@ -88,15 +88,15 @@ class Consumed(DrillModel):
 
 
 class Drained(DrillModel):
-    """The group read everything that the workload's topic holds on a cluster."""
+    """The group has read everything in the workload's topic on a cluster."""
 
     condition: Literal["drained"]
     cluster: Cluster
 
 
 class Mirrored(DrillModel):
-    """`drkit status` says that the workload's topic is at most so many records behind, `leaving_out` partitions that
-    stand still."""
+    """`drkit status` reports that the workload's topic is at most so many records behind; `leaving_out`: ignore these
+    partitions."""
 
     condition: Literal["mirrored"]
     at_most_behind: int = Field(ge=0)
@@ -104,7 +104,7 @@ class Mirrored(DrillModel):
 
 
 class PositionsCaptured(DrillModel):
-    """`drkit status` lists a captured position of the workload's group for each partition."""
+    """`drkit status` has a captured position of the workload's group for each partition."""
 
     condition: Literal["positions_captured"]
 
@@ -124,23 +124,23 @@ class Silent(DrillModel):
 
 
 class NoMembers(DrillModel):
-    """The workload's group has no member on a cluster: sessions of consumers that died there have expired."""
+    """The workload's group has no member on a cluster: the sessions of dead consumers have expired."""
 
     condition: Literal["no_members"]
     cluster: Cluster
 
 
 class ProblemTold(DrillModel):
-    """`drkit status` names a problem of this kind on the workload's topic (`source_truncated`, `retention_gap` …)."""
+    """`drkit status` reports such a problem for the workload's topic (`source_truncated`, `retention_gap` …)."""
 
     condition: Literal["problem_told"]
     kind: str = Field(pattern=r"^[a-z_]+$")
 
 
 class MirrorTold(DrillModel):
-    """The mirror itself names a problem of this kind on the workload's topic; `partition`: of this one, else of any.
+    """The mirror itself reports a problem of this kind for the workload's topic; `partition`: for this one, else any.
 
-    `problem_told` may hold without it: `drkit status` compares what no mirror fetches.
+    `problem_told` may hold without it: `drkit status` compares partitions that no mirror fetches.
     """
 
     condition: Literal["mirror_told"]
@@ -149,8 +149,8 @@ class MirrorTold(DrillModel):
 
 
 class SameRecords(DrillModel):
-    """Both clusters hold the same records of the workload's topic, each partition in the same order: a bystander reads
-    them."""
+    """Both clusters hold the same records of the workload's topic, each partition in the same order, as read by an
+    independent reader."""
 
     condition: Literal["same_records"]
 
@@ -186,11 +186,11 @@ class SteadyState(DrillModel):
 
 
 class Safety(DrillModel):
-    """Rules that are checked before every step from the disturbance on; where one doesn't hold, the method ends there.
+    """Rules that are checked before every step from the disturbance on; the method ends where one doesn't hold.
 
-    `time_limit_seconds`: of the whole drill; no step begins later. `never_both_sides`: nothing strikes at a cluster
-    while the other one doesn't answer. `healthy_brokers`: so many brokers of it must answer. `abort_when`: conditions
-    that may not hold.
+    `time_limit_seconds`: of the whole drill; no step begins later. `never_both_sides`: no fault strikes a cluster
+    while the other one doesn't answer. `healthy_brokers`: how many of a cluster's brokers must answer. `abort_when`:
+    conditions that must not hold.
     """
 
     time_limit_seconds: Seconds | None = None
@@ -203,9 +203,9 @@ class Safety(DrillModel):
 
 
 class Workload(DrillModel):
-    """Start a producer that keeps what was acknowledged and a group that keeps what it saw.
+    """Start a producer that records the acknowledgements, and a group that records what it read.
 
-    `records_per_second` is over all partitions; a record's value is about `value_bytes` long.
+    `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value.
     """
 
     do: Literal["workload"]
@@ -219,7 +219,7 @@ class Workload(DrillModel):
 
 
 class Load(DrillModel):
-    """`drkit lab load`: real data beside the workload."""
+    """Run `drkit lab load`: real data beside the workload."""
 
     do: Literal["load"]
     dataset: Literal["flights", "orders"]
@@ -229,7 +229,7 @@ class Load(DrillModel):
 
 
 class Mirror(DrillModel):
-    """Start `drkit mirror` as a process of its own."""
+    """Start `drkit mirror` as a separate process."""
 
     do: Literal["mirror"]
 
@@ -254,7 +254,7 @@ FailbackStage = Literal["salvage", "scrub", "reverse", "reseed", "audit", Failov
 
 
 class Strike(DrillModel):
-    """Faults that strike as a stage of a run begins: its intent is in the journal, nothing of it is done."""
+    """Faults that strike as a stage of a run begins: its intent is in the journal, its work has not begun."""
 
     at: str
     faults: Annotated[list[AnyFault], Field(min_length=1)]
@@ -273,10 +273,10 @@ class FailbackStrike(Strike):
 
 
 class Failover(DrillModel):
-    """`drkit failover`, as an operator would type it.
+    """Run `drkit failover`, as an operator would.
 
     `strikes`: faults at its stages; the node `run` is the run's own process. `resumes`: how often `drkit resume` may
-    follow where the run is left partly done or was killed.
+    follow if the run ends partly done or was killed.
     """
 
     do: Literal["failover"]
@@ -291,7 +291,7 @@ class Failover(DrillModel):
 
 
 class Failback(DrillModel):
-    """`drkit failback`: the old primary is seeded again, groups move back. `strikes`, `resumes`: as in a failover."""
+    """Run `drkit failback`: re-seed the old primary, move groups back. `strikes`, `resumes`: as in a failover."""
 
     do: Literal["failback"]
     to: Literal["primary"] = "primary"
@@ -302,9 +302,9 @@ class Failback(DrillModel):
 
 
 class Reprotect(DrillModel):
-    """`drkit reprotect`: dr is the source for good, the old primary is brought up to date as its standby.
+    """Run `drkit reprotect`: dr becomes the source permanently, the old primary its up-to-date standby.
 
-    The lab's configuration has the link the other way round afterwards; the mirror takes that up when it is restarted.
+    Afterwards the lab's configuration has the link reversed; the mirror reads it at its next start.
     """
 
     do: Literal["reprotect"]
@@ -312,9 +312,9 @@ class Reprotect(DrillModel):
 
 
 class MoveClients(DrillModel):
-    """Start the group, then the producer, on another cluster; those on the old one are stopped.
+    """Stop the group and the producer on the old cluster, and start the group, then the producer, on another one.
 
-    `keep_producer`: the old one's producer continues, with keys of its own: both sides take writes.
+    `keep_producer`: the old producer continues, with its own keys: both sides accept writes.
     """
 
     do: Literal["move_clients"]
@@ -323,7 +323,7 @@ class MoveClients(DrillModel):
 
 
 class StopClients(DrillModel):
-    """Stop the producer, the consumer or both, letting them finish what is in flight."""
+    """Stop the producer, the consumer or both; they finish what is in flight."""
 
     do: Literal["stop_clients"]
     who: Literal["producer", "consumer", "both"] = "both"
@@ -341,7 +341,7 @@ Rollback = Annotated[
 
 
 class Objectives(DrillModel):
-    """What is measured against; None: not judged."""
+    """The objectives; None: not judged."""
 
     rpo_records: int | None = Field(default=None, ge=0)
     rpo_seconds: float | None = Field(default=None, ge=0)
@@ -375,12 +375,12 @@ class Experiment(DrillModel):
 
     @property
     def measures_rto(self) -> bool:
-        """Whether an RTO can be measured: clients go over after a failover."""
+        """Whether an RTO can be measured: clients move after a failover."""
         moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in self.method)
         return moved and any(isinstance(step, Failover) for step in self.method)
 
     def with_defaults(self, configured: ConfiguredObjectives) -> Experiment:
-        """The experiment with configured objectives where it sets none itself."""
+        """The experiment, with the configured objectives for those that it doesn't set."""
         own = self.objectives
         filled = Objectives(
             rpo_records=configured.rpo_records if own.rpo_records is None else own.rpo_records,
@@ -391,7 +391,7 @@ class Experiment(DrillModel):
 
     @property
     def has_faults(self) -> bool:
-        """Whether anything is struck, at stages of a run and in rollbacks included."""
+        """Whether it has any fault, including those at stages of a run and in rollbacks."""
         return next(_faults(self), None) is not None
 
     @property
@@ -400,8 +400,8 @@ class Experiment(DrillModel):
         return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Move)), None)
 
 
-class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the places
-    """Parts of a file that don't go together, with the places to correct."""
+class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the keys
+    """Parts of a file that contradict each other, with the keys to correct."""
 
     def __init__(self, findings: list[tuple[Place, str]]) -> None:
         super().__init__("; ".join(message for _, message in findings))
@@ -432,7 +432,7 @@ def _contradictory_faults(experiment: Experiment, mirrors: Sequence[int]) -> Ite
             yield from _contradictory_node_fault(experiment, place, fault, mirrors)
         elif isinstance(fault, NetworkFault):
             if not experiment.lab.wan:
-                yield place, "the lab has no line to primary that could be disturbed; set lab.wan to true"
+                yield place, "the lab has no network to primary that could be disturbed; set lab.wan to true"
         elif isinstance(fault, ApplicationFault):
             yield from _contradictory_application_fault(experiment, place, fault)
         else:
@@ -451,7 +451,7 @@ def _contradictory_node_fault(
     if fault.node == "run" and ("strikes" not in place or not isinstance(fault, Kill)):
         yield (
             (*place, "node"),
-            "run is the process of a failover or failback: it can be killed, at a stage of theirs",
+            "run is the process of a failover or failback: it can only be killed, and only at one of their stages",
         )
 
 
@@ -472,9 +472,9 @@ def _before_workload(experiment: Experiment, place: Place) -> bool:
 
 def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: TopicFault) -> Iterator[tuple[Place, str]]:
     if _before_workload(experiment, place):
-        yield place, f"{fault.do} comes before the workload is started: its topic is not there"
+        yield place, f"{fault.do} comes before the workload is started: its topic doesn't exist"
     if isinstance(fault, ON_DISK) and experiment.lab.brokers > 1:
-        yield place, f"{fault.do} strikes at a topic's only replica; set lab.brokers to 1"
+        yield place, f"{fault.do} strikes a topic's only replica; set lab.brokers to 1"
     if isinstance(fault, CorruptBatch) and fault.partition >= experiment.workload.partitions:
         yield (*place, "partition"), f"the workload has {experiment.workload.partitions} partitions, counted from 0"
 
@@ -513,7 +513,7 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         if kills > step.resumes:
             yield (
                 ("method", number),
-                f"its run is killed; set resumes to {kills} at least, or it never ends",
+                f"its run is killed; set resumes to at least {kills}, or it never ends",
             )
 
 
@@ -526,7 +526,7 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
         if name == "lost" and objectives.rpo_records is None and objectives.rpo_seconds is None:
             yield (
                 ("checks", number),
-                "lost needs a stated RPO: set objectives.rpo_records or objectives.rpo_seconds",
+                "lost needs an RPO: set objectives.rpo_records or objectives.rpo_seconds",
             )
         if name == "skipped_by_group" and not moved:
             yield (

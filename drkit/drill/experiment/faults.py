@@ -1,8 +1,9 @@
-"""The faults that an experiment file may name.
+"""The faults of an experiment file.
 
-Those of a node take it away, or its connections; those of the network are of the line between drkit and primary; those
-of the applications strike at what the drill's clients have; those of a topic at the workload's topic on one cluster, as
-an operator's mistake, an attack, or a bad disk does. Each is injected by the file of its name in `drkit.drill.faults`.
+Faults of a node stop it or its connections; faults of the network disturb the one between drkit and primary; faults of
+the applications affect the credentials or the clock of the drill's clients; faults of a topic damage the workload's
+topic on one cluster, like an operator's mistake, an attack or a bad disk. The file of its name in `drkit.drill.faults`
+injects each.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from drkit.drill.experiment.base import SOURCE, Cluster, DrillModel
 
 def _node(name: str) -> str:
     if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror|run", name):
-        raise ValueError(f"{name!r} is no node; known are primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
+        raise ValueError(f"{name!r} is not a node; known: primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
     return name
 
 
 def _broker(name: str) -> str:
     if not re.fullmatch(r"(primary|dr)(-[1-9][0-9]*)?", name):
-        raise ValueError(f"{name!r} is no broker; known are primary, dr (all of its brokers), primary-1 …")
+        raise ValueError(f"{name!r} is not a broker; known: primary, dr (all of its brokers), primary-1 …")
     return name
 
 
@@ -31,11 +32,11 @@ Node = Annotated[str, AfterValidator(_node)]
 Broker = Annotated[str, AfterValidator(_broker)]
 
 
-# --- of a node ----------------------------------------------------------------------------------
+# --- nodes --------------------------------------------------------------------------------------
 
 
 class Kill(DrillModel):
-    """SIGKILL a node (a cluster's alias means all its nodes; `mirror` is the mirror)."""
+    """SIGKILL a node (a cluster's alias: all its nodes; `mirror`: the mirror)."""
 
     do: Literal["kill"]
     node: Node
@@ -56,27 +57,27 @@ class Resume(DrillModel):
 
 
 class Restart(DrillModel):
-    """Stop a node where it runs, and start it again on its data."""
+    """Stop a node if it runs, and start it again on its data."""
 
     do: Literal["restart"]
     node: Node
 
 
 class FillDisk(DrillModel):
-    """Have a broker's disk be full: it can't write a byte more, and ends. It has room again when it is restarted."""
+    """Fill a broker's disk: it can't write any more, and ends. A restarted broker can write again."""
 
     do: Literal["fill_disk"]
     node: Broker
 
 
 class Disconnect(DrillModel):
-    """Tear down every TCP connection of the mirror (`ss -K`: needs root)."""
+    """Tear down every TCP connection of the mirror (`ss -K`, which needs root)."""
 
     do: Literal["disconnect"]
     node: Literal["mirror"] = "mirror"
 
 
-# --- of the workload's topic --------------------------------------------------------------------
+# --- the workload's topic -----------------------------------------------------------------------
 
 
 class DeleteTopic(DrillModel):
@@ -87,7 +88,7 @@ class DeleteTopic(DrillModel):
 
 
 class RecreateTopic(DrillModel):
-    """Delete the topic, and make an empty one of its name."""
+    """Delete the topic, and create an empty one of the same name."""
 
     do: Literal["recreate_topic"]
     cluster: Cluster
@@ -102,7 +103,7 @@ class AddPartitions(DrillModel):
 
 
 class PurgeTopic(DrillModel):
-    """Remove a part of what each partition holds, from its beginning on, as retention does."""
+    """Remove a part of each partition's records from its beginning, as retention does."""
 
     do: Literal["purge_topic"]
     cluster: Cluster
@@ -110,7 +111,7 @@ class PurgeTopic(DrillModel):
 
 
 class WriteForeign(DrillModel):
-    """Write records that no client of the drill sends."""
+    """Write records that no client of the drill sent."""
 
     do: Literal["write_foreign"]
     cluster: Cluster
@@ -118,7 +119,7 @@ class WriteForeign(DrillModel):
 
 
 class LoseTail(DrillModel):
-    """Cut acknowledged records off each partition's end (whole batches: so many, or a few more)."""
+    """Cut acknowledged records off each partition's end (whole batches: so many records, or a few more)."""
 
     do: Literal["lose_tail"]
     cluster: Cluster
@@ -126,11 +127,11 @@ class LoseTail(DrillModel):
 
 
 class CorruptBatch(DrillModel):
-    """Have the last batch of a partition be one that can't be passed on.
+    """Make the last batch of a partition impossible to forward.
 
-    `damage`: `checksum`: a byte of it turns, on disk; `codec`: on disk it says to be compressed by a codec that nobody
-    knows, and its checksum fits; `oversized`: a batch of one record is written that is larger than the topic's limit
-    allows now, as one that was written before the limit was lowered.
+    `damage`: `checksum`: flip a byte of it on disk; `codec`: set an unknown compression codec on disk, with a matching
+    checksum; `oversized`: write a batch of one record that is larger than the topic's limit, like one that was written
+    before the limit was lowered.
     """
 
     do: Literal["corrupt_batch"]
@@ -140,7 +141,7 @@ class CorruptBatch(DrillModel):
 
 
 class Flood(DrillModel):
-    """Write very many records to a topic beside the workload's (`TOPIC.flood`), as fast as can be."""
+    """Write very many records to a topic beside the workload's (`TOPIC.flood`), as fast as possible."""
 
     do: Literal["flood"]
     cluster: Cluster
@@ -148,13 +149,13 @@ class Flood(DrillModel):
     value_bytes: int = Field(default=1_000, ge=1, le=100_000)
 
 
-# --- of the applications ------------------------------------------------------------------------
+# --- the applications ---------------------------------------------------------------------------
 
 
 class ExpireCredentials(DrillModel):
-    """Have a cluster refuse the applications' credentials: their user is `deleted`, or its password `changed`.
+    """Make a cluster refuse the applications' credentials: their user is `deleted`, or its password `changed`.
 
-    What is connected stays so for a few seconds, until it has to authenticate again.
+    Open connections last a few seconds more, until they must reauthenticate.
     """
 
     do: Literal["expire_credentials"]
@@ -163,14 +164,14 @@ class ExpireCredentials(DrillModel):
 
 
 class RenewCredentials(DrillModel):
-    """Have a cluster take the applications' credentials again."""
+    """Make a cluster accept the applications' credentials again."""
 
     do: Literal["renew_credentials"]
     cluster: Cluster
 
 
 class SkewClock(DrillModel):
-    """Have the producer stamp its records by a clock that is so many seconds ahead (negative: behind)."""
+    """Set the producer's clock so many seconds ahead (negative: behind) for its records' timestamps."""
 
     do: Literal["skew_clock"]
     cluster: Cluster
@@ -178,17 +179,17 @@ class SkewClock(DrillModel):
 
 
 class CorrectClock(DrillModel):
-    """Have it stamp them by the right time again."""
+    """Set the producer's clock to the correct time again."""
 
     do: Literal["correct_clock"]
     cluster: Cluster
 
 
-# --- of the line between drkit and primary ------------------------------------------------------
+# --- the network between drkit and primary ------------------------------------------------------
 
 
 class DegradeNetwork(DrillModel):
-    """Make it slow: `delay_ms` and `jitter_ms` each way, `loss` (share of packets), `kilobytes_per_second` each way."""
+    """Slow it down: `delay_ms` and `jitter_ms` each way, `loss` (share of packets), `kilobytes_per_second` each way."""
 
     do: Literal["degrade_network"]
     cluster: Literal["primary"] = "primary"
@@ -199,9 +200,9 @@ class DegradeNetwork(DrillModel):
 
 
 class PartitionNetwork(DrillModel):
-    """Have nothing pass: both ways, or in one direction only.
+    """Block it in both directions, or in one.
 
-    `forgets`: connections that are open meanwhile stay silent for ever, as those that a firewall has forgotten.
+    `forgets`: connections that are open meanwhile stay silent forever, like those that a firewall has forgotten.
     """
 
     do: Literal["partition_network"]
@@ -218,7 +219,7 @@ class ResetNetwork(DrillModel):
 
 
 class HealNetwork(DrillModel):
-    """End what the others do."""
+    """End all disturbances of the network."""
 
     do: Literal["heal_network"]
     cluster: Literal["primary"] = "primary"
@@ -231,15 +232,15 @@ TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteFor
 NetworkFault = DegradeNetwork | PartitionNetwork | ResetNetwork | HealNetwork
 Fault = NodeFault | TopicFault | ApplicationFault | NetworkFault
 ENDS = Resume | HealNetwork | RenewCredentials | CorrectClock
-"""What ends a fault, and is none."""
+"""Steps that end a fault, and are not faults themselves."""
 AnyFault = Annotated[Fault, Field(discriminator="do")]
 ON_DISK = LoseTail | CorruptBatch | RecreateTopic
-"""Faults that know one replica of a partition only: a lab of one broker a cluster."""
+"""Faults that change only one replica of a partition: they need a lab with one broker per cluster."""
 TAKES_DATA = DeleteTopic | RecreateTopic | PurgeTopic | LoseTail | CorruptBatch
 
 
 def word_of(kind: type[Fault]) -> str:
-    """What a file calls a kind of fault."""
+    """The name of a kind of fault in experiment files."""
     return str(get_args(kind.model_fields["do"].annotation)[0])
 
 
@@ -250,9 +251,9 @@ NETWORK_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NetworkFault))
 
 
 def is_disaster(fault: Fault) -> bool:
-    """Whether it takes from primary what clients need: RPO and RTO are counted from the first such fault on."""
+    """Whether it counts as a disaster on primary: RPO and RTO count from the first such fault."""
     if isinstance(fault, NetworkFault):
-        return False  # applications live beside primary
+        return False  # the applications run beside primary
     if isinstance(fault, ApplicationFault):
         return fault.cluster == SOURCE and isinstance(fault, ExpireCredentials)
     if isinstance(fault, TopicFault):

@@ -38,8 +38,8 @@ def load_experiment(file: Path) -> ExperimentFile:
     """Read and check an experiment.
 
     Raises:
-        ConfigError: the file can't be read, or has something unknown, wrong or contradictory; each
-            finding is `file:line: key: message`.
+        ConfigError: the file can't be read, or something in it is unknown, wrong or contradictory; each error is
+            `file:line: key: message`.
     """
     document = read_marked(file)
     if not isinstance(document.data, dict):

@@ -1,4 +1,4 @@
-"""Partitions added."""
+"""Adds partitions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def add_partitions(env: DrillEnvironment, fault: AddPartitions) -> str:
     """Give the workload's topic more partitions.
 
     Raises:
-        Refused: the topic isn't there.
+        Refused: the topic doesn't exist.
     """
     topic = env.experiment.workload.topic
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         before = cluster.partitions(topic)
         if not before:
-            raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
+            raise Refused(f"{topic} is not on {fault.cluster}", remedy="Check the steps before this one")
         cluster.grow(topic, before + fault.by)
     return f"{topic} has {before + fault.by} partitions on {fault.cluster}, {fault.by} more"

@@ -48,7 +48,7 @@ def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
         folder = cluster.data / f"{topic}-{fault.partition}"
         if fault.damage == "codec":
             batch = recode(folder, end - 1, UNKNOWN_CODEC)
-            why = f"it is compressed by codec {UNKNOWN_CODEC}, which nobody knows, and its checksum fits"
+            why = f"it has the unknown compression codec {UNKNOWN_CODEC}, and its checksum fits"
         else:
             batch = flip(folder, end - 1, -1)
             why = "its checksum does not fit"
@@ -92,7 +92,7 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
         wait_for(f"a batch of {OVERSIZED_BYTES} bytes in {topic}:{fault.partition}", _SECONDS, written)
     except DrkitError as error:
         said = f" ({refused[-1].str()})" if refused else ""
-        raise DrkitError(f"{fault.cluster} does not take a batch of {OVERSIZED_BYTES} bytes{said}") from error
+        raise DrkitError(f"{fault.cluster} does not accept a batch of {OVERSIZED_BYTES} bytes{said}") from error
     finally:
         cluster.set(topic, _LIMIT, None)
     return placed[0]

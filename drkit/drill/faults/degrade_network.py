@@ -19,5 +19,5 @@ def degrade_network(env: DrillEnvironment, fault: DegradeNetwork) -> str:
         kilobytes_per_second=fault.kilobytes_per_second or 0.0,
     )
     width = "" if fault.kilobytes_per_second is None else f", {fault.kilobytes_per_second:g} kB/s"
-    delay = f"{fault.delay_ms:g} ms more each way, give or take {fault.jitter_ms:g}"
-    return f"the line to {fault.cluster}: {delay}; {fault.loss:.1%} of packets are lost{width}"
+    delay = f"{fault.delay_ms:g} ms more each way, plus or minus {fault.jitter_ms:g}"
+    return f"the network to {fault.cluster}: {delay}; {fault.loss:.1%} of packets are lost{width}"

@@ -28,9 +28,7 @@ def disconnect(env: DrillEnvironment, _fault: Disconnect) -> str:
         pids = []
     torn = reset_connections(pids)
     if not torn:
-        raise Refused(
-            "the mirror has no connection that could be torn down", remedy="Look at the steps before this one"
-        )
+        raise Refused("the mirror has no connection that could be torn down", remedy="Check the steps before this one")
     return f"{counted(torn, 'connection')} of the mirror (pid {mirror.pid}) torn down"
 
 

@@ -33,5 +33,5 @@ def expire_credentials(env: DrillEnvironment, fault: ExpireCredentials) -> str:
     how = "is deleted" if fault.how == "deleted" else "has another password"
     return (
         f"the applications' user {USER} {how} on {fault.cluster}: new connections are refused, "
-        f"and those that there are within {AGAIN_SECONDS} s"
+        f"and open ones within {AGAIN_SECONDS} s"
     )

@@ -24,13 +24,13 @@ def fill_disk(env: DrillEnvironment, fault: FillDisk) -> str:
     """
     if not hasattr(psutil.Process, "rlimit"):
         raise Refused(
-            "a disk can't be filled here: this system doesn't limit the files of a process that runs",
+            "a disk can't be filled here: this system can't limit the file sizes of a running process",
             remedy="Play the experiment on Linux",
         )
     running = env.lab.running(fault.node)
     if not running:
         raise Refused(
-            f"{fault.node} was not running, so its disk can't be filled", remedy="Look at the steps before this one"
+            f"{fault.node} was not running, so its disk can't be filled", remedy="Check the steps before this one"
         )
     names, brokers = ", ".join(running), list(running.values())
     before = [broker.rlimit(psutil.RLIMIT_FSIZE) for broker in brokers]
@@ -43,4 +43,4 @@ def fill_disk(env: DrillEnvironment, fault: FillDisk) -> str:
             if broker.is_running():
                 broker.rlimit(psutil.RLIMIT_FSIZE, limits)
         raise
-    return f"the disk of {names} is full: nothing could be written any more, and the process ended"
+    return f"the disk of {names} is full: the process couldn't write any more, and ended"

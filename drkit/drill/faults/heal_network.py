@@ -13,4 +13,4 @@ def heal_network(env: DrillEnvironment, fault: HealNetwork) -> str:
         Refused: the lab has no such network.
     """
     env.the_wan().heal()
-    return f"the line to {fault.cluster} passes everything at once again"
+    return f"the network to {fault.cluster} is undisturbed again"

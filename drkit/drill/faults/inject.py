@@ -74,4 +74,4 @@ def inject(env: DrillEnvironment, fault: Fault) -> str:
     try:
         return FAULTS[fault.do](env, fault)
     except KafkaException as error:
-        raise DrkitError(f"the cluster did not take it: {error}", remedy="Look at the steps before this one") from error
+        raise DrkitError(f"the cluster did not accept it: {error}", remedy="Check the steps before this one") from error

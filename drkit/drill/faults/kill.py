@@ -25,5 +25,5 @@ def kill(env: DrillEnvironment, fault: Kill) -> str:
         return f"the run (pid {run.pid}) is killed"
     killed = env.lab.kill(node)
     if not killed:
-        raise Refused(f"{node} was not running, so it can't be killed", remedy="Look at the steps before this one")
+        raise Refused(f"{node} was not running, so it can't be killed", remedy="Check the steps before this one")
     return f"killed {', '.join(killed)}"

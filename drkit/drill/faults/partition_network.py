@@ -16,6 +16,6 @@ def partition_network(env: DrillEnvironment, fault: PartitionNetwork) -> str:
     both: tuple[Direction, ...] = ("to_primary", "from_primary")
     blocked = both if fault.direction == "both" else (fault.direction,)
     env.the_wan().change(blocked=blocked, forgets=fault.forgets)
-    kept = "stay silent for ever" if fault.forgets else "continue once it is healed"
+    kept = "stay silent forever" if fault.forgets else "continue once it is healed"
     ways = " and ".join(each.replace("_", " ") for each in blocked)
     return f"nothing passes between drkit and {fault.cluster} ({ways}); connections {kept}"

@@ -20,7 +20,7 @@ def recreate_topic(env: DrillEnvironment, fault: RecreateTopic) -> str:
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         partitions = cluster.partitions(topic)
         if not partitions:
-            raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
+            raise Refused(f"{topic} is not on {fault.cluster}", remedy="Check the steps before this one")
         cluster.delete(topic)
         cluster.create(topic, partitions, {})
     return f"{topic} is deleted on {fault.cluster} and recreated, empty, with {partitions} partitions"

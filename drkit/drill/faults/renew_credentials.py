@@ -23,5 +23,5 @@ def renew_credentials(env: DrillEnvironment, fault: RenewCredentials) -> str:
     properties = env.credentials_of(fault.cluster)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         cluster.set_password(USER, env.lab.users[USER])
-    wait_for(f"{USER} let in on {fault.cluster}", _SECONDS, lambda: authenticates(properties, _SECONDS) is True)
-    return f"{fault.cluster} takes the credentials of the applications' user {USER} again"
+    wait_for(f"access of {USER} to {fault.cluster}", _SECONDS, lambda: authenticates(properties, _SECONDS) is True)
+    return f"{fault.cluster} accepts the credentials of the applications' user {USER} again"

@@ -1,4 +1,4 @@
-"""Connections reset."""
+"""Resets connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def reset_network(env: DrillEnvironment, fault: ResetNetwork) -> str:
     """Reset every connection between drkit and the primary: both ends get an RST.
 
     Raises:
-        Refused: the lab has no line.
+        Refused: the lab has no such network.
     """
     wan = env.the_wan()
     wan.change(resets=wan.state.resets + 1)

@@ -25,7 +25,7 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         partitions = cluster.partitions(topic)
     if not partitions:
-        raise Refused(f"{topic} is not on {fault.cluster}", remedy="Look at the steps before this one")
+        raise Refused(f"{topic} is not on {fault.cluster}", remedy="Check the steps before this one")
     acknowledged = 0
 
     def told(error: KafkaError | None, _message: Message) -> None:

@@ -1,1 +1,1 @@
-"""From what the clients saw to a verdict."""
+"""Judges a drill: from the histories of its clients to a verdict."""

@@ -1,11 +1,11 @@
-"""One pure function per anomaly, over what the clients kept (after jepsen's checker for Kafka).
+"""The checkers: one pure function per anomaly, over the clients' history (after jepsen's checker for Kafka).
 
-Each yields the anomalies it finds, with the offsets as witness. `judge` turns that into an outcome:
-a check that couldn't be made is `unknown`, never passed; and a part of the history that is missing
-never makes an anomaly of its own (`forged_by`).
+Each yields the anomalies it finds, with their offsets as witnesses. `judge` makes the outcome of them: a check that
+couldn't be made is `unknown`, never passed, and a missing part of the history never causes an anomaly by itself
+(`forged_by`).
 
-A group may read records twice around a failover: at-least-once is what it was promised. Reading
-again is counted in `measure.py`; it is no anomaly here.
+A group may read records twice around a failover: it was promised at-least-once. `measure.py` counts these; they are
+not anomalies.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from drkit.drill.judge.history import Attempt, ClientHistory, HistoryPart, Landed, RecordId
 
 WITNESSES = 10
-"""How many anomalies a result shows; it counts all."""
+"""How many anomalies a result lists; it counts all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One finding. `partition` and `offset` are on `cluster`; offset None where there is none to name."""
+    """One anomaly. `partition` and `offset` are on `cluster`; `offset` is None if there is none."""
 
     cluster: str
     partition: int
@@ -32,18 +32,17 @@ class Anomaly:
 
 
 class CannotCheck(Exception):
-    """The history doesn't hold what the check needs; the message says why."""
+    """The history lacks what the check needs; the message says why."""
 
 
 Check = Callable[[ClientHistory], Iterator[Anomaly]]
 
 
 def lost(history: ClientHistory) -> Iterator[Anomaly]:
-    """Acknowledged, not on the target, and not in the tail that an RPO may excuse.
+    """Acknowledged, missing on the target, and not in the tail that an RPO may excuse.
 
-    The tail of a partition is what the source acknowledged above its highest record on the target:
-    the mirror had not got there. A record missing below that is a hole, and a record that the target
-    itself acknowledged has no tail: neither is excusable by any RPO.
+    The tail of a partition is what the source acknowledged above the last of its records on the target: the mirror had
+    not reached it. No RPO excuses a record missing below that, or one that the target itself acknowledged.
     """
     on_target = history.landed_records()
     through: dict[int, int] = {}
@@ -90,7 +89,7 @@ def duplicated(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def corrupted(history: ClientHistory) -> Iterator[Anomaly]:
-    """On the target with another key, value, header or timestamp than was sent."""
+    """On the target, with another key, value, header or timestamp than was sent."""
     sent = {attempt.record: attempt.digest for attempt in history.attempts}
     for one in _landed(history):
         if one.record in sent and one.digest != sent[one.record]:
@@ -104,9 +103,9 @@ def corrupted(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def reordered(history: ClientHistory) -> Iterator[Anomaly]:
-    """Out of order on the target: among the records of its key, or against the source's partition.
+    """Out of order on the target, among the records of its key or compared with the source's partition.
 
-    A further copy of a record is `duplicated` and not counted here again.
+    A further copy of a record is `duplicated` and doesn't count here.
     """
     source_offset = {a.record: _offset(a) for a in history.acked(history.source)}
     for rows in history.landed_by_partition().values():
@@ -140,7 +139,7 @@ def reordered(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def nonmonotonic_poll(history: ClientHistory) -> Iterator[Anomaly]:
-    """Within one assignment, the group was given an offset at or below one it was given before."""
+    """Within one assignment, the group got an offset at or below an earlier one."""
     last: dict[tuple[str, int, str, int], int] = {}
     for poll in history.polls:
         place = (poll.session, poll.assignment, poll.cluster, poll.partition)
@@ -157,7 +156,7 @@ def nonmonotonic_poll(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def skipped_by_group(history: ClientHistory) -> Iterator[Anomaly]:
-    """The group's position on the target is past a record that it never read, on either side."""
+    """The group's position on the target is past a record that it never read on either side."""
     position: dict[int, int] = {}
     for partition, after in (
         *((p.partition, p.offset + 1) for p in history.polls if p.cluster == history.target),
@@ -174,7 +173,7 @@ def skipped_by_group(history: ClientHistory) -> Iterator[Anomaly]:
                 one.partition,
                 one.offset,
                 one.record,
-                f"never read, and the group stands at {position[one.partition]}",
+                f"never read, and the group's position is {position[one.partition]}",
             )
 
 
@@ -187,7 +186,7 @@ def foreign(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def both_sides_written(history: ClientHistory) -> Iterator[Anomaly]:
-    """Acknowledged by the source between two acknowledgements of the target: both took writes at the same time."""
+    """Acknowledged by the source between two acknowledgements of the target: both accepted writes at the same time."""
     on_target = [_acked_at(attempt) for attempt in history.acked(history.target)]
     first, last = min(on_target, default=0.0), max(on_target, default=0.0)
     for attempt in history.acked(history.source):
@@ -202,12 +201,12 @@ def both_sides_written(history: ClientHistory) -> Iterator[Anomaly]:
 
 
 def position_moved_back(history: ClientHistory) -> Iterator[Anomaly]:
-    """A position of the group that a cluster confirmed below one that it had confirmed before."""
+    """A position of the group that is lower than one that the cluster had confirmed before."""
     highest: dict[tuple[str, int], int] = {}
     for one in sorted(history.positions, key=lambda each: each.at):
         before = highest.get((one.cluster, one.partition), 0)
         if one.offset < before:
-            yield Anomaly(one.cluster, one.partition, one.offset, None, f"confirmed after the group stood at {before}")
+            yield Anomaly(one.cluster, one.partition, one.offset, None, f"lower than the earlier position {before}")
         highest[one.cluster, one.partition] = max(before, one.offset)
 
 
@@ -255,10 +254,10 @@ def _nothing_read(history: ClientHistory) -> str | None:
 class Checker:
     """A check with the parts of the history that it needs.
 
-    A missing part of `forged_by` could make anomalies that are none: then nothing can be said. Any
-    other missing part can only hide anomalies: those that are found are real.
+    A missing part of `forged_by` could cause false anomalies: then the check is unknown. Any other missing part can
+    only hide anomalies: those that are found are real.
 
-    `subject` says why there was nothing to look at; None: there was. What looked at nothing has not passed.
+    `subject` says why there was nothing to check; None: there was. A check without anything to check has not passed.
     """
 
     find: Check
@@ -286,7 +285,7 @@ CHECKERS: Final[dict[str, Checker]] = {
 
 @dataclass(frozen=True, slots=True)
 class AnomalyCheck:
-    """A check's outcome: `held` is True, False, or None where it couldn't be made (`reason` says why)."""
+    """A check's outcome: `held` is True, False, or None if it couldn't be made (`reason` says why)."""
 
     held: bool | None
     anomalies: int | None

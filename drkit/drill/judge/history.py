@@ -1,7 +1,7 @@
-"""What the clients of a drill kept: every attempt, every poll, every commit, and the target read at the end.
+"""The history of a drill's clients: every attempt, every poll, every commit, and the target as read at the end.
 
-Times (`…_at`) are seconds of CLOCK_MONOTONIC, which all processes of one machine share: differences
-between them are exact whatever the wall clock does. Partitions and offsets are Kafka's.
+Times (`…_at`) are seconds of CLOCK_MONOTONIC, which all processes of one machine share: their differences are exact,
+whatever happens to the wall clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class RecordId(NamedTuple):
-    """A record of the workload: its key, and its number among the records of that key (from 0)."""
+    """Identifies a record of the workload: its key, and its number among the records of that key (from 0)."""
 
     key: str
     seq: int
@@ -23,7 +23,7 @@ class RecordId(NamedTuple):
 
 
 class AttemptOutcome(StrEnum):
-    """What the producer knows of an attempt. `unknown`: no answer came, it may or may not be in the log."""
+    """What the producer knows about an attempt. `unknown`: no response came, it may or may not be in the log."""
 
     ACKED = "acked"
     UNKNOWN = "unknown"
@@ -31,7 +31,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One record that the producer sent. `offset` and `acked_at` are None unless acknowledged."""
+    """A record that the producer sent. `offset` and `acked_at` are None unless it was acknowledged."""
 
     record: RecordId
     cluster: str
@@ -45,8 +45,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One record that the group was given. `session` is a consumer process, `assignment` counts the
-    times it was assigned partitions; `record` is None where the bytes are none of the workload's."""
+    """A record that the group received. `session`: the consumer process; `assignment`: the number of its partition
+    assignment; `record`: None if the bytes are not the workload's."""
 
     session: str
     assignment: int
@@ -59,7 +59,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedPosition:
-    """A position of the group that the cluster confirmed: one it started from, or one it committed."""
+    """A position of the group that the cluster confirmed: its first one, or one that it committed."""
 
     cluster: str
     partition: int
@@ -69,7 +69,7 @@ class ConfirmedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One record that an independent reader found on the target after the method."""
+    """A record that an independent reader found on the target after the method."""
 
     partition: int
     offset: int
@@ -87,10 +87,9 @@ class HistoryPart(StrEnum):
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """All that was kept in one drill, in the order in which it happened.
+    """The history of one drill, in the order of events.
 
-    `incomplete` says which parts may lack something, and why: a check that needs such a part
-    can't be passed by it.
+    `incomplete`: the parts that may be incomplete, with the reason. A check that needs such a part can't pass.
     """
 
     source: str

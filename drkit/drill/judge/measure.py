@@ -1,4 +1,4 @@
-"""RPO and RTO as the clients saw them, compared with the objectives. Pure."""
+"""Measures RPO and RTO as the clients saw them. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a drill measured; None: it couldn't be measured.
+    """The measurements of a drill; None: it couldn't be measured.
 
-    `rpo_records`: records that the source acknowledged and the target doesn't hold; None where it acknowledged none.
-    `rpo_seconds`: the age, at the disaster, of the oldest of them; 0 where there is none.
+    `rpo_records`: records that the source acknowledged and the target doesn't hold; None if it acknowledged none.
+    `rpo_seconds`: the age, at the disaster, of the oldest of them; 0 if there is none.
     `rto_seconds`: from the disaster to the first record that the group read on the target.
     `acknowledged`, `unknown`: the producer's attempts by outcome, on both clusters.
     `reread`: records that the group read on the target after having read them on the source.
@@ -31,14 +31,14 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
     """Measure a history.
 
     Args:
-        history: what the clients kept.
-        disaster_at: when the disaster struck (CLOCK_MONOTONIC seconds), or None if none did.
-        moved: whether a failover succeeded and clients were moved: without that there is no RTO.
+        history: the clients' history.
+        disaster_at: the time of the disaster (CLOCK_MONOTONIC seconds), or None if there was none.
+        moved: whether a failover succeeded and clients were moved: otherwise there is no RTO.
     """
     sure = not {HistoryPart.ATTEMPTS, HistoryPart.LANDED} & history.incomplete.keys()
     on_target = history.landed_records()
     promised = list(history.acked(history.source))
-    sure = sure and bool(promised)  # a loss of nothing is none that was measured
+    sure = sure and bool(promised)  # without acknowledged records no loss was measured
     missing = [attempt for attempt in promised if attempt.record not in on_target]
     rpo_seconds: float | None = None
     if sure and not missing:

@@ -17,17 +17,17 @@ Verdict = Literal["passed", "failed", "unknown"]
 ObjectiveName = Literal["rpo_records", "rpo_seconds", "rto_seconds"]
 StepOutcome = Literal["ok", "failed", "skipped", "unknown"]
 ExitValue = Literal[0, 1, 6, 8]
-"""Of a drill: passed, refuted, an objective missed, unknown."""
+"""The exit codes of a drill: passed, refuted, an objective missed, unknown."""
 
 
 class Document(BaseModel):
-    """What every document of `drkit drill` is."""
+    """The base of every document of `drkit drill`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class StrikeResult(Document):
-    """A fault at a stage of a failover or failback as it went. `line`: of the fault in the experiment's file."""
+    """The outcome of a fault at a stage of a failover or failback. `line`: the fault's, in the experiment's file."""
 
     step: str
     line: int
@@ -38,10 +38,10 @@ class StrikeResult(Document):
 
 
 class StepResult(Document):
-    """One step as it went. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`.
+    """The outcome of a step. `section`: `setup` before the disturbance, `method` from it on, `rollbacks`.
 
-    `started_after_seconds`: since the drill's start; null where it was skipped.
-    `strikes`: the faults at stages of a failover or failback; where one could not be injected, its outcome is unknown.
+    `started_after_seconds`: since the drill's start; null if it was skipped.
+    `strikes`: the faults at stages of a failover or failback; one that couldn't be injected has the outcome unknown.
     """
 
     section: Literal["setup", "method", "rollbacks"]
@@ -55,7 +55,7 @@ class StepResult(Document):
 
 
 class SteadyStateResult(Document):
-    """Whether the steady state was seen before the disturbance; `reached` is null where it was never asked."""
+    """Whether the steady state was seen before the disturbance; `reached` is null if it was never checked."""
 
     reached: bool | None
     reason: str | None
@@ -63,7 +63,7 @@ class SteadyStateResult(Document):
 
 
 class WitnessRecord(Document):
-    """One anomaly, by its place on a cluster."""
+    """One anomaly, with its position on a cluster."""
 
     cluster: str
     partition: int
@@ -73,7 +73,7 @@ class WitnessRecord(Document):
 
 
 class CheckResult(Document):
-    """One check. `anomalies` counts all, `witnesses` shows the first; null where it couldn't be made."""
+    """One check. `anomalies` counts all, `witnesses` lists the first; null if the check couldn't be made."""
 
     check: str
     outcome: Verdict
@@ -83,7 +83,7 @@ class CheckResult(Document):
 
 
 class ObjectiveResult(Document):
-    """One objective against what was measured."""
+    """One objective, and the measured value."""
 
     name: ObjectiveName
     objective: float
@@ -92,11 +92,11 @@ class ObjectiveResult(Document):
 
 
 class Measurements(Document):
-    """What the clients saw; null where it couldn't be measured. Seconds and counts.
+    """The measurements of the clients; null: it couldn't be measured. Seconds and counts.
 
     `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age at the
     disaster of the oldest of them. `rto_seconds`: from the disaster to the first record read on the
-    target. `unknown`: attempts without an answer. `landed`: records on the target at the end.
+    target. `unknown`: attempts without a response. `landed`: records on the target at the end.
     `reread`: records read on the source and again on the target.
     """
 
@@ -110,7 +110,7 @@ class Measurements(Document):
 
 
 class DrillResult(Document):
-    """A whole drill. `exit_code` is what `drkit drill run` ended with; `reasons` say why in words."""
+    """A whole drill. `exit_code`: the one of `drkit drill run`; `reasons`: of the verdict, in words."""
 
     run: str
     title: str
@@ -139,7 +139,7 @@ class DrillResult(Document):
 
 
 class DrillSummary(Document):
-    """A drill as `drkit drill history` lists it. `verdict` is null where a drill left no result."""
+    """A drill in `drkit drill history`. `verdict` is null if the drill left no result."""
 
     run: str
     title: str | None
@@ -159,7 +159,7 @@ class DrillHistory(Document):
 
 
 class ScheduledRun(Document):
-    """One run that the scheduler started. `exit_code` is the drill's; `run` null where it left no result."""
+    """One run that the scheduler started. `exit_code`: the drill's; `run`: null if it left no result."""
 
     started_at: Instant
     run: str | None
@@ -177,8 +177,8 @@ class TimeLeftOut(Document):
 class ScheduleResult(Document):
     """The document of `drkit drill schedule --output json`, written when it ends.
 
-    `next_runs`: those in blackouts are left out. `missed`: the policy for times that passed. `left_out`: times at which
-    no drill ran, those that blackouts took among them.
+    `next_runs`: without those in blackouts. `missed`: the policy for missed times. `left_out`: times at which no drill
+    ran, including those in blackouts.
     """
 
     file: str

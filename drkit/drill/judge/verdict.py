@@ -1,11 +1,11 @@
-"""From outcomes to a verdict. Pure.
+"""Computes the verdict from the outcomes. Pure.
 
     failed    a check found an anomaly, or a step failed after the disturbance        exit 1
-    unknown   something that had to be seen could not be                              exit 8
+    unknown   something that had to be seen could not be seen                         exit 8
     failed    every check holds and an objective was missed                           exit 6
     passed    every check holds, every objective is met                               exit 0
 
-In that order: what refutes the hypothesis outweighs what couldn't be seen. Before the disturbance
+In that order: a refutation of the hypothesis outweighs what couldn't be seen. Before the disturbance
 nothing can refute it: a failed step there leaves it untested, so unknown.
 """
 
@@ -30,7 +30,7 @@ from drkit.drill.judge.result import (
 
 
 def check_result(name: str, finding: AnomalyCheck) -> CheckResult:
-    """A finding as it is reported."""
+    """A check's outcome, for the result."""
     outcome: Verdict = "unknown" if finding.held is None else "passed" if finding.held else "failed"
     return CheckResult(
         check=name,
@@ -51,7 +51,7 @@ def check_result(name: str, finding: AnomalyCheck) -> CheckResult:
 
 
 def objective_results(objectives: Objectives, measured: Measured) -> list[ObjectiveResult]:
-    """Each objective that was set, against what was measured."""
+    """Each objective that is set, with the measured value."""
     found = []
     pairs: tuple[tuple[ObjectiveName, float | None, float | None], ...] = (
         ("rpo_records", objectives.rpo_records, measured.rpo_records),

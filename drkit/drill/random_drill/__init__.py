@@ -1,1 +1,1 @@
-"""Random drills: experiments that are composed from a seed, played, and cut down where they find something."""
+"""Random drills: experiments that are composed from a seed, played, and shrunk if they find something."""

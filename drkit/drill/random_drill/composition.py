@@ -1,14 +1,14 @@
-"""Composes valid experiments from a seed: blocks of faults, each with what ends it, round an ending. Pure.
+"""Composes valid experiments from a seed: blocks, each of which injects and ends a fault, and an ending. Pure.
 
-    workload and mirror → blocks in the steady state → ending → what the clients saw is judged
+    workload and mirror → blocks in the steady state → ending → the clients' history is judged
 
     quiet      producers stop; the mirror catches up; nothing may be missing
     failover   the primary is killed or hangs; the groups move; blocks strike at stages of the run, and after it
 
-A block is a unit: without it the experiment is still valid and should still hold, so one that found something is cut
-down block by block. What a block expects afterwards (a mirror that catches up, clients that work) is part of it. The
-first block is in the cell of the coverage that was struck least among those that can be composed, the others are
-drawn in favour of such cells. The same seed, number and counts give the same experiment.
+A block is a unit: without it the experiment is still valid and its hypothesis should hold, so a finding is shrunk block
+by block. A block includes what it expects afterwards (the mirror catches up, the clients work). The first block is for
+the least covered cell that can be composed; the others prefer such cells. The same seed, number and counts give the
+same experiment.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ WAIT_SECONDS: Final = 120
 RESUMES: Final = 3
 MOST_BLOCKS: Final = 3
 UNJUDGED_RPO: Final = 1_000_000
-"""What a dead primary takes with it is measured, not judged: how fast the mirror is here is no finding."""
+"""The loss with a dead primary is measured, not judged: the mirror's speed on this machine is not a finding."""
 HOLD_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultBlock:
-    """One fault, with the steps that inject and end it; of a stage of a failover, the faults that strike there."""
+    """One fault, with the steps that inject and end it; for a stage of a failover, the faults that strike there."""
 
     cell: Cell
     steps: Steps
@@ -47,7 +47,7 @@ class FaultBlock:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """An experiment by its parts. `death`: the fault that takes the primary in a failover."""
+    """An experiment by its parts. `death`: the fault that stops the primary before a failover."""
 
     seed: int
     number: int
@@ -58,19 +58,19 @@ class Composition:
     blocks: tuple[FaultBlock, ...] = field(default=())
 
     def without(self, block: FaultBlock) -> Composition:
-        """The same, that block left out."""
+        """The same composition without a block."""
         return replace(self, blocks=tuple(each for each in self.blocks if each is not block))
 
     @property
     def title(self) -> str:
-        """Of the experiment."""
+        """The experiment's title."""
         return f"Random drill, seed {self.seed}, number {self.number}"
 
     def _in(self, state: str) -> Iterator[FaultBlock]:
         return (block for block in self.blocks if block.cell.state == state)
 
     def experiment(self) -> dict[str, Any]:
-        """The experiment as its file holds it."""
+        """The experiment as the data of its file."""
         rate = self.workload["records_per_second"]
         method: list[dict[str, Any]] = [{"do": "workload", **self.workload}, {"do": "mirror"}]
         for block in self._in(STEADY):
@@ -83,7 +83,7 @@ class Composition:
         hangs = moved and self.death == "pause"
         return {
             "title": self.title,
-            "hypothesis": f"Whatever strikes ({self.struck}), what the clients were promised holds.",
+            "hypothesis": f"Whatever strikes ({self.struck}), drkit keeps its promises to the clients.",
             "lab": {"brokers": 1, "store": store, **wan},
             "steady_state": {
                 "within_seconds": WAIT_SECONDS,
@@ -101,7 +101,7 @@ class Composition:
 
     @property
     def struck(self) -> str:
-        """The faults in words."""
+        """A description of the faults."""
         death = [f"{self.death} primary"] if self.ending == "failover" else []
         return ", ".join([str(block) for block in self.blocks] + death)
 
@@ -114,7 +114,7 @@ class Composition:
         failover: dict[str, Any] = {"do": "failover", "accept_unfenced": True, "resumes": RESUMES}
         if strikes:
             failover["strikes"] = strikes
-        behind: Steps = (  # stopped before it has committed anything, it would have no position to move
+        behind: Steps = (  # a group that stops before its first commit would have no position to move
             _wait(condition="consumed", cluster="primary", at_least=max(100, rate)),
             _wait(condition="positions_captured"),
             {"do": "stop_clients", "who": "consumer"},
@@ -133,13 +133,13 @@ class Composition:
 
 
 def to_yaml(composition: Composition) -> str:
-    """The experiment's file."""
+    """The text of the experiment's file."""
     head = f"# {composition.title}, composed by `drkit drill random`. Play it again: drkit drill run FILE\n\n"
     return head + yaml.safe_dump(composition.experiment(), sort_keys=False, allow_unicode=True, width=110)
 
 
 def composable() -> tuple[Cell, ...]:
-    """The cells that an experiment can be composed for, in the order of the table."""
+    """The cells that a composed experiment can cover, in the order of the table."""
     at_stages = [
         Cell(do, on, f"failover {stage}")
         for stage in STAGES["failover"]
@@ -157,10 +157,10 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
     """The experiment of this number.
 
     Args:
-        seed: of all experiments of a session.
-        number: of this one, from 1.
-        struck: how often each cell was struck so far; absent: never.
-        cassandra: whether cells of the store are drawn: such an experiment needs a Cassandra node.
+        seed: the session's seed.
+        number: the experiment's, from 1.
+        struck: how often each cell was covered so far; absent: never.
+        cassandra: whether to draw cells of the store: such an experiment needs a Cassandra node.
     """
     chance = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable, not secret
     cells = [cell for cell in composable() if cassandra or cell.on != "cassandra"]
@@ -195,15 +195,15 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
 
 
 def planned_cells(composition: Composition) -> list[Cell]:
-    """The cells that it strikes in, the primary's death among them."""
+    """The cells that it covers, including the primary's death."""
     death = [Cell(composition.death, "primary", STEADY)] if composition.ending == "failover" else []
     return [*(block.cell for block in composition.blocks), *death]
 
 
 def _goes_with(cell: Cell, ending: Ending, chosen: AbstractSet[Cell]) -> bool:
-    """Whether a further block fits: a mirror that was killed at a stage can't be killed or paused at a later one.
+    """Whether another block fits: a mirror killed at a stage can't be killed or paused at a later one.
 
-    A node is struck once at a stage. The store is struck alone: its lab is larger.
+    A node is struck once per stage. The store is struck alone, because its lab is larger.
     """
     if cell in chosen or cell.on == "cassandra":
         return False
@@ -230,7 +230,7 @@ _STEADY: Final = (
     ("add_partitions", f"{TOPIC_ON}primary"),
     ("flood", f"{TOPIC_ON}primary"),
 )
-"""Also what a topic takes without harm: other faults of the topic refute the hypothesis by themselves."""
+"""Includes the harmless faults of a topic: its other faults refute the hypothesis by themselves."""
 _AT_STAGES: Final = (
     ("kill", "mirror"),
     ("pause", "mirror"),
@@ -240,7 +240,7 @@ _AT_STAGES: Final = (
     ("restart", "dr"),
 )
 _MIRROR_RUNS: Final = ("fence", "drain")
-"""Stages at whose beginning the mirror still runs: the drain seals the link, and the mirror ends."""
+"""The stages at whose begin the mirror still runs: the drain seals the link, which ends the mirror."""
 _FAILED_OVER: Final = (
     ("kill", "dr"),
     ("pause", "dr"),
@@ -251,7 +251,7 @@ _FAILED_OVER: Final = (
 
 
 def _steps(chance: random.Random, cell: Cell, rate: int) -> Steps:
-    """The fault of a cell, with what ends it and shows that it is over."""
+    """The steps that inject a cell's fault, end it, and check that it is over."""
     fault = _fault(chance, cell)
     if _at_stage(cell):
         return (fault, {"do": "restart", "node": "dr"}) if (cell.do, cell.on) == ("kill", "dr") else (fault,)
@@ -269,7 +269,7 @@ def _steps(chance: random.Random, cell: Cell, rate: int) -> Steps:
 
 
 def _fault(chance: random.Random, cell: Cell) -> dict[str, Any]:
-    """The fault itself, as a file has it."""
+    """The fault itself, as data of the file."""
     if cell.on in TOPICS:
         own = {"records": chance.choice((1_000, 20_000)), "value_bytes": 200} if cell.do == "flood" else {}
         return {"do": cell.do, "cluster": cell.on.removeprefix(TOPIC_ON), **own}

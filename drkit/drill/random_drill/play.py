@@ -1,8 +1,8 @@
-"""Plays composed experiments until the time is up, and cuts down those that find something.
+"""Plays composed experiments until the time is up, and shrinks those that find something.
 
-A finding is a drill whose verdict is refuted (exit code 1): a check found an anomaly, or a step failed after the
-disturbance. An unknown one is told and kept, but found nothing. Each finding is cut down block by block, as long
-as what is left fails in the same way, and kept as an experiment in the drills' folder.
+A finding is a refuted drill (exit code 1): a check found an anomaly, or a step failed after the disturbance. A drill
+with an unknown verdict is reported and kept, but is not a finding. A finding is shrunk block by block, as long as the
+rest fails in the same way, and kept as an experiment in the drills' folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INTERRUPTED = "interrupted by a signal"
 
 
 class RandomDrill(Document):
-    """One composed experiment as it went. `experiment` is its file's text: save it, and `drkit drill run` plays it."""
+    """The result of one composed experiment. `experiment`: the text of its file, which `drkit drill run` can play."""
 
     number: int
     title: str
@@ -42,8 +42,8 @@ class RandomDrill(Document):
 
 
 class RandomFinding(Document):
-    """What a random drill found. `file`: the experiment, cut down; `kept`, `left_out`: its blocks; `replays`: drills
-    that were played to cut it down; `cut_short`: why blocks are left that were not tried; null: each was tried."""
+    """What a random drill found. `file`: the shrunk experiment; `kept`, `left_out`: its blocks; `replays`: the drills
+    that shrank it; `cut_short`: why some blocks were not tried; null: all were."""
 
     number: int
     run: str
@@ -72,9 +72,9 @@ class RandomResult(Document):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """When a session ends. `deadline`: by CLOCK_MONOTONIC, no further drill begins then; None: no such limit.
+    """The limits of a session. `deadline`: no drill begins after it (CLOCK_MONOTONIC); None: no such limit.
 
-    `replays`: most drills that are played to cut one finding down.
+    `replays`: the most drills that may be played to shrink one finding.
     """
 
     deadline: float | None
@@ -82,13 +82,13 @@ class SessionLimits:
     replays: int
 
     def reached(self, played: int) -> str | None:
-        """Why no further drill begins; None: one does."""
+        """Why no further drill begins; None: one may."""
         if self.runs is not None and played >= self.runs:
             return f"{counted(self.runs, 'drill')} were asked for" if self.runs != 1 else "1 drill was asked for"
         return self.time_is_up()
 
     def time_is_up(self) -> str | None:
-        """The same, by the time alone."""
+        """The same, only by the deadline."""
         return "the time is up" if self.deadline is not None and time.monotonic() >= self.deadline else None
 
 
@@ -96,13 +96,13 @@ class RandomSession:
     """One session of random drills.
 
     Args:
-        seed: what all of it follows from, together with `struck`.
-        struck: how often each cell of the coverage was struck before.
+        seed: together with `struck`, determines all experiments.
+        struck: how often each cell was covered before.
         drills: where findings are kept.
         work: a folder for the files that are played.
         play: plays an experiment.
-        say: gets a line for people.
-        cassandra: whether cells of the store are struck, too.
+        say: called with a readable line.
+        cassandra: whether to cover cells of the store, too.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class RandomSession:
         )
 
     def _one(self, number: int, limits: SessionLimits) -> str | None:
-        """Compose and play one experiment; why the session ends with it, if it does."""
+        """Compose and play one experiment; returns why the session ends with it, if it does."""
         composition = compose(self._seed, number, self._struck, cassandra=self._cassandra)
         for cell in planned_cells(composition):
             self._struck[cell] = self._struck.get(cell, 0) + 1
@@ -185,9 +185,9 @@ class RandomSession:
         return INTERRUPTED if result.interrupted else None
 
     def _found(self, composition: Composition, result: DrillResult, limits: SessionLimits) -> str | None:
-        """Cut a finding down and keep it; why the session ends with it, if it does."""
+        """Shrink a finding and keep it; returns why the session ends with it, if it does."""
         failed = failures(result)
-        self._keep(composition)  # whatever happens to the cutting down
+        self._keep(composition)  # even if shrinking it fails
         cut = cut_down(
             composition,
             lambda smaller: self._fails_alike(smaller, failed),
@@ -231,7 +231,7 @@ class RandomSession:
         except OSError as error:
             raise DrkitError(
                 f"{file} can't be written: {error.strerror or error}",
-                meaning="The experiment that found something is in its run's folder only",
+                meaning="The experiment that found something is only in its run's folder",
                 remedy="Correct its permissions, or free some space",
             ) from error
         return file
@@ -239,7 +239,7 @@ class RandomSession:
 
 @dataclass(frozen=True, slots=True)
 class ShrunkFinding:
-    """A finding, cut down. `cut_short`: why blocks are left that weren't tried; None: all were."""
+    """A shrunk finding. `cut_short`: why some blocks weren't tried; None: all were."""
 
     composition: Composition
     left_out: tuple[FaultBlock, ...]
@@ -250,19 +250,19 @@ class ShrunkFinding:
 def cut_down(
     composition: Composition, fails: Callable[[Composition], bool], limits: SessionLimits, *, stopped: str | None = None
 ) -> ShrunkFinding:
-    """Leave out block after block, as long as what is left still fails.
+    """Leave out block after block, as long as the rest still fails.
 
     Args:
         composition: what failed.
-        fails: whether a smaller one fails alike; it is played. Raises KeyboardInterrupt where a signal came.
-        limits: how many are played, and until when.
-        stopped: why none is played at all.
+        fails: plays a smaller one; whether it fails in the same way. Raises KeyboardInterrupt after a signal.
+        limits: how many to play, and until when.
+        stopped: why to play none at all.
     """
     left_out: list[FaultBlock] = []
     replays = 0
     for block in composition.blocks:
         if stopped is None:
-            stopped = "as many replays were made as are allowed" if replays >= limits.replays else limits.time_is_up()
+            stopped = "the limit of replays is reached" if replays >= limits.replays else limits.time_is_up()
         if stopped is not None:
             break
         smaller = composition.without(block)
@@ -279,7 +279,7 @@ def cut_down(
 
 
 def failures(result: DrillResult) -> frozenset[str]:
-    """What refuted a drill: checks that failed, and steps that failed after the disturbance, by name."""
+    """What refuted a drill: failed checks, and steps that failed after the disturbance, by name."""
     checks = {each.check for each in result.checks if each.outcome == "failed"}
     steps = {each.step for each in result.steps if each.section == "method" and each.outcome == "failed"}
     return frozenset(checks | steps)

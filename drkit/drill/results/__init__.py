@@ -1,1 +1,1 @@
-"""What a drill leaves behind."""
+"""The results of drills: their folders, the chain of drills, and their runs in the store."""

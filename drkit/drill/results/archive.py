@@ -1,13 +1,13 @@
 """The archive of drills: one folder for each run, under the user's state directory.
 
-drills/RUN/experiment.yaml    the file as it was played
-drills/RUN/result.json        the result; missing while it runs, or where it was killed
-drills/RUN/*.sqlite           what each client kept
-drills/RUN/lab                the folder of the lab that the drill made for itself
+drills/RUN/experiment.yaml    the experiment's file as played
+drills/RUN/result.json        the result; missing while it runs, and if it was killed
+drills/RUN/*.sqlite           the ledger of each client
+drills/RUN/lab                the folder of the drill's own lab
 drills/RUN/*.log              stderr of the mirror, the failover, the clients
-drills/RUN/history, …         what evidence is made of (`recording.py`)
+drills/RUN/history, …         the raw data of evidence (`recording.py`)
 drills/chain.jsonl            one entry for each drill, hash-chained
-drills/found/*.yaml           experiments that a random drill found something with
+drills/found/*.yaml           experiments with which random drills found something
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LEASE = ".lease"
 
 
 def default_drills() -> Path:
-    """Where drills are kept unless told otherwise."""
+    """The default folder of kept drills."""
     return Path(platformdirs.user_state_dir("drkit")) / "drills"
 
 
 def new_run(at: datetime) -> str:
-    """A name for a run: its start to the second, and something random. Sorts by time."""
+    """The name of a run: its start to the second, and random characters. Sorts by time."""
     return f"drill-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
@@ -56,7 +56,7 @@ class Drills:
     path: Path
 
     def begin(self, run: str, experiment: Path) -> Path:
-        """Make the folder of a run and keep the experiment's file in it.
+        """Create the folder of a run, with a copy of the experiment's file.
 
         Raises:
             DrkitError: the folder can't be written.
@@ -73,7 +73,7 @@ class Drills:
         return folder
 
     def keep(self, result: DrillResult) -> None:
-        """Write a result, whole or not at all, and enter it in the chain of drills.
+        """Write a result atomically, and add it to the chain of drills.
 
         Raises:
             DrkitError: the chain can't be read or written.
@@ -94,19 +94,19 @@ class Drills:
         return sorted((each.name for each in self.path.iterdir() if _RUN.fullmatch(each.name)), reverse=True)
 
     def played(self, run: str) -> Path:
-        """The experiment's file as it was played in a run."""
+        """The experiment's file as played in a run."""
         return self.path / run / EXPERIMENT
 
     @property
     def found(self) -> Path:
-        """The folder of experiments that a random drill found something with."""
+        """The folder of experiments with which random drills found something."""
         return self.path / "found"
 
     def find(self, name: str) -> str:
-        """The run that a name means: whole, its beginning or end where that is unique, or `last`.
+        """The run with this name: the whole name, a unique beginning or end of it, or `last`.
 
         Raises:
-            ConfigError: no run, or several.
+            ConfigError: no run matches, or several do.
         """
         runs = self.runs()
         if name == "last":
@@ -122,7 +122,7 @@ class Drills:
         """The result of a run.
 
         Raises:
-            DrkitError: it left none, or one that can't be read.
+            DrkitError: it left none, or it can't be read.
         """
         file = self.path / run / RESULT
         try:
@@ -143,11 +143,11 @@ class Drills:
         return f"; if it was killed, take its lab down: drkit lab down --dir {note.read_text(encoding='utf-8').strip()}"
 
     def summaries(self) -> list[DrillSummary]:
-        """All kept runs in short, newest first; one without a readable result is listed with the reason."""
+        """Summaries of all kept runs, newest first; one without a readable result has the reason."""
         return [self.summary(run) for run in self.runs()]
 
     def summary(self, run: str) -> DrillSummary:
-        """A kept run in short; one without a readable result has the reason."""
+        """The summary of a kept run; one without a readable result has the reason."""
         try:
             result = self.result(run)
         except DrkitError as error:
@@ -182,12 +182,12 @@ def _started(run: str) -> datetime | None:
 
 @contextmanager
 def folder_lease(drills: Path) -> Iterator[None]:
-    """Hold the right to drill in a folder of drills: one drill at a time, whether or not a store has a lease.
+    """Hold the lock of a folder of drills: one drill at a time, with or without a lease of the store.
 
-    It ends with the process that holds it, however that ends.
+    The operating system releases it when the process ends.
 
     Raises:
-        Refused: another process drills; the message names it.
+        Refused: another process holds it; the message names the process.
         DrkitError: the folder can't be written.
     """
     try:
@@ -204,9 +204,9 @@ def folder_lease(drills: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.pread(handle, 1_000, 0).decode(errors="replace").strip()
             raise Refused(
-                f"a drill is under way that is kept in {drills}: {holder or 'it has just begun'}",
+                f"another drill is running with results in {drills}: {holder or 'it has just begun'}",
                 meaning="Two drills on one machine disturb each other's measurements",
-                remedy="Wait until it has ended, or give this one a folder of its own (--drills DIR)",
+                remedy="Wait until it has ended, or give this one its own folder (--drills DIR)",
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{Owner.this_process(DRILL)}\n".encode(), 0)

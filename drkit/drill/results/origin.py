@@ -1,4 +1,4 @@
-"""Who ran a drill, with what, on which clusters: `origin.json` in its folder. Read while the lab is up."""
+"""Writes `origin.json`: who ran a drill, with which drkit, on which clusters, while its lab is up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORIGIN = "origin.json"
 
 
 def write_origin(folder: Path, run: str, *, witness: str | None, began: float) -> None:
-    """Write what is known before anything runs: nothing of runs inside the drill, either.
+    """Write what is known before anything runs, so without the drill's runs.
 
     `began`: CLOCK_MONOTONIC seconds at the drill's start.
     """
@@ -31,7 +31,7 @@ def write_origin(folder: Path, run: str, *, witness: str | None, began: float) -
 
 
 def first_origin(run: str, *, witness: str | None, began: float) -> dict[str, Any]:
-    """What is known before there is a lab."""
+    """The origin before there is a lab."""
     return {
         "operator": Owner.this_process(run).who,
         "witness": witness,
@@ -46,7 +46,7 @@ def first_origin(run: str, *, witness: str | None, began: float) -> dict[str, An
 
 
 def add_lab(folder: Path, lab: Lab) -> None:
-    """Add the lab's clusters, and copy the journals of runs that its store has: the lab goes away."""
+    """Add the lab's clusters, and copy the journals in its store, before the lab is removed."""
     origin = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
     config = load_config(lab.config_path)
     origin["clusters"] = [{"alias": alias, "cluster_id": lab.cluster_id(alias)} for alias in lab.clusters]
@@ -57,7 +57,7 @@ def add_lab(folder: Path, lab: Lab) -> None:
 
 
 def _copy_journals(folder: Path, config: Config) -> str | None:
-    """None, or why there are none."""
+    """Copy them; returns why there are none, else None."""
     try:
         store = open_store(config.store.plain_url)
         try:

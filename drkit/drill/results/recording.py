@@ -1,14 +1,14 @@
 """Records a drill for evidence: its raw history, the journals of its runs, and its entry in the chain of drills.
 
-RUN/experiment.json         the experiment as it was played, with the objectives of the configuration; lines of steps
-RUN/history/*.jsonl         one row a line, in the columns that history.json names
-RUN/history/history.json    both clusters, the moments that matter, what is incomplete
+RUN/experiment.json         the experiment as played, with the configured objectives, and the lines of its steps
+RUN/history/*.jsonl         one row per line, with the columns that history.json names
+RUN/history/history.json    both clusters, the important times, the incomplete parts
 RUN/origin.json             who ran it, with which drkit, on which clusters
-RUN/journal/, anchors.json, runs.jsonl    journals of runs inside the drill: its lab's store goes away with the lab
-chain.jsonl                 beside all drills: one entry a drill, in the form of a run's journal (docs/journal.md)
+RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
+chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
 
-The entry has the digest of every file above. A drill that is taken out of the folder is still in the chain, with its
-verdict; an entry that is taken out of the chain breaks it; its end is anchored in the operator's file of anchors.
+The entry has the digest of every file above. A drill that is removed from the folder is still in the chain, with its
+verdict; removing an entry breaks the chain; its end is anchored in the operator's file of anchors.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from drkit.model.runs.journal import Anchor, JournalEntry
 
 CHAIN = "chain.jsonl"
 CHAIN_NAME = "drills"
-"""What the chain of drills is called where a journal names its run."""
+"""The name of the chain of drills, in place of a journal's run."""
 PARTS = ("attempts", "polls", "positions", "landed", "lag")
 CHAINED_FILES = (
     *("result.json", "experiment.yaml", "experiment.json", "origin.json", "anchors.json", "runs.jsonl"),
     *("history/history.json", *(f"history/{part}.jsonl" for part in PARTS)),
 )
-"""What every drill leaves; its entry in the chain has the digests of these, and of the journals of the runs in it."""
+"""The files of every drill; its entry in the chain has their digests, and those of the journals of its runs."""
 MIRROR_LOG = "mirror.log"
 
 
 def write_experiment(folder: Path, file: ExperimentFile) -> None:
-    """Write the experiment as it is played: a verifier reads no YAML, and knows of no configuration."""
+    """Write the experiment as played: a verifier reads neither YAML nor a configuration."""
     experiment = file.experiment
     lines = {
         "method": [file.line("method", number) for number in range(len(experiment.method))],
@@ -58,9 +58,9 @@ def write_experiment(folder: Path, file: ExperimentFile) -> None:
 def write_history(
     folder: Path, history: ClientHistory, *, disaster_at: float | None, moved: bool, interrupted: str | None
 ) -> None:
-    """Write what the clients recorded, and the lag that the mirror reported.
+    """Write the clients' history, and the lag that the mirror reported.
 
-    `disaster_at` is in seconds of CLOCK_MONOTONIC, as all times but those of the mirror's reports.
+    `disaster_at`: seconds of CLOCK_MONOTONIC, like all times except for those of the mirror's reports.
     """
     target = folder / "history"
     target.mkdir(mode=0o700, exist_ok=True)
@@ -86,7 +86,7 @@ def write_history(
 
 
 def _mirror_lag(log: Path) -> Iterator[list[Any]]:
-    """When the mirror reported its lag, and how many records it was; nothing where there is no log."""
+    """The mirror's lag in records, with the time of each report; nothing if there is no log."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -117,7 +117,7 @@ def _row(one: Attempt | Poll | ConfirmedPosition | Landed) -> list[Any]:
 
 
 def add_to_chain(drills: Path, result: DrillResult) -> None:
-    """Enter a drill that was kept; entering it again changes nothing.
+    """Add a kept drill to the chain; adding it again changes nothing.
 
     Raises:
         DrkitError: the chain can't be read or written.
@@ -145,14 +145,14 @@ def add_to_chain(drills: Path, result: DrillResult) -> None:
         append_anchor(Anchor(CHAIN_NAME, entry.seq, entry.hash, entry.at, chain_identity(drills), ""))
     except OSError as error:
         raise DrkitError(
-            f"{result.run} isn't entered in {drills / CHAIN}: {error.strerror or error}",
+            f"{result.run} can't be added to {drills / CHAIN}: {error.strerror or error}",
             meaning="No evidence of it can be exported",
             remedy="Free some space or correct permissions, and play it again",
         ) from error
 
 
 def chained_body(drills: Path, result: DrillResult) -> dict[str, Any]:
-    """What an entry of the chain says of a drill: verdict, what was measured, the digest of each of its files."""
+    """The content of a drill's entry in the chain: verdict, measurements, the digest of each of its files."""
     folder = drills / result.run
     names = [*CHAINED_FILES, *sorted(f"journal/{path.name}" for path in (folder / "journal").glob("*"))]
     digests = {name: _digest(folder / name) for name in names if (folder / name).is_file()}
@@ -167,10 +167,10 @@ def chained_body(drills: Path, result: DrillResult) -> dict[str, Any]:
 
 
 def read_chain(drills: Path) -> list[JournalEntry]:
-    """The chain of all drills, as it is written.
+    """The chain of all drills.
 
     Raises:
-        DrkitError: it isn't one.
+        DrkitError: it can't be read, or is broken.
     """
     file = drills / CHAIN
     try:
@@ -194,18 +194,18 @@ def read_chain(drills: Path) -> list[JournalEntry]:
         raise DrkitError(
             f"{file} can't be read: {error}",
             meaning="It is the chain of all drills; without it no drill has evidence",
-            remedy="Bring it back from a copy",
+            remedy="Restore it from a copy",
         ) from error
 
 
 def chain_anchors(drills: Path) -> list[Anchor]:
-    """Heads of this chain that the operator's file of anchors has."""
+    """The heads of this chain in the operator's file of anchors."""
     identity = chain_identity(drills)
     return [anchor for anchor in read_anchor_file() if (anchor.run, anchor.store) == (CHAIN_NAME, identity)]
 
 
 def other_chain_anchors(drills: Path) -> dict[str, list[Anchor]]:
-    """Heads of other chains of drills that the operator's file of anchors has, by the chain's identity."""
+    """The heads of other chains of drills in the operator's file of anchors, by the chain's identity."""
     identity, found = chain_identity(drills), dict[str, list[Anchor]]()
     for anchor in read_anchor_file():
         if anchor.run == CHAIN_NAME and anchor.store != identity:
@@ -214,7 +214,7 @@ def other_chain_anchors(drills: Path) -> dict[str, list[Anchor]]:
 
 
 def chain_identity(drills: Path) -> str:
-    """What tells this folder of drills from others in anchors."""
+    """The identity of this folder of drills in anchors."""
     return sha256(f"drills|{os.uname().nodename}|{drills.resolve()}".encode()).hexdigest()[:16]
 
 

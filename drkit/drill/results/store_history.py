@@ -1,7 +1,7 @@
-"""Drills in the store of a configuration: one at a time for all machines that share it, and each as a run of it.
+"""Drills in the store of a configuration: one at a time for all machines that share it, and each as a run.
 
 The lease is that of runs (`drkit.failover.run.lease`), under the drills' own name. Each drill has one entry in the
-store's journals: of a drill on a lab it says what its entry in the chain of drills says. `drkit runs` lists it.
+store's journals; a drill on a lab has the same content there as in the chain of drills. `drkit runs` lists it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ ALL_DRILLS = "the drills of this store"
 
 
 def drill_lease(store: LeaseStore, name: str) -> RunLease:
-    """The right to drill: one holder at a time. Enter it, and ask `lost` before each step.
+    """The drills' lease, with one holder at a time. Enter it, and call `lost` before each step.
 
     Raises (on entering):
-        Refused: somebody else drills; the message names them.
+        Refused: another drill holds it; the message names its holder.
     """
     return RunLease(store, ALL_DRILLS, name, what=DRILL)
 
 
 def lost(lease: RunLease) -> str | None:
-    """Why the right to drill isn't surely held any more; None: it is."""
+    """Why the lease may be lost; None: it is held."""
     try:
         lease.check()
     except PartlyDone as error:
@@ -44,7 +44,7 @@ def lost(lease: RunLease) -> str | None:
 
 
 def keep_in_store(config: Config, store: Store, drills: Path, result: DrillResult) -> str | None:
-    """Keep a drill as a run of the store of `config`; why it couldn't be. Keeping it again changes nothing."""
+    """Keep a drill as a run of the store of `config`; returns why it couldn't. Keeping it again changes nothing."""
     when = (result.started_at, result.ended_at)
     return keep_run(config, store, result.run, result.title, result.verdict, when, chained_body(drills, result))
 
@@ -58,9 +58,7 @@ def keep_run(
     when: tuple[datetime, datetime],
     body: Mapping[str, Any],
 ) -> str | None:
-    """Keep a drill by its parts. `when`: its start and its end; `body`: what its entry says, beside what it was played
-    with. As `keep_in_store`.
-    """
+    """Like `keep_in_store`, for the parts of a drill. `when`: start and end; `body`: the content of its entry."""
     started_at, ended_at = when
     try:
         whole = {**body, KEY: surroundings_now(config, store).document()}

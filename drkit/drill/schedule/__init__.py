@@ -1,1 +1,1 @@
-"""Drills by the clock."""
+"""Scheduled drills."""

@@ -1,16 +1,16 @@
-"""Calendars of blackouts: spans in which no scheduled drill begins.
+"""Calendars of blackouts: time spans in which no scheduled drill begins.
 
     [[blackout]]
-    from = 2026-12-19               # a date counts from its midnight, and as the last one to its end
+    from = 2026-12-19               # a date means its first moment in `from`, its last in `until`
     until = 2027-01-06
     reason = "year-end freeze"
 
     [[blackout]]
-    cron = "0 18 28-31 * *"         # again and again: from each of these moments on, so many hours
+    cron = "0 18 28-31 * *"         # recurring: from each of these moments on, so many hours
     hours = 36
     reason = "end of the month"
 
-Dates and times are on the clock of the schedule's zone, unless they have an offset of their own.
+Dates and times are in the schedule's time zone, unless they have their own offset.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _KEYS = ({"from", "until", "reason"}, {"cron", "hours", "reason"})
 _REMEDY = "A [[blackout]] has `from`, `until` and `reason`, or `cron`, `hours` and `reason` (docs/drills.md)"
 _MOST_HOURS = 24 * 366
 _MOST_LOOKS = 1_000
-"""So often a time that lies in no blackout is looked for."""
+"""How many times of a trigger are tried to find one outside of the blackouts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blackout:
-    """A span of time, [begins, ends), and why nothing begins in it."""
+    """A time span, [begins, ends), and the reason."""
 
     begins: datetime
     ends: datetime
@@ -64,7 +64,7 @@ class _RecurringBlackout:
     zone: ZoneInfo
 
     def covering(self, at: datetime) -> Blackout | None:
-        """The newest one that has begun: it ends last."""
+        """The newest span that has begun: it ends last."""
         found = None
         for fired in _fired(self.begins, (at.astimezone(UTC) - self.lasts).astimezone(self.zone), at):
             begun = fired.astimezone(UTC)
@@ -74,18 +74,18 @@ class _RecurringBlackout:
 
 
 class Blackouts:
-    """The blackouts of some calendars."""
+    """The blackouts of all calendars."""
 
     def __init__(self, spans: Sequence[_Spans] = ()) -> None:
         self._spans = tuple(spans)
 
     def covering(self, at: datetime) -> Blackout | None:
-        """The blackout that a moment lies in, the one that ends last; None: a drill may begin."""
+        """The blackout at a moment, the one that ends last; None: a drill may begin."""
         found = [span for each in self._spans if (span := each.covering(at)) is not None]
         return max(found, key=lambda span: span.ends, default=None)
 
     def outside(self, times: BaseTrigger, after: datetime, count: int) -> list[datetime]:
-        """The next times of a trigger that lie in no blackout (fewer where there are hardly any)."""
+        """The next times of a trigger outside of the blackouts (fewer if there are hardly any)."""
         found: list[datetime] = []
         at = after
         for _ in range(_MOST_LOOKS):
@@ -105,7 +105,7 @@ def read_calendars(files: Iterable[Path], zone: ZoneInfo) -> Blackouts:
     """The blackouts of these files.
 
     Raises:
-        ConfigError: one can't be read, or says something unknown or wrong; the message names the file and the entry.
+        ConfigError: one can't be read, or is wrong; the message names the file and the entry.
     """
     return Blackouts([span for file in files for span in _read(file, zone)])
 
@@ -128,11 +128,11 @@ def _read(file: Path, zone: ZoneInfo) -> Iterator[_Spans]:
 
 
 def _span(entry: dict[str, Any], zone: ZoneInfo) -> _Spans:
-    """Raises ValueError or ConfigError with what is wrong."""
+    """The spans of an entry. Raises ValueError or ConfigError if it is wrong."""
     if set(entry) not in _KEYS:
         raise ValueError(f"it has {', '.join(sorted(entry)) or 'nothing'}")
     if not isinstance(entry["reason"], str) or not entry["reason"].strip():
-        raise ValueError("`reason` says nothing")
+        raise ValueError("`reason` is empty")
     if "cron" in entry:
         hours = entry["hours"]
         if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 < hours <= _MOST_HOURS:
@@ -154,7 +154,7 @@ def _moment(name: str, value: object, zone: ZoneInfo, *, last: bool) -> datetime
 
 
 def _fired(times: BaseTrigger, after: datetime, until: datetime) -> Iterator[datetime]:
-    """The times of a trigger from one moment to another, both included."""
+    """The times of a trigger from one moment to another, including both."""
     at = after
     while following := next_times(times, at, 1):
         if following[0] > until:

@@ -1,8 +1,8 @@
-"""Cron expressions, read as cron reads them, as an APScheduler trigger.
+"""Converts cron expressions to APScheduler triggers, with cron's own meaning.
 
-APScheduler's own `from_crontab` differs from cron in two ways that would run a drill on the wrong
-day: it counts weekdays from Monday = 0 (cron: Sunday = 0 or 7), and where both the day of the month
-and the weekday are restricted it wants both (cron: either).
+APScheduler's `from_crontab` differs from cron in two ways that would run a drill on the wrong day: it counts weekdays
+from Monday = 0 (cron: Sunday = 0 or 7), and if both the day of the month and the weekday are restricted, it requires
+both (cron: either).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 def zone(name: str | None) -> ZoneInfo:
-    """The time zone of that name, else the machine's.
+    """The time zone of this name; None: the machine's.
 
     Raises:
         ConfigError: there is no such zone.
@@ -45,7 +45,7 @@ def zone(name: str | None) -> ZoneInfo:
         return ZoneInfo(name or str(get_localzone()))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigError(
-            f"--timezone: there is no zone {name!r}", remedy="Give a name such as UTC or Europe/Vienna"
+            f"--timezone: there is no time zone {name!r}", remedy="Give a name such as UTC or Europe/Vienna"
         ) from None
 
 
@@ -53,7 +53,7 @@ def trigger(expression: str, timezone: ZoneInfo) -> BaseTrigger:
     """The trigger of a cron expression.
 
     Raises:
-        ConfigError: it isn't one, or it never fires; the message names the field.
+        ConfigError: it is not valid, or it never fires; the message names the field.
     """
     fields = MACROS.get(expression.strip().lower(), expression).split()
     if len(fields) != len(FIELDS):
@@ -75,12 +75,12 @@ def trigger(expression: str, timezone: ZoneInfo) -> BaseTrigger:
             ]
         )
     if found.get_next_fire_time(None, datetime.now(timezone)) is None:
-        raise ConfigError(f"--cron: {expression!r} never fires: there is no such day", remedy=REMEDY)
+        raise ConfigError(f"--cron: {expression!r} never fires: no such day exists", remedy=REMEDY)
     return found
 
 
 def next_times(found: BaseTrigger, after: datetime, count: int) -> list[datetime]:
-    """The next `count` times at which a trigger fires, strictly ascending (fewer where it ends)."""
+    """The next `count` times at which a trigger fires, strictly ascending (fewer if it ends)."""
     times: list[datetime] = []
     previous: datetime | None = None
     at = after
@@ -101,7 +101,7 @@ def _check(name: str, argument: str, value: str, timezone: ZoneInfo) -> None:
 
 
 def _weekdays(field: str) -> str:
-    """Cron's weekday field in APScheduler's words: numbers become names, ranges become lists."""
+    """Cron's weekday field for APScheduler: numbers become names, ranges become lists."""
     return ",".join(_weekday_part(part.lower()) for part in field.split(","))
 
 

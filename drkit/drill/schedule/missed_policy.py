@@ -1,10 +1,10 @@
-"""What happens to scheduled times that passed without a drill: the policies.
+"""The policies for missed times: scheduled times that passed without a drill.
 
-| policy | a time that passed while another drill ran, while the machine slept, or while nobody ran the clock |
+| policy | a time that passed while another drill ran, the machine slept, or the scheduler was stopped |
 |---|---|
-| `skip` | is left out, and told |
-| `grace` | is made up for if it passed no more than five minutes ago; what passed while no clock ran is left out |
-| `once` | is made up for, however late; by one drill, however many passed |
+| `skip` | is skipped and reported |
+| `grace` | is made up for within five minutes; a time that passed while the scheduler was stopped is skipped |
+| `once` | is made up for, however late; several missed times by one drill |
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 GRACE_SECONDS = 300
 _SKIP_SECONDS = 60
-"""A busy machine starts a drill some seconds late: that is no missed time."""
+"""A busy machine starts a drill some seconds late: that doesn't count as missed."""
 
 
 class MissedPolicy(StrEnum):
@@ -25,5 +25,5 @@ class MissedPolicy(StrEnum):
 
     @property
     def late_seconds(self) -> int | None:
-        """How late a drill may begin, in seconds; None: however late."""
+        """How late a drill may begin, in seconds; None: any time later."""
         return {MissedPolicy.SKIP: _SKIP_SECONDS, MissedPolicy.GRACE: GRACE_SECONDS, MissedPolicy.ONCE: None}[self]

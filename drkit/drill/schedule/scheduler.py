@@ -1,7 +1,7 @@
-"""Scheduled drills: APScheduler decides when, each drill is a process of its own.
+"""Runs scheduled drills: APScheduler decides when; each drill is a separate process.
 
-One at a time (`max_instances=1`); what happens to times that passed: `missed_policy`. In a blackout none
-begins. SIGTERM and Ctrl-C stop the scheduler; a drill that runs then rolls back first.
+One runs at a time (`max_instances=1`); `missed_policy` has the rule for missed times. None begins in a blackout.
+SIGTERM and Ctrl-C stop the scheduler; a running drill rolls back first.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.clock import now
 
 SHOWN = 5
-"""How many coming times are shown."""
+"""How many of the next times are shown."""
 JOB = "drill"
 
 
 class DrillSchedule:
-    """An experiment by a cron expression.
+    """An experiment that runs by a cron expression.
 
     Args:
         file: the experiment; read again at each run.
         expression: five fields, as cron reads them.
-        timezone: whose clock the expression is on.
+        timezone: the time zone of the expression.
         options: further options of `drkit drill run`.
-        say: gets a line for people.
+        say: called with a readable line.
         blackouts: when no drill begins.
-        missed: what happens to times that passed.
-        kept: earlier drills; with the policy `once` they tell what passed while nobody ran the clock.
+        missed: the policy for missed times.
+        kept: earlier drills; the policy `once` needs them for times that passed while the scheduler was stopped.
 
     Raises:
         ConfigError: the experiment or the expression is wrong.
@@ -88,21 +88,21 @@ class DrillSchedule:
         )
 
     def next_runs(self) -> list[datetime]:
-        """The coming times, those in blackouts left out."""
+        """The next times, without those in blackouts."""
         return self._blackouts.outside(self._trigger, now().astimezone(self._timezone), SHOWN)
 
     def start(self, *, at_once: bool) -> None:
-        """Start the clock; `at_once`: the first drill runs now."""
+        """Start the scheduler; `at_once`: the first drill runs now."""
         passed = self._passed_while_away()
         if passed is not None and not at_once:
-            self._say(f"made up for, it passed while no clock ran: {self._shown(passed)}")
+            self._say(f"made up for, it passed while the scheduler was stopped: {self._shown(passed)}")
         self.scheduler.add_listener(self._not_run, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
         first = {"next_run_time": now()} if at_once or passed is not None else {}
         self.scheduler.add_job(self._run_due, self._trigger, id=JOB, name=self._file.name, **first)
         self.scheduler.start()
 
     def run(self, *, at_once: bool = False) -> None:
-        """Run by the clock until SIGTERM or Ctrl-C. Called in the main thread."""
+        """Run until SIGTERM or Ctrl-C. Call it in the main thread."""
         handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start(at_once=at_once)
@@ -116,26 +116,26 @@ class DrillSchedule:
 
     @property
     def stopped(self) -> threading.Event:
-        """Set it, and no further drill begins: `run` ends once the one that runs has rolled back."""
+        """Set it to end `run`: no further drill begins, and a running one rolls back first."""
         return self._stopped
 
     def observe(self, blackouts: Blackouts) -> None:
-        """Take other blackouts, from now on. Any thread may."""
+        """Use other blackouts from now on. Any thread may call it."""
         self._blackouts = blackouts
-        self._say("the calendars are read again; experiment and configuration are read again by each drill")
+        self._say("calendars reloaded; each drill reads its experiment and configuration again")
         self._say_next()
 
     def stop(self) -> None:
-        """No further drill; one that runs is told to end and waited for."""
+        """Begin no further drill; end a running one and wait for it."""
         self._stopped.set()
         with self._lock:
             if self._process is not None:
-                self._say("a drill runs: it rolls back first")
+                self._say("a drill is running: it rolls back first")
                 self._process.terminate()
         self.scheduler.shutdown(wait=True)
 
     def result(self) -> ScheduleResult:
-        """What ran, what was left out, and what would come next."""
+        """The runs, the times that were left out, and the next times."""
         return ScheduleResult(
             file=str(self._file),
             cron=self._expression,
@@ -147,7 +147,7 @@ class DrillSchedule:
         )
 
     def _passed_while_away(self) -> datetime | None:
-        """The first time since the newest kept drill of this experiment that passed; None, too, by other policies."""
+        """By the policy `once`, the first missed time since the newest kept drill of this experiment; else None."""
         if self._missed is not MissedPolicy.ONCE or self._kept is None:
             return None
         began = [each.started_at for each in self._kept.summaries() if each.title == self._title]
@@ -156,7 +156,7 @@ class DrillSchedule:
         return passed_since(self._trigger, None if last is None else last.astimezone(self._timezone), here)
 
     def _run_due(self) -> None:
-        """Play the drill that is due, and once more for what passed meanwhile, where the policy says so."""
+        """Play the drill that is due, and another one for times that passed meanwhile, if the policy says so."""
         self._run_outside_blackouts(now())
         while not self._stopped.is_set():
             with self._lock:
@@ -186,7 +186,7 @@ class DrillSchedule:
             started = now()
             self._process = subprocess.Popen(
                 command,
-                env=environment(configured=True),  # the store, too, may be named there: it has the lease
+                env=environment(configured=True),  # it may name the store, which has the lease
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -215,7 +215,7 @@ class DrillSchedule:
 
     def _say_next(self) -> None:
         coming = self.next_runs()
-        self._say(f"next: {self._shown(coming[0])}" if coming else "next: never, all coming times lie in blackouts")
+        self._say(f"next: {self._shown(coming[0])}" if coming else "next: never, all next times lie in blackouts")
 
     def _shown(self, at: datetime) -> str:
         return f"{at.astimezone(self._timezone):%a %Y-%m-%d %H:%M:%S %Z}"
@@ -233,7 +233,7 @@ def _scheduled(started: datetime, stdout: str, code: int) -> ScheduledRun:
 
 
 def owed(policy: MissedPolicy, passed: Sequence[datetime], now: datetime) -> datetime | None:
-    """The time for which a drill is played now; None: none is owed."""
+    """The missed time for which a drill is played now; None: there is none."""
     if policy is MissedPolicy.SKIP or not passed:
         return None
     newest = max(passed)
@@ -242,7 +242,7 @@ def owed(policy: MissedPolicy, passed: Sequence[datetime], now: datetime) -> dat
 
 
 def passed_since(times: BaseTrigger, last: datetime | None, now: datetime) -> datetime | None:
-    """The first time that passed since the last drill began; None: none did, or no drill was ever played."""
+    """The first time that passed since the last drill began; None: none did, or there was no drill."""
     if last is None:
         return None
     following = next_times(times, last, 1)

@@ -1,4 +1,4 @@
-"""The drill's applications: a producer and a consumer, each a process of its own on plain confluent-kafka.
+"""The drill's applications: a producer and a consumer, each a separate process with plain confluent-kafka.
 
-They know nothing of drkit: what they keep is the independent witness that the checkers judge by.
+They know nothing about drkit: their ledgers are the independent evidence for the checkers.
 """

@@ -1,6 +1,6 @@
-"""A consumer that keeps what it saw: `python -m …consumer SPEC.json`.
+"""A consumer that records what it reads: `python -m …consumer SPEC.json`.
 
-It commits only what it has kept, and keeps the positions that the cluster confirmed.
+It commits only what is in its ledger, and records the positions that the cluster confirmed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drkit.drill.workload.spec import ClientSpec, Stop
 
 POLL_SECONDS = 0.05
 CLOSE_SECONDS = 5.0
-"""Closing waits for the brokers, and for ever where they are gone: it is given this long."""
+"""The limit for closing, which would wait forever for brokers that are gone."""
 
 
 class _Reader:
@@ -69,14 +69,14 @@ class _Reader:
     def saw(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         if partition is None or offset is None:
-            raise RuntimeError("a record without a place")
+            raise RuntimeError("a record without a partition or offset")
         record = record_of(self.spec.drill, message.key(), message.value())
         key, seq = (None, None) if record is None else record
         self.ledger.add("polls", (self.assignment, partition, offset, key, seq, time.monotonic()))
         self.positions[partition] = offset + 1
 
     def commit(self) -> None:
-        """Commit what was read since the last time, after it is kept. The answer comes to `on_commit`."""
+        """Commit what was read since the last commit and is in the ledger. `on_commit` gets the response."""
         self.asked_at = time.monotonic()
         self.ledger.keep(now=True)
         moved = self.unasked()
@@ -85,11 +85,11 @@ class _Reader:
             self.asked.update({tp.partition: tp.offset for tp in moved})
 
     def unasked(self) -> list[TopicPartition]:
-        """Positions that were not asked to be committed yet."""
+        """The positions that no commit request has had yet."""
         return [TopicPartition(self.spec.topic, p, o) for p, o in self.positions.items() if self.asked.get(p) != o]
 
     def close(self) -> None:
-        """Commit and leave the group, in a bounded time. The ledger is written by this thread alone."""
+        """Commit and leave the group, in a bounded time. Only this thread writes the ledger."""
         self.ledger.keep(now=True)
         self.closing = True
         leaving = threading.Thread(target=self.leave, daemon=True)
@@ -118,7 +118,7 @@ def run(spec: ClientSpec) -> None:
         ledger.keep()
     reader.close()
     ledger.close()
-    os._exit(0)  # a close that still waits for dead brokers must not keep the process
+    os._exit(0)  # a close that still waits for dead brokers must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Where a client keeps what it did: one SQLite file a client, written only by it, read by the drill.
+"""The ledger of a client: one SQLite file per client, which the client writes and the drill reads.
 
-Rows are collected in memory and kept every `KEEP_EVERY` seconds and at the end, so that keeping
-doesn't slow the client down; `closed` in `state` says that the end was reached.
+Rows are collected in memory and written every `KEEP_EVERY` seconds and at the end, so that writing
+doesn't slow down the client; `closed` in `state` means that the ledger is complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = Sequence[object]
 
 
 class ClientLedger:
-    """The ledger of one client, for writing. Used by one thread."""
+    """The ledger of one client, for writing. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -47,11 +47,11 @@ class ClientLedger:
         self._kept_at = time.monotonic()
 
     def add(self, table: str, row: Row) -> None:
-        """Remember a row."""
+        """Buffer a row."""
         self._pending[table].append(row)
 
     def keep(self, *, now: bool = False) -> None:
-        """Write what is remembered, if it is time to (or `now`)."""
+        """Write the buffered rows, if it is time to (or `now`)."""
         if not now and time.monotonic() - self._kept_at < KEEP_EVERY:
             return
         self._db.execute("BEGIN")
@@ -97,7 +97,7 @@ class LedgerReader:
         return int(str(rows[0][0])) if rows else 0
 
     def closed(self) -> bool:
-        """Whether the client ended in order, having written everything."""
+        """Whether the client ended in order and wrote everything."""
         return bool(self._rows("SELECT 1 FROM state WHERE name = 'closed'"))
 
     def attempts(self) -> list[tuple[object, ...]]:
@@ -121,7 +121,7 @@ class LedgerReader:
         return {str(key): int(str(following)) for key, following in rows}
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset after the highest that was polled, or the highest position."""
+        """By partition, the offset after the highest polled one, or the highest position."""
         rows = self._rows(
             "SELECT partition, max(after) FROM (SELECT partition, log_offset + 1 AS after FROM polls"
             " UNION ALL SELECT partition, log_offset FROM positions) GROUP BY partition"

@@ -1,7 +1,7 @@
-"""A producer that keeps what it sent and what was acknowledged: `python -m …producer SPEC.json`.
+"""A producer that records what it sends and what is acknowledged: `python -m …producer SPEC.json`.
 
-A key always goes to the same partition, on both clusters. An error in place of an acknowledgement
-leaves the outcome unknown: the record may be in the log all the same.
+A key always goes to the same partition, on both clusters. An error instead of an acknowledgement leaves the outcome
+unknown: the record may be in the log nevertheless.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class _Sender:
         )
 
     def serve(self, seconds: float) -> None:
-        """Take what is acknowledged. A fatal error (the broker lost what this producer had sent) is raised once: an
-        application makes another producer then."""
+        """Process acknowledgements. Raises a fatal error (the broker lost what this producer had sent) once: then an
+        application creates another producer."""
         try:
             self.producer.poll(seconds)
         except KafkaException as error:
@@ -53,7 +53,7 @@ class _Sender:
             self.dead = True
 
     def renew(self) -> None:
-        """Whether what the old one still held is in the log is not known."""
+        """Replace the producer; it is unknown whether the old one's pending records are in the log."""
         self.producer.purge()
         self.serve(0)
         self.producer = self.another()
@@ -83,7 +83,7 @@ class _Sender:
                     headers=[*headers],
                 )
                 break
-            except BufferError:  # the queue is full: the cluster doesn't take records now
+            except BufferError:  # the queue is full: the cluster doesn't accept records now
                 self.serve(0.1)
                 self.ledger.keep()
             except KafkaException:  # the topic is gone, or this producer has just died: nothing was sent
@@ -100,13 +100,13 @@ class _Sender:
         for seconds in (self.spec.flush_seconds, 1.0):
             try:
                 self.producer.flush(seconds)
-            except KafkaException:  # a fatal error that is told only now: what has no answer is unknown
+            except KafkaException:  # a fatal error that is reported only now: records without a response are unknown
                 self.dead = True
             self.producer.purge()
 
 
 def run(spec: ClientSpec) -> None:
-    """Produce at the rate asked for until SIGTERM."""
+    """Produce at the requested rate until SIGTERM."""
     stop = Stop()
     ledger = ClientLedger(Path(spec.ledger))
     sender = _Sender(spec, ledger)

@@ -1,4 +1,4 @@
-"""Reading a cluster as a bystander: what a topic holds, where a group stands, whether a cluster answers."""
+"""Reads a cluster independently of the clients: a topic's records, a group's positions, whether the cluster answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drkit.drill.judge.history import Landed
 from drkit.drill.workload.records import digest_of, record_of
 
 NO_GROUP = "drkit-drill-reader"
-"""librdkafka wants a group even from a reader that never joins one."""
+"""librdkafka requires a group even if the reader never joins one."""
 
 
 ANSWER_SECONDS = 10.0
@@ -20,7 +20,7 @@ _LEADER_MOVES = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADE
 
 
 class NotRead(Exception):
-    """A cluster didn't answer in time; the message says which question."""
+    """A cluster didn't answer in time; the message names the request."""
 
 
 def answers(properties: dict[str, str], timeout_seconds: float) -> bool:
@@ -35,7 +35,7 @@ def answers(properties: dict[str, str], timeout_seconds: float) -> bool:
 def create_topic(
     properties: dict[str, str], topic: str, partitions: int, replicas: int, timeout_seconds: float
 ) -> None:
-    """Create a topic and wait until it is there.
+    """Create a topic and wait until it exists.
 
     Raises:
         NotRead: the cluster refused or didn't answer.
@@ -48,7 +48,7 @@ def create_topic(
         deadline = time.monotonic() + timeout_seconds
         while len(admin.list_topics(topic, timeout=timeout_seconds).topics[topic].partitions) < partitions:
             if time.monotonic() > deadline:
-                raise NotRead(f"topic {topic} was created and is not there")
+                raise NotRead(f"topic {topic} was created, but does not exist")
             time.sleep(0.05)
     except (KafkaException, TimeoutError) as error:
         raise NotRead(f"topic {topic} can't be created: {error}") from error
@@ -72,7 +72,7 @@ def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_se
 def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
     """The first offset of a partition, and the one after its last record.
 
-    A leader that has just been elected may not know of it yet: it is asked again until the time is up.
+    A newly elected leader may not know its role yet, so this retries until the timeout.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
@@ -92,7 +92,7 @@ def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: floa
 def group_positions(
     properties: dict[str, str], group: str, topic: str, partitions: int, timeout_seconds: float
 ) -> dict[int, int]:
-    """By partition, what a group has committed (partitions without a commit are absent).
+    """A group's committed offsets by partition (absent: none).
 
     Raises:
         NotRead: the coordinator didn't answer.
@@ -114,7 +114,7 @@ def read_all(
     partitions: int,
     timeout_seconds: float,
 ) -> list[Landed]:
-    """Every record that a topic holds now, read from its start to its present end.
+    """All records of a topic, read from its start to its current end.
 
     Raises:
         NotRead: the end was not reached within `timeout_seconds` after the last record came.
@@ -144,7 +144,7 @@ def read_all(
 
 
 def _at_end(consumer: Consumer, topic: str, marks: dict[int, tuple[int, int]]) -> bool:
-    """Whether every partition was read to its end; one of which nothing came yet stands at its start."""
+    """Whether every partition was read to its end; one without any record yet is at its start."""
     for tp in consumer.position([TopicPartition(topic, p) for p in marks]):
         low, end = marks[tp.partition]
         if max(tp.offset, low) < end:
@@ -155,7 +155,7 @@ def _at_end(consumer: Consumer, topic: str, marks: dict[int, tuple[int, int]]) -
 def _landed(drill: str, message: Message) -> Landed:
     partition, offset = message.partition(), message.offset()
     if partition is None or offset is None:
-        raise NotRead("a record came without its place")
+        raise NotRead("a record came without a partition or offset")
     key, value = message.key(), message.value()
     headers = [(name, content.encode() if isinstance(content, str) else content) for name, content in _headers(message)]
     return Landed(
@@ -169,5 +169,5 @@ def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
 
 
 def _quiet(properties: dict[str, str]) -> dict[str, str | int | float | bool]:
-    """The library writes lines of its own to stderr when a broker is gone, which here is expected."""
+    """Silences librdkafka's own log lines about missing brokers, which are expected here."""
     return {**properties, "log_level": 0}

@@ -1,7 +1,7 @@
-"""The workload's records: what they say, and how they are recognized again.
+"""The workload's records: writing and recognizing them.
 
-A value is JSON naming the drill, the key and the record's number; a digest covers key, value,
-headers and timestamp, so that any change on the way shows.
+A value is JSON with the drill, the key and the record's number; a digest covers key, value, headers and timestamp, so
+that it reveals any change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def value_of(drill: str, record: RecordId, size: int) -> bytes:
 
 
 def record_of(drill: str, key: bytes | None, value: bytes | None) -> RecordId | None:
-    """Which record of this drill these bytes are; None where they are none of it."""
+    """The record of this drill with these bytes; None if there is none."""
     if key is None or value is None:
         return None
     try:
@@ -39,7 +39,7 @@ def record_of(drill: str, key: bytes | None, value: bytes | None) -> RecordId | 
 def digest_of(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
 ) -> int:
-    """A 63-bit digest of all that must arrive unchanged. `timestamp` in ms."""
+    """A 63-bit digest of everything that must arrive unchanged. `timestamp` in ms."""
     digest = hashlib.blake2b(digest_size=8)
     for part in (key, value, *(piece for name, content in headers for piece in (name.encode(), content))):
         digest.update(b"-" if part is None else b"+" + len(part).to_bytes(8, "big") + part)

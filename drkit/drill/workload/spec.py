@@ -1,4 +1,4 @@
-"""What a client process is given: a JSON file, so that no password is on a command line."""
+"""The input of a client process: a JSON file, so that no password is on a command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from types import FrameType
 class ClientSpec:
     """One client. `properties` are librdkafka's; `ledger` is the path of its SQLite file.
 
-    `rate` is records a second over all partitions; `next_seqs` where the numbers of each key continue;
-    `offset_reset` is where a group without a position starts: `earliest` or `latest`;
-    `key_prefix` begins the keys of a producer; `clock_skew_seconds`: how far ahead its clock is;
-    `parent` the process that started it: a client ends by itself when that is gone.
+    `rate`: records per second over all partitions; `next_seqs`: the next number of each key; `offset_reset`: where a
+    group without a position starts, `earliest` or `latest`; `key_prefix`: of a producer's keys; `clock_skew_seconds`:
+    how far ahead its clock is; `parent`: the process that started it, whose end also ends the client.
     """
 
     drill: str
@@ -38,13 +37,13 @@ class ClientSpec:
     clock_skew_seconds: float = 0.0
 
     def write(self, path: Path) -> None:
-        """Keep it where only the owner can read it."""
+        """Write it to a file that only its owner can read."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(asdict(self), file)
 
     @classmethod
     def take(cls, path: Path) -> ClientSpec:
-        """The spec that `write` kept. The file is removed: it may hold a password."""
+        """Read and remove the file that `write` wrote: it may hold a password."""
         text = path.read_text()
         path.unlink()
         return cls(**json.loads(text))
@@ -55,7 +54,7 @@ class ClientSpec:
 
 
 class Stop:
-    """Set by SIGTERM or SIGINT: finish what is in flight, keep it, end."""
+    """Set by SIGTERM or SIGINT: the client finishes what is in flight, writes it, and ends."""
 
     def __init__(self) -> None:
         self._asked = False

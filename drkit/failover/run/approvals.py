@@ -40,7 +40,7 @@ def check_approved(
     if approval is None:
         raise Refused(
             f"{what} is not approved",
-            meaning="[approvals] asks for the signatures of two operators. Nothing was changed",
+            meaning="[approvals] requires the signatures of two operators. Nothing was changed",
             remedy=f"{sign}given. Then give both files: --approval FILE --approval FILE. In an emergency: {alone}",
         )
     if approval.emergency is not None:

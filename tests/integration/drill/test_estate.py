@@ -63,7 +63,7 @@ def test_nothing_that_strikes_is_played_on_an_estate(own):
     """Nor anything else of an experiment; and of several drills at once there is one."""
     for name in ("primary-lost", "topic-deleted", "reprotect"):
         error = document(own, *ESTATE, name, code=3, schema="error")["error"]
-        assert "is not done to an estate" in error["what"]
+        assert "is not allowed on an estate" in error["what"]
     document(own, *ESTATE, "--all", code=2, schema="error")
     with drill_lease(own.store, "other"):
         error = document(own, *ESTATE, code=3, schema="error")["error"]

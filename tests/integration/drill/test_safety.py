@@ -87,7 +87,7 @@ def test_where_every_rule_holds_a_step_passes(env):
 def test_both_sides_are_never_away(env, away):
     env.properties["dr"] = away
     said = broken_rule(env, rules(never_both_sides=True), a_step(do="kill", node="primary"), time.monotonic())
-    assert said == "it would strike at primary while dr does not answer: both sides would be away"
+    assert said == "it would strike primary while dr does not answer: both sides would be unavailable"
     for step in ({"do": "kill", "node": "dr"}, {"do": "kill", "node": "mirror"}, {"do": "resume", "node": "primary"}):
         assert broken_rule(env, rules(never_both_sides=True), a_step(**step), time.monotonic()) is None
     assert broken_rule(env, rules(), a_step(do="kill", node="primary"), time.monotonic()) is None
@@ -111,7 +111,7 @@ def test_after_a_fault_took_data_from_one_side_nothing_strikes_at_the_other(env)
         inject(env, PurgeTopic(do="purge_topic", cluster="primary"))  # it holds nothing; another may have taken a part
     for step in ({"do": "delete_topic", "cluster": "dr"}, {"do": "kill", "node": "dr"}, FAILOVER):
         said = broken_rule(env, rules(never_both_sides=True), a_step(**step), time.monotonic())
-        assert said == "it would strike at dr after a fault took data from primary: both sides would be hurt"
+        assert said == "it would strike dr after a fault took data from primary: both sides would be damaged"
     same_side = a_step(do="kill", node="primary")
     assert broken_rule(env, rules(never_both_sides=True), same_side, time.monotonic()) is None
 
@@ -119,7 +119,7 @@ def test_after_a_fault_took_data_from_one_side_nothing_strikes_at_the_other(env)
 def test_behind_a_line_on_which_nothing_passes_the_primary_is_away(env):
     env.wan = SimpleNamespace(state=LineState(blocked=("from_primary",)))
     said = broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="dr"), time.monotonic())
-    assert said == "it would strike at dr while nothing passes to primary: both sides would be away"
+    assert said == "it would strike dr while nothing passes to primary: both sides would be unavailable"
     assert broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="primary"), time.monotonic()) is None
 
 

@@ -67,7 +67,7 @@ def test_a_failover_leaves_evidence_that_a_stranger_verifies_and_nobody_changes(
     is_refused_although_signed_again(out, tmp_path / "forged", signer, told["run"])
     (out / "report.html").write_text("nothing happened")
     refused = verb(own, "evidence", "verify", str(out), code=1, schema="evidence")
-    assert refused["problems"] == ["report.html was changed after it was signed: its SHA-256 is another"]
+    assert refused["problems"] == ["report.html was changed after it was signed: its SHA-256 differs"]
 
 
 def says_what_the_run_said(out: Path, told: dict[str, Any]) -> None:

@@ -97,7 +97,7 @@ def test_where_all_is_blacked_out_there_are_none(tmp_path):
         ("until = 2027-01-06\n", "", "blackout 1: it has from, reason"),
         ("until = 2027-01-06", "until = 2026-12-18", "blackout 1: it ends (2026-12-18) before it begins (2026-12-19)"),
         ("until = 2027-01-06", 'until = "soon"', "blackout 1: `until` is 'soon', neither a date"),
-        ('reason = "release night"', 'reason = " "', "blackout 2: `reason` says nothing"),
+        ('reason = "release night"', 'reason = " "', "blackout 2: `reason` is empty"),
         ("hours = 36", "hours = 0", "blackout 3: `hours` is 0"),
         ("hours = 36", "hours = true", "blackout 3: `hours` is True"),
         ('cron = "0 18 28-31 * *"', 'cron = "0 25 * * *"', "blackout 3: --cron: '25' is not a hour"),

@@ -119,7 +119,7 @@ def test_a_position_that_moved_back(good):
     )
     finding = only(replace(good, positions=back), ["position_moved_back"])
     assert (finding.anomalies, finding.witnesses[0].offset) == (1, DR_OFFSET + 6)
-    assert finding.witnesses[0].text == f"confirmed after the group stood at {DR_OFFSET + 7}"
+    assert finding.witnesses[0].text == f"lower than the earlier position {DR_OFFSET + 7}"
 
 
 def test_what_had_nothing_to_look_at_is_not_passed(good):

@@ -23,14 +23,14 @@ checks: [duplicated]
 
 @pytest.mark.parametrize("file", library_files(), ids=lambda file: file.stem)
 def test_no_experiment_of_the_library_is_played_on_an_estate(file):
-    with pytest.raises(Refused, match="is not done to an estate"):
+    with pytest.raises(Refused, match="is not allowed on an estate"):
         refuse_experiments([load_experiment(file)])
 
 
 def test_nor_is_one_in_which_nothing_strikes(tmp_path):
     file = tmp_path / "calm.yaml"
     file.write_text(CALM)
-    with pytest.raises(Refused, match="experiments are for labs"):
+    with pytest.raises(Refused, match="experiments run only on labs"):
         refuse_experiments([load_experiment(file)])
     refuse_experiments([])
 

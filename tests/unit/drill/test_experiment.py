@@ -74,7 +74,7 @@ def test_a_good_file_is_read(tmp_path):
         ("    - condition: acknowledged\n      cluster", "    - cluster", 5, "conditions.0.condition: is missing"),
         ("    topic: t", "    topic: t\n    speed: 3", 11, "method.0.speed: unknown key"),
         ("    topic: t", "    topic: a b", 10, "method.0.topic: String should match pattern"),
-        ("    node: primary-1", "    node: primery", 13, "method.2.node: 'primery' is no node"),
+        ("    node: primary-1", "    node: primery", 13, "method.2.node: 'primery' is not a node"),
         ("    node: primary-1", "    node: cassandra", 13, "set lab.store to cassandra"),
         ("    node: primary-1", "    node: primary-1\n    nod: x", 14, "method.2.nod: unknown key"),
         ("do: kill", "do: kil", 12, "method.2.do: 'kil' is unknown; known are workload"),
@@ -82,7 +82,7 @@ def test_a_good_file_is_read(tmp_path):
         ("to: dr", "to: paris", 17, "Input should be 'primary' or 'dr'"),
         ("[lost, skipped_by_group]", "[lost, losst]", 18, "checks.1: Input should be"),
         ("[lost, skipped_by_group]", "[lost, lost]", 18, "checks.1: lost is there twice"),
-        ("  rpo_records: 5\n", "", 18, "checks.0: lost needs a stated RPO"),
+        ("  rpo_records: 5\n", "", 18, "checks.0: lost needs an RPO"),
         ("rto_seconds: 30", "rto_seconds: -1", 21, "objectives.rto_seconds"),
         ("rto_seconds: 30", "rto_seconds: soon", 21, "objectives.rto_seconds"),
         (
@@ -100,7 +100,7 @@ def test_a_good_file_is_read(tmp_path):
         ('do: failover\n    at: "04:03"', "do: failback", 14, "a failback needs a failover before it"),
         ("do: failover", "do: failover\n    strikes: [{ at: comit, faults: [] }]", 15, "strikes.0.at: Input should be"),
         ("do: failover", STRIKES % ("commit", "pause", "run"), 17, "run is the process of a failover or failback"),
-        ("do: failover", STRIKES % ("commit", "kill", "run"), 14, "its run is killed; set resumes to 1 at least"),
+        ("do: failover", STRIKES % ("commit", "kill", "run"), 14, "its run is killed; set resumes to at least 1"),
         ("do: failover", STRIKES % ("commit", "kill", "cassandra"), 17, "set lab.store to cassandra"),
         (
             "do: failover",
@@ -135,7 +135,7 @@ def test_a_good_file_is_read(tmp_path):
             14,
             "loss: Input should be",
         ),
-        ("  - do: workload", "  - { do: flood, cluster: dr }\n  - do: workload", 9, "its topic is not there"),
+        ("  - do: workload", "  - { do: flood, cluster: dr }\n  - do: workload", 9, "its topic doesn't exist"),
         ("  - do: mirror", "  - do: disconnect\n  - do: mirror", 11, "the mirror is not started before this step"),
         ("hypothesis: It holds", "hypothesis: It holds\nsafety: { never: true }", 3, "safety.never: unknown key"),
         (

@@ -109,7 +109,7 @@ def test_cutting_down_is_bounded():
     composition = three_blocks()
     cut = cut_down(composition, lambda _: True, SessionLimits(None, None, 2))
     assert (cut.replays, len(cut.composition.blocks)) == (2, 1)
-    assert "as many replays" in cut.cut_short
+    assert "the limit of replays" in cut.cut_short
     late = cut_down(composition, lambda _: True, SessionLimits(time.monotonic(), None, 9))
     assert (late.replays, late.cut_short, late.composition) == (0, "the time is up", composition)
 

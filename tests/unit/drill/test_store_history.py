@@ -99,8 +99,8 @@ def test_one_drill_at_a_time(store):
 
 def test_who_lost_the_right_to_drill_is_told(store):
     with drill_lease(store, "one") as mine:
-        mine.stop_acting("somebody else drills")
-        assert "somebody else drills" in lost(mine)
+        mine.stop_acting("another drill holds the lease")
+        assert "another drill holds the lease" in lost(mine)
 
 
 def test_the_last_passed_one_of_each_kind_counts():

@@ -64,14 +64,14 @@ def test_two_operators_approve_a_plan_and_the_flags_that_both_accept(approve, op
 def test_one_operator_alone_is_none(approve, operators):
     ana = approve("ana")
     for files in ([ana], [ana, approve("ana")]):
-        with pytest.raises(Refused, match="two operators have to approve: only ana did"):
+        with pytest.raises(Refused, match="two operators must approve: only ana did"):
             read_approvals(files, operators, now())
     with pytest.raises(Refused, match="approved different plans"):
         read_approvals([ana, approve("ben", OTHER)], operators, now())
-    with pytest.raises(Refused, match="which is no operator's"):
+    with pytest.raises(Refused, match="which is not an operator's"):
         read_approvals([ana, approve("stranger")], operators, now())
     for late in ({"ago": timedelta(hours=2)}, {"ago": timedelta(hours=-1)}):
-        with pytest.raises(Refused, match="the approval of ben holds from"):
+        with pytest.raises(Refused, match="the approval of ben is valid from"):
             read_approvals([ana, approve("ben", **late)], operators, now())
 
 
@@ -87,12 +87,12 @@ def test_what_was_changed_approves_nothing(approve, operators, harm):
         envelope["payloadType"], envelope["payload"] = "x", "e30="
     written = {"text": "dear diary", "list": "[]", "empty": ""}.get(harm, json.dumps(envelope))
     ben.write_text(written)
-    with pytest.raises(Refused, match="approves nothing"):
+    with pytest.raises(Refused, match="is not a valid approval"):
         read_approvals([ana, ben], operators, now())
 
 
 def test_keys_that_are_none_or_one_are_told(operators, keys, tmp_path):
-    with pytest.raises(ConfigError, match="have one key"):
+    with pytest.raises(ConfigError, match="have the same key"):
         read_approvals([], operators | {"twin": _copy(keys["ana"][1], tmp_path)}, now())
     with pytest.raises(ConfigError, match=r"approvals\.operators\.none"):
         read_approvals([], {"none": tmp_path / "none.pub"}, now())

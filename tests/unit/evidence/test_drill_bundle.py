@@ -139,7 +139,7 @@ def test_a_trend_marks_what_got_worse(drills, signer, tmp_path):
     write_bundle(tmp_path / "bundle", gather_drill(drills, name(2), ExportStatements()), signer)
     trend = document_of(tmp_path / "bundle")["trend"]
     assert [bool(each["regressions"]) for each in trend["drills"]] == [False, False, True]
-    assert trend["drills"][2]["regressions"][0] == f"the verdict is failed, and {name(1)} passed"
+    assert trend["drills"][2]["regressions"][0] == f"the verdict is failed, but {name(1)} passed"
     assert trend["drills"][2]["regressions"][1] == "1 record lost, at most 0 in earlier drills that passed"
 
 
@@ -178,7 +178,7 @@ def test_the_verb_and_the_tool_say_the_same(drills, tmp_path, monkeypatch, capsy
     refused = runner.invoke(app, ["evidence", "verify", str(out), "--output", "json"])
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["problems"] == [
-        "report.html was changed after it was signed: its SHA-256 is another"
+        "report.html was changed after it was signed: its SHA-256 differs"
     ]
     assert verifier.main([str(out)]) == 1
     assert runner.invoke(app, ["evidence", "verify", str(tmp_path / "none")]).exit_code == 2
@@ -264,7 +264,7 @@ def a_step(section, step, line, outcome, after=None, seconds=0.0):
     )
 
 
-NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was asked", seconds=0.0)
+NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was checked", seconds=0.0)
 NOT_REACHED = SteadyStateResult(reached=False, reason="after 60 s: 0 records read from primary", seconds=60.0)
 REACHED = SteadyStateResult(reached=True, reason="1 record read from primary", seconds=1.0)
 ROLLBACK = a_step("rollbacks", "restart primary", 19, "ok", 25.0, 2.0)
@@ -358,7 +358,7 @@ def test_faults_at_stages_are_in_the_timeline(drills, signer, tmp_path):
             lambda strikes: strikes[2].update(step="kill run at failover fence"),
             "The faults at stages of failover to dr",
         ),
-        (lambda strikes: strikes[1].update(outcome="unknown"), "is ok, and not every fault at its stages struck"),
+        (lambda strikes: strikes[1].update(outcome="unknown"), "is ok, although not every fault at its stages struck"),
         (lambda strikes: strikes[0].update(started_after_seconds=16.0), "struck outside of its step"),
         (lambda strikes: strikes[0].update(seconds=4.0), "struck outside of its step"),
     ],

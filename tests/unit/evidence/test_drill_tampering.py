@@ -163,12 +163,14 @@ def test_a_file_that_is_missing_is_named_although_it_is_signed_again(bundle, for
 
 
 def test_a_file_that_nothing_of_the_drill_wrote_is_named_although_it_is_signed(forged):
-    assert names(forged(lambda copy: (copy / "history/more.jsonl").write_text("")), "history/more.jsonl is no file of")
+    assert names(
+        forged(lambda copy: (copy / "history/more.jsonl").write_text("")), "history/more.jsonl is not a file of"
+    )
 
     def another_journal(copy):
         shutil.copyfile(copy / JOURNAL, copy / "journal/S.jsonl")
 
-    assert names(forged(another_journal), "journal/S.jsonl was not kept of")
+    assert names(forged(another_journal), "journal/S.jsonl is not among the files that were kept of")
 
 
 def test_a_file_of_another_drill_is_noticed_although_it_is_signed_again(forged, drills, inner, folder):
@@ -363,8 +365,8 @@ def lost_of(result):
         (lambda r: r["steps"].insert(0, r["steps"].pop()), "a rollback before a step"),
         (lambda r: r["steps"][1].update(section="setup"), "of result.json is in another section"),
         (lambda r: r["steps"][2].update(outcome="failed"), "was played after one that did not succeed"),
-        (lambda r: r["steps"][3].update(outcome="skipped"), "is skipped, and all before it succeeded"),
-        (lambda r: r["steps"][3].update(started_after_seconds=None), "or was played and has none"),
+        (lambda r: r["steps"][3].update(outcome="skipped"), "is skipped, although all before it succeeded"),
+        (lambda r: r["steps"][3].update(started_after_seconds=None), "or was played and has no time"),
         (lambda r: r["steps"][2].update(started_after_seconds=16.0), "overlaps another one"),
         (lambda r: r["steps"][1].update(started_after_seconds=14.0, seconds=0.5), "has a disaster at 1015.0"),
         (lambda r: r.update(seconds=10.0), "has a time outside of the drill"),

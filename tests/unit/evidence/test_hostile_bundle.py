@@ -83,7 +83,7 @@ def test_no_sentence_moves_the_cursor(bundle, capsys):
     envelope["signatures"][0]["keyid"] = LIE
     (bundle / verifier.ENVELOPE).write_bytes(verifier.canonical(envelope))
     assert verifier.main([str(bundle)]) == 1
-    assert "its keyid is no SHA-256" in capsys.readouterr().out
+    assert "its keyid is not a SHA-256" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["kind", "verdict"])
@@ -103,12 +103,12 @@ def test_a_journal_from_outside_the_bundle_is_not_read(forged, tmp_path):
         head = rows[-1]["hash"]
         edit(folder, lambda document: (document.update(run=run), document["journals"][0].update(run=run, head=head)))
 
-    assert forged(lead_away) == ['"../../elsewhere/R" is no name of a run']
+    assert forged(lead_away) == ['"../../elsewhere/R" is not the name of a run']
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "history//x", "./x"])
 def test_only_files_of_the_bundle_are_read(tmp_path, name):
-    with pytest.raises(verifier.Broken, match="no file of the bundle"):
+    with pytest.raises(verifier.Broken, match="not a file of the bundle"):
         verifier._json(tmp_path, name)
 
 
@@ -122,7 +122,7 @@ def test_a_limit_that_is_no_number_is_refused(forged, number):
         put_lines(folder / "journal/R.jsonl", rows)
         edit(folder, lambda document: document["journals"][0].update(head=rows[-1]["hash"]))
 
-    assert any("is no number of JSON" in each for each in forged(no_limit))
+    assert any("is not a number in JSON" in each for each in forged(no_limit))
 
 
 def test_a_member_that_is_there_twice_is_refused(forged):
@@ -137,7 +137,7 @@ def test_an_entry_has_no_member_that_its_hash_does_not_cover(forged):
     def tell_more(folder):
         put_lines(folder / "journal/R.jsonl", [{**row, "payload": {}} for row in journal_lines(folder)])
 
-    assert any("it has other members than an entry" in each for each in forged(tell_more))
+    assert any("its members are not those of an entry" in each for each in forged(tell_more))
 
 
 def test_a_file_that_is_signed_twice_is_refused(bundle):
@@ -232,18 +232,18 @@ def test_a_runs_document_is_what_the_journal_says(forged, change, says):
 
 @pytest.mark.parametrize("file", ["journal/R.jsonl", "anchors.json", "runs.jsonl", "plan.json", "result.json"])
 def test_a_file_of_a_run_that_is_missing_is_named_although_it_is_signed_again(forged, file):
-    assert forged(lambda folder: (folder / file).unlink()) == [f"{file} is missing: a bundle of its kind has it"]
+    assert forged(lambda folder: (folder / file).unlink()) == [f"{file} is missing: every bundle of its kind has it"]
 
 
 @pytest.mark.parametrize("file", ["journal/S.jsonl", "origin.json", "more.txt"])
 def test_a_file_that_no_bundle_of_a_run_has_is_named_although_it_is_signed(forged, file):
-    assert forged(lambda folder: (folder / file).write_text("")) == [f"{file} is no file of a bundle of its kind"]
+    assert forged(lambda folder: (folder / file).write_text("")) == [f"{file} is not a file of a bundle of its kind"]
 
 
 def test_what_is_said_to_be_not_known_is_null(forged):
     said = {"/measured/rpo_records": "nobody looked"}
     (problem,) = forged(lambda folder: edit(folder, lambda document: document["unknown"].update(said)))
-    assert problem == 'evidence.json says why "/measured/rpo_records" is not known, and it is 0'
+    assert problem == 'evidence.json says why "/measured/rpo_records" is not known, but its value is 0'
 
 
 def test_a_finding_of_a_run_is_in_the_words_of_the_judgement_and_nothing_closes_it(tmp_path, config, store, signer):
@@ -342,7 +342,7 @@ def test_a_journal_written_anew_with_its_anchors_is_refused_by_those_from_elsewh
     assert "refused: The journal of R was cut or written again" in capsys.readouterr().out
     assert verifier.main([str(bundle), "--anchors", str(anchors)]) == 0
     told = capsys.readouterr().out
-    assert "bundle's own: who" not in told
+    assert "bundle's own: the owner" not in told
     assert ", by those given" not in told
 
 

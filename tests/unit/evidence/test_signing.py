@@ -75,7 +75,7 @@ def test_a_command_that_does_not_sign_is_an_error(tmp_path, program):
 
 def test_a_wrong_key_is_a_configuration_error(tmp_path):
     (tmp_path / "key").write_text("no key")
-    with pytest.raises(ConfigError, match="no private key"):
+    with pytest.raises(ConfigError, match="not a usable private key"):
         open_signer(EvidenceConfig(key=tmp_path / "key"))
     with pytest.raises(ConfigError, match="can't be read"):
         open_signer(EvidenceConfig(key=tmp_path / "none"))
@@ -98,5 +98,5 @@ def test_another_key_than_the_trusted_one_is_refused(tmp_path):
     other = make_key(tmp_path / "other").read_bytes()
     signer, _ = open_signer(EvidenceConfig(key=tmp_path / "key"))
     enveloped(tmp_path, signer)
-    with pytest.raises(verifier.Broken, match="the key to verify with is"):
+    with pytest.raises(verifier.Broken, match="not by the given key"):
         verifier.check_signature(tmp_path, other)
