@@ -1,4 +1,4 @@
-"""The adversary: a link between one-broker clusters under what real clusters do to logs, judged by a model of its own.
+"""The adversary: damages the logs of a link's one-broker clusters as real clusters do, and judges with its own model.
 
 python -m chaos.adversary --seed 1        see docs/soak.md
 """

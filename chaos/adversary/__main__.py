@@ -1,4 +1,4 @@
-"""`python -m chaos.adversary`: play seeded plans on one lab, minimise what fails, print how to play it again."""
+"""`python -m chaos.adversary`: plays seeded plans on one lab, minimises failures, prints how to replay them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Adversary:
     """Plays plans on one lab, one after the other.
 
     Args:
-        lab: with a cluster `primary` and a cluster `dr`, of one broker each.
+        lab: with the clusters `primary` and `dr`, of one broker each.
         folder: each run gets a folder in it.
-        plant: a defect to be put into the workers.
-        known: findings with this pattern in them don't count.
-        loud: say every step.
+        plant: a defect to plant in the workers.
+        known: findings that match this pattern don't count.
+        loud: print every step.
     """
 
     def __init__(self, lab: Lab, folder: Path, *, plant: str = "-", known: str = "", loud: bool = False) -> None:
@@ -45,7 +45,7 @@ class Adversary:
         self.said: list[str] = []
 
     def play(self, plan: Plan) -> list[str]:
-        """Play a plan; returns what was wrong."""
+        """Play a plan; returns the findings."""
         self._number += 1
         folder = self._folder / f"{plan.seed}-{self._number}-{int(time.time()) % 100_000}"
         self.said = []
@@ -55,7 +55,7 @@ class Adversary:
         return found
 
     def smallest(self, plan: Plan) -> tuple[Plan, list[str]]:
-        """The fewest actions of a plan that still find something, and what."""
+        """The fewest actions of a plan that still find something, and the findings."""
         found: dict[tuple[int, ...], list[str]] = {}
 
         def fails(numbers: list[int]) -> bool:
@@ -81,16 +81,16 @@ class Adversary:
 def adversary(
     seed: Annotated[int, typer.Option("--seed", help="The first seed.")] = 1,
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many seeds, one after the other.")] = 1,
-    only: Annotated[str, typer.Option("--only", help="Play these actions only: their numbers, with commas.")] = "",
-    minimal: Annotated[bool, typer.Option("--minimise/--no-minimise", help="Minimise what fails.")] = True,
-    plant: Annotated[str, typer.Option("--plant", help="Put this defect into the mirror.")] = "-",
-    known: Annotated[str, typer.Option("--known", help="Findings with this pattern in them don't count.")] = "",
+    only: Annotated[str, typer.Option("--only", help="Play only these actions: comma-separated numbers.")] = "",
+    minimal: Annotated[bool, typer.Option("--minimise/--no-minimise", help="Minimise failing plans.")] = True,
+    plant: Annotated[str, typer.Option("--plant", help="Plant this defect in the mirror.")] = "-",
+    known: Annotated[str, typer.Option("--known", help="Findings that match this pattern don't count.")] = "",
     lab_dir: Annotated[Path | None, typer.Option("--lab", help="Use (and leave) the lab in this folder.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for logs and results.")] = None,
-    loud: Annotated[bool, typer.Option("--loud", help="Say each step.")] = False,
-    minutes: Annotated[float, typer.Option("--minutes", help="Begin no further run after so many.")] = 600.0,
+    loud: Annotated[bool, typer.Option("--loud", help="Print each step.")] = False,
+    minutes: Annotated[float, typer.Option("--minutes", help="Begin no run after so many.")] = 600.0,
 ) -> None:
-    """Exits 0 when no run found anything."""
+    """Exits 0 if no run found anything."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = (out or Path(tempfile.mkdtemp(prefix="drkit-adversary-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def adversary(
 
 
 def _one(player: Adversary, plan: Plan, results: Path, *, minimal: bool) -> bool:
-    """Play one plan and say the outcome; whether it was clean."""
+    """Play one plan and print the outcome; returns whether it was clean."""
     begun = time.monotonic()
     broken = ""
     try:

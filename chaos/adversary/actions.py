@@ -1,4 +1,4 @@
-"""What is done to a link: one method for each kind of action, named as the plan names it."""
+"""The actions on a link: one method for each kind, with the kind's name in the plan."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from chaos.adversary.world import LINK, World
 from chaos.soak.reader import Content
 
 PROVENANCE = "drkit."
-"""What the names of headers begin with that a link adds where it keeps provenance."""
+"""The prefix of the headers that a link with provenance adds."""
 
 _TAKE_OVER_SECONDS = 15.0
 _WAKES_WITHIN_SECONDS = 1.0
 _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
 
-_TAKEN_UP_SECONDS = 5.0  # topics are looked at every three
+_TAKEN_UP_SECONDS = 5.0  # topics are checked every three
 _LIMIT = "max.message.bytes"
 _RAISED, _ABOVE_LIMIT = "5000000", 2_000_000
 _LOWERED, _ABOVE_LOWERED = "10000", 15_000
-_LATE_SECONDS = 1.5  # a sender that waits for three is called stuck, and its partitions are read no more
-_LEARNS_SECONDS = 0.5  # a broker heeds a new limit a moment after it was answered
+_LATE_SECONDS = 1.5  # a sender that waits for three counts as stuck, and its partitions are not read any more
+_LEARNS_SECONDS = 0.5  # a broker applies a new limit a moment after its response
 
 Settle = Callable[..., dict[str, Any] | None]
 
@@ -36,10 +36,10 @@ class Actions:
     """Plays actions.
 
     Args:
-        world: on what.
-        settle: waits until the mirror has come to rest (and so many seconds at least); returns the link's status.
+        world: the run's topic, link, store and workers.
+        settle: waits until the mirror is idle (and at least so many seconds); returns the link's status.
 
-    `touched`: whether something was removed from the target, on purpose or by force, since it was last set false.
+    `touched`: whether something was removed from the target, on purpose or by a fault, since it was last set false.
     """
 
     def __init__(self, world: World, settle: Settle) -> None:
@@ -47,10 +47,10 @@ class Actions:
         self._settle = settle
         self.touched = False
         self.history: dict[int, int] = {}
-        """Partition → where the present incarnation begins on the target, once one was given up."""
+        """Partition → begin of the current incarnation on the target, once one was given up."""
 
     def play(self, action: Action) -> None:
-        """Do it."""
+        """Play an action."""
         if action.kind == "kill_at":  # so that a worker can die in its very first steps
             self._arm(action.options["point"], action.options["pass_by"], signal.SIGKILL)
         if not action.early:
@@ -79,7 +79,7 @@ class Actions:
     # -- logs --------------------------------------------------------------------------------------
 
     def cut(self, **options: Any) -> None:
-        """A log loses its end; the source grows at once, before a mirror that is away comes back."""
+        """A log loses its end; the source grows at once, before an absent mirror comes back."""
         self._hurt(**options)
 
     def lose_disk(self, **options: Any) -> None:
@@ -119,8 +119,8 @@ class Actions:
     def set_back(
         self, side: str, partition: int, between: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool
     ) -> None:
-        """A cluster is set back as a whole, its controller too, to a copy of its disks; the source grows at once.
-        Leader epochs are given out a second time."""
+        """A whole cluster, including its controller, is restored from a copy of its disks; the source grows at once.
+        Leader epochs are assigned a second time."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         self._settle()
@@ -133,7 +133,7 @@ class Actions:
         world.load.write(partition, between, {"per_batch": 20, "stamp": stamp})
         if caught_up:
             self._settle()
-        if mirror == "live":  # it reads on only once the source has grown; any other begins as at a start
+        if mirror == "live":  # it continues only once the source has grown; any other begins as at a start
             world.ask("link", "pause", LINK, "--topic", world.topic)
         with world.mirror(mirror):
             cluster.set_back(copy)
@@ -147,14 +147,14 @@ class Actions:
         self._look(DEAD)
 
     def _target_lost(self, partitions: Iterable[int]) -> None:
-        """What was there before the present incarnation may be gone, too."""
+        """Records from before the current incarnation may be gone, too."""
         self.touched = True
         for partition in partitions:
             if partition in self.history:
                 self.history[partition] = min(self.history[partition], self._target_end(partition))
 
     def purge(self, side: str, partition: int, part: float) -> None:
-        """DeleteRecords below a place between the log's start and its end."""
+        """DeleteRecords below an offset between the log's start and its end."""
         world, cluster = self._world, self._world.side(side)
         if cluster.partitions(world.topic) <= partition:
             return
@@ -197,7 +197,7 @@ class Actions:
     # -- settings ----------------------------------------------------------------------------------
 
     def set_target(self, name: str, value: str) -> None:
-        """Somebody changes a setting of the target's topic."""
+        """A setting of the target's topic is changed."""
         world = self._world
         if world.target.partitions(world.topic):
             if name == "retention.ms":
@@ -210,15 +210,15 @@ class Actions:
         time.sleep(_FORGETS_WITHIN_SECONDS)
         self._world.target.set_broker("producer.id.expiration.ms", None)
 
-    # -- what the target refuses -------------------------------------------------------------------
+    # -- records that the target refuses -----------------------------------------------------------
 
     def refuse(self, partition: int, by: str, before: int, large: int, behind: int, mirror: str, **shape: Any) -> None:
-        """Records that are larger than the target takes, with small ones before and behind them, while the target's
-        answers are late: the mirror has read on when it meets them, and what came before isn't acknowledged.
+        """Records that are too large for the target, with small ones before and after them, while the target's
+        responses are late: the mirror has read further when it meets them, and earlier ones aren't acknowledged.
 
-        `by`: "mirror", which knows the target's limit: the source took the record while its own, which the mirror
-        copies, was higher for a moment; the problem must stay until `relent`. "target": somebody lowers the limit there
-        while the mirror is frozen, which it sets right in a moment.
+        `by`: "mirror", which knows the target's limit: the source accepted the record while its own limit, which the
+        mirror copies, was higher for a moment; the problem must stay until `relent`. "target": the limit there is
+        lowered while the mirror is frozen, which the mirror corrects in a moment.
         """
         world, partition = self._world, self._place(partition)
         self._settle()
@@ -243,7 +243,7 @@ class Actions:
             late.unlink()
 
     def relent(self) -> None:
-        """The source takes large records again, and so will the target."""
+        """The source accepts large records again, and so will the target."""
         self._world.source.set(self._world.topic, _LIMIT, _RAISED)
 
     # -- workers -----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Actions:
             self._world.start()
 
     def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:  # noqa: ARG002 - `_arm`
-        """The worker dies at a point of a batch's way; started again at once."""
+        """The worker dies at a fault point; started again at once."""
         world = self._world
         assert world.worker is not None  # noqa: S101 - `play` has started it
         world.load.write(self._place(partition), count, shape)
@@ -269,7 +269,7 @@ class Actions:
         draft.rename(self._world.control)
 
     def hand_over(self) -> None:
-        """Another worker joins, and the first one ends in order."""
+        """Another worker joins, and the first one ends cleanly."""
         world = self._world
         first = world.worker
         assert first is not None  # noqa: S101 - `play` has started it
@@ -278,9 +278,9 @@ class Actions:
         world.stop(first)
 
     def freeze(self, partition: int, count: int, per_batch: int) -> None:
-        """SIGSTOP of the worker while it is running on a backlog; another takes over, and then it wakes.
+        """SIGSTOP of the worker while it copies a backlog; another takes over, and then it wakes.
 
-        With several records a batch it stops in the very moment in which it has decided to send.
+        With several records per batch it stops at the moment at which it has decided to send.
         """
         world, partition = self._world, self._place(partition)
         first = world.worker
@@ -323,7 +323,7 @@ class Actions:
 
     @staticmethod
     def _wait(seconds: float, ask: Callable[[], bool]) -> None:
-        """Until it is so, or the time is over: then it is judged as it is."""
+        """Wait until the condition holds, or the time is over: then the state is judged as it is."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not ask():
             time.sleep(0.02)
@@ -331,11 +331,11 @@ class Actions:
     # -- the store ---------------------------------------------------------------------------------
 
     def copy_store(self) -> None:
-        """A copy of the store, as of now."""
+        """Copy the store."""
         self._world.copy_store()
 
     def restore_store(self) -> None:
-        """The copy in the store's place."""
+        """Replace the store with the copy."""
         self._world.kill()
         self._world.restore_store()
         self._world.start()
@@ -345,8 +345,8 @@ class Actions:
     def accept(self, *, needed: bool, purged: bool, twice: bool) -> None:
         """The topic is given up and mirrored again from its start.
 
-        `needed`: only if something stands still; `purged`: the source's records are removed before; `twice`: the
-        mirror is started once more behind it.
+        `needed`: only if a partition is halted; `purged`: the source's records are removed before; `twice`: the
+        mirror is started again afterwards.
         """
         world = self._world
         status = self._settle()
@@ -369,12 +369,12 @@ class Actions:
             world.start()
 
     def hold(self, partition: int, records: int, regrow: int) -> None:
-        """The topic is paused, its source is cut and grows: a mirror is at work that fetches nothing of it. What is
-        said of it meanwhile is judged here, for no quiet point is reached."""
+        """The topic is paused, its source is cut and grows: the mirror runs and fetches nothing of it. The status
+        meanwhile is judged here, because no quiet point is reached."""
         world = self._world
         status = self._settle()
         if status is None or status["problems"]:
-            return  # to resume the topic would clear them
+            return  # resuming the topic would clear them
         before = oracle.missing(self._seen(self._place(partition), {}), world.journal)
         if world.ask("link", "pause", LINK, "--topic", world.topic)[0]:
             return
@@ -390,7 +390,7 @@ class Actions:
             return
         wrong = oracle.while_held(self._seen(partition, status, before), world.journal)
         if status["state"] == "mirroring":
-            wrong.append("a link with a topic that is paused is called mirroring")
+            wrong.append("a link with a paused topic is reported as mirroring")
         world.ended += [f"while the topic was paused: {what}" for what in wrong]
 
     def _seen(self, partition: int, status: dict[str, Any], given_up: frozenset[bytes] = frozenset()) -> oracle.Seen:
@@ -408,7 +408,7 @@ class Actions:
         )
 
     def quiet(self) -> None:
-        """A quiet point: judged by whoever plays the plan."""
+        """A quiet point: the caller judges."""
 
     # -- what happened to both sides -----------------------------------------------------------------
 

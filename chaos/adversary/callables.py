@@ -1,4 +1,4 @@
-"""What the adversary's links do to records (`transform`, `filter`), and the same again for the oracle."""
+"""The `transform` and the `filter` of the adversary's links, which the oracle applies, too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ALTERED = b"altered-"
 
 
 def alters(record: Record) -> Record:
-    """Another value; a tombstone stays one."""
+    """Change the value; a tombstone stays one."""
     return record if record.value is None else record.replace(value=ALTERED + record.value)
 
 
 def keeps(record: Record) -> bool:
-    """All but those whose key says so."""
+    """Keep all records except for those with a certain key."""
     return not (record.key or b"").startswith(DROPPED)

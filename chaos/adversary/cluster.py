@@ -1,4 +1,4 @@
-"""One cluster of the adversary's: what a drill may do to one, and what an independent reader sees of it."""
+"""One cluster of the adversary: a drill's actions on a cluster, and an independent reader."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Cluster(LabCluster):
     """A cluster of one broker."""
 
     def read(self, topic: str, partition: int, *, committed: bool, ignore: str | None = None) -> Content:
-        """All that a consumer of this isolation sees."""
+        """Everything that a consumer with this isolation sees."""
         return read(self.bootstrap, topic, partition, committed=committed, ignore=ignore)
 
     def copy_disks(self, copy: Path) -> None:
-        """Keep a copy of all that the broker holds, the controller's log too. It is away meanwhile."""
+        """Copy all data of the broker, including the controller's log. It is down meanwhile."""
         with stopped(self._lab, self._node) as disk:
             shutil.copytree(disk.data, copy)
 
     def set_back(self, copy: Path) -> None:
-        """Put such a copy in the place of all that it holds."""
+        """Replace all its data with such a copy."""
         with stopped(self._lab, self._node) as disk:
             shutil.rmtree(disk.data)
             shutil.copytree(copy, disk.data)

@@ -1,7 +1,7 @@
-"""Named points of a batch's way at which a worker kills or stops itself when told to; patched into drkit from outside.
+"""Fault points: named points of a batch's path at which a worker can kill or stop itself; patched in from outside.
 
-The control file holds `point number signal`: once the point was passed by so often, the process sends itself SIGKILL
-or SIGSTOP there.
+The control file holds `point number signal`: after so many passes of the point, the process sends itself SIGKILL or
+SIGSTOP there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACES = {
     "after_fetch": ("drkit.mirror.engine.sequencer:Sequencer.admit", "before"),
     "before_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "before"),
     "after_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "after"),
-    "before_send": ("drkit.mirror.engine.sender:Produce", "after"),  # it is handed over right then
+    "before_send": ("drkit.mirror.engine.sender:Produce", "after"),  # right after this call
     "after_send": ("drkit.mirror.engine.sender:Sender._hand_over", "after"),
     "after_answer": ("drkit.mirror.engine.sender:Sender._answered", "before"),
     "before_watermarks": ("drkit.store.sqlite.backend:SqliteStore.put_watermarks", "before"),
@@ -31,14 +31,14 @@ PLACES = {
     "before_trim": ("drkit.kafka.admin.cluster_admin:ClusterAdmin.delete_records", "before"),
     "after_trim": ("drkit.kafka.admin.cluster_admin:ClusterAdmin.delete_records", "after"),
 }
-"""Point → the function, and on which side of it."""
+"""Point → the function, and whether before or after it."""
 
 
 class FaultPoints:
-    """The points of this process.
+    """The fault points of this process.
 
     Args:
-        control: the file that says where; without it nothing happens.
+        control: the control file; without it nothing happens.
     """
 
     def __init__(self, control: Path) -> None:
@@ -81,10 +81,10 @@ class FaultPoints:
 
 
 def patch(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Replace `module:Class.method` (or `module:function`) by what `make` makes of it; returns what takes it back.
+    """Replace `module:Class.method` (or `module:function`) with the result of `make`; returns the function to undo it.
 
     Raises:
-        AttributeError, ModuleNotFoundError: there is no such thing.
+        AttributeError, ModuleNotFoundError: it doesn't exist.
     """
     module, _, path = place.partition(":")
     owner: Any = import_module(module)

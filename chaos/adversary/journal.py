@@ -1,4 +1,4 @@
-"""What was written to the source, and what has become of it: the oracle's memory. Pure."""
+"""The records written to the source, and their fate: the oracle's memory. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PURGED, DEAD = "purged", "dead"
 
 @dataclass(slots=True)
 class Written:
-    """A record that was sent: `due` is the digest that it has on the target, None where the link leaves it out."""
+    """A sent record. `due`: its digest on the target, None if the link filters it out."""
 
     partition: int
     due: bytes | None
@@ -23,19 +23,19 @@ class Written:
 
 @dataclass(slots=True)
 class Journal:
-    """Records by their digests on the source; `of_due` finds them by those on the target."""
+    """Records by their digests on the source; `of_due` finds them by their digests on the target."""
 
     records: dict[bytes, Written] = field(default_factory=dict)
     of_due: dict[bytes, Written] = field(default_factory=dict)
 
     def write(self, digest: bytes, written: Written) -> None:
-        """Note a record before it is sent. Contents are unique, so digests are."""
+        """Note a record before it is sent. Contents are unique, and so are digests."""
         self.records[digest] = written
         if written.due is not None:
             self.of_due[written.due] = written
 
     def look(self, partition: int, source: Iterable[Record], cause: str) -> None:
-        """The source holds these now; what it held and doesn't any more is gone for this cause."""
+        """Set the records that the source holds now; earlier ones that are missing are gone for this cause."""
         there = {record.digest for record in source}
         for digest, written in self.records.items():
             if written.partition != partition:

@@ -1,7 +1,7 @@
-"""The target's answers come later when told to, in their order, as from a cluster that is far away or slow.
+"""Delays the target's responses on request, in order, like those of a distant or slow cluster.
 
-The file holds the seconds; without it each answer counts as it comes. What a mirror has under way is much more then: it
-reads on behind what isn't acknowledged.
+The file holds the seconds; without it there is no delay. With it a mirror has much more in flight: it reads beyond the
+unacknowledged records.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from chaos.adversary.fault_points import patch
 
 
 def told_in(control: Path) -> Path:
-    """Where the seconds are, given the file of the fault points."""
+    """The file with the seconds, beside the control file of the fault points."""
     return control.with_name("answers-late")
 
 
 class LateAnswers:
-    """The answers to this process's appends.
+    """The responses to this process's appends.
 
     Args:
         told: the file with the seconds.
@@ -48,7 +48,7 @@ class LateAnswers:
             if not seconds and not waiting:
                 plain(sender, *answer)
                 return
-            waiting.append(answer)  # whichever timer ends first takes the oldest: they stay in order
+            waiting.append(answer)  # each timer takes the oldest one: they stay in order
             asyncio.get_running_loop().call_later(seconds, lambda: plain(sender, *waiting.popleft()))
 
         return call

@@ -1,4 +1,4 @@
-"""Writing to the source: every shape of batch, each record noted in the journal before it is sent."""
+"""Writes to the source: batches of every shape; each record is noted in the journal before it is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chaos.soak.load import OLD_STAMP
 from chaos.soak.reader import digest
 from chaos.soak.sides import SoakError
 
-_AHEAD_MS = 50 * 60 * 1000  # brokers take an hour by default
+_AHEAD_MS = 50 * 60 * 1000  # brokers accept an hour by default
 _LARGEST_BYTES = 4_000_000
 _DROPPED_EVERY = 5
 _FLUSH_SECONDS = 60.0
@@ -30,11 +30,11 @@ class Load:
 
     Args:
         bootstrap: the source.
-        topic: where they go.
-        alters: what the link does to them.
-        batch_bytes: most bytes of a batch.
-        journal: where they are noted.
-        committed: whether records of transactions that aren't committed are left out.
+        topic: the topic to write to.
+        alters: how the link alters records.
+        batch_bytes: the most bytes of a batch.
+        journal: notes the records.
+        committed: whether the link skips records of uncommitted transactions.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Load:
         self._ids = itertools.count()
 
     def write(self, partition: int, count: int, shape: dict[str, Any]) -> None:
-        """Records in batches of this shape, acknowledged on return."""
+        """Write records in batches of this shape; they are acknowledged on return."""
         self.flow(partition, [(count, shape)])
 
     def flow(self, partition: int, parts: Sequence[tuple[int, dict[str, Any]]]) -> None:
-        """Records of several shapes, one right behind the other: as `write`, in batches of the first shape."""
+        """Write records of several shapes, one after the other: like `write`, in batches of the first shape."""
         producer = self._producer(parts[0][1])
         for count, shape in parts:
             self._send(producer, partition, count, shape, aborted=False)
@@ -63,13 +63,13 @@ class Load:
             raise SoakError(f"records for {self._topic}:{partition} were not acknowledged")
 
     def begin(self, partition: int, count: int, shape: dict[str, Any]) -> Producer:
-        """As `write`, and the producer is still at it on return: `flush` it."""
+        """Like `write`, but the producer is still sending on return: `flush` it."""
         producer = self._producer(shape)
         self._send(producer, partition, count, shape, aborted=False)
         return producer
 
     def transaction(self, partition: int, count: int, shape: dict[str, Any], *, commit: bool) -> None:
-        """Records in one transaction."""
+        """Write records in one transaction."""
         try:
             producer = self._begun(partition, count, shape, commit=commit)
             if commit:
@@ -80,14 +80,14 @@ class Load:
             raise SoakError(f"a transaction failed: {error}") from error
 
     def open_transaction(self, partition: int, count: int, shape: dict[str, Any]) -> None:
-        """Records in a transaction that nobody ends before its time is over."""
+        """Write records in a transaction that nobody ends before its timeout."""
         try:
             self._open.append(self._begun(partition, count, shape, commit=False))
         except KafkaException as error:
             raise SoakError(f"a transaction failed: {error}") from error
 
     def close(self) -> None:
-        """Abort what is open."""
+        """Abort the open transaction."""
         for producer in self._open:
             with suppress(KafkaException):
                 producer.abort_transaction(10)
@@ -165,5 +165,5 @@ class Load:
 
 
 def _padding(number: int, size: int) -> bytes:
-    """Bytes that don't compress, the same for the same record."""
+    """Incompressible bytes, the same for the same record."""
     return random.Random(number).randbytes(size) if size else b""  # noqa: S311 - repeatable, not secret

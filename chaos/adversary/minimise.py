@@ -1,4 +1,4 @@
-"""Delta debugging (Zeller and Hildebrandt, 2002): the fewest actions that still do it. Pure."""
+"""Delta debugging (Zeller and Hildebrandt, 2002): the fewest actions that still fail. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 def minimise(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """A subsequence that still fails, of which no single item can be left out.
+    """A subsequence that still fails, and doesn't without any one of its items.
 
     Args:
-        items: what fails.
-        fails: whether a subsequence of it does.
+        items: a failing sequence.
+        fails: whether a subsequence fails.
     """
     kept = list(items)
     parts = 2

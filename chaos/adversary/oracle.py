@@ -1,14 +1,14 @@
-"""The oracle: what must hold of a partition at a quiet point, given what an independent reader sees. Pure.
+"""The oracle: checks a partition at a quiet point, given the records that an independent reader sees. Pure.
 
 It shares no code with the mirror. A finding is a sentence; no finding means that all of this holds:
 
-    every record that the source holds is on the target, or the partition stands still with a problem
+    every record of the source is on the target, or the partition is halted with a problem
     each is there once and in order, or a problem names the partition, and doesn't blame a foreign writer for copies
-    what the source lost stands on the target only if a problem names the partition
-    nothing else stands there, and nothing goes from there that nobody removed
-    every position that is called exact is; no position skips a record
-    0 lag means that nothing is missing, and a link that is called mirroring has no problem
-    what somebody removed from the target is named by a problem with its offsets, and counted
+    records that the source lost are on the target only if a problem names the partition
+    nothing else is there, and nothing vanishes from there that nobody removed
+    every position reported as exact is exact; no position skips a record
+    lag 0 means that nothing is missing, and a link reported as mirroring has no problem
+    records removed from the target are named by a problem with their offsets, and counted
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "t
 """Problems that excuse no record."""
 
 NO_ALARM = frozenset({"offsets_differ"})
-"""Problems with which a link may be called mirroring."""
+"""Problems with which a link may be reported as mirroring."""
 
 RECREATED = frozenset({"topic_recreated", "target_recreated"})
-"""Problems that say that one side's topic is another one than was mirrored."""
+"""Problems that report another topic on one side than the mirrored one."""
 
 PURGED_THERE = "target_purged"
-"""The problem that names what was removed from the target."""
+"""The problem that names records removed from the target."""
 
 _SHOWN = 3
 _POSITIONS = 6
@@ -43,9 +43,9 @@ Translate = Callable[[int], dict[str, Any]]
 class Seen:
     """One partition at a quiet point.
 
-    `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: what the
-    target held at the last quiet point; None where somebody removed something since. `given_up`: what was removed from
-    it and told, before an operator accepted that. `excused`: what a problem told of before an operator cleared it.
+    `history`: target offsets below it belong to a former incarnation that an operator gave up. `before`: the target's
+    records at the last quiet point; None if some were removed since. `given_up`: records that were removed from it and
+    reported, before an operator accepted that. `excused`: records named by a problem before an operator cleared it.
     `paused`: by the operator, so that nothing more of it is fetched.
     """
 
@@ -63,7 +63,7 @@ class Seen:
 
     @property
     def halted(self) -> bool:
-        """Whether it stands still with a problem that names it."""
+        """Whether it is halted with a problem that names it."""
         return any(problem["halted"] for problem in self.problems)
 
     def told_missing(self, offset: int) -> bool:
@@ -75,30 +75,30 @@ class Seen:
 
     @property
     def named(self) -> bool:
-        """Whether a problem names it that says something of its records."""
+        """Whether a problem about its records names it."""
         return any(problem["kind"] not in HARMLESS for problem in self.problems)
 
     @property
     def blamed(self) -> bool:
-        """Whether all that is said of its records is that somebody else wrote there, which nobody ever does."""
+        """Whether its only problem is a foreign writer, which there never is."""
         return {problem["kind"] for problem in self.problems} - HARMLESS == {"foreign_writer"}
 
 
 def findings(seen: Seen, journal: Journal) -> list[str]:
-    """What is wrong with a partition."""
+    """The findings about a partition."""
     return [f"partition {seen.partition}: {what}" for what in _all(seen, journal)]
 
 
 def missing(seen: Seen, journal: Journal) -> frozenset[bytes]:
-    """The source's records that are due and not on the target."""
+    """The source's records that are due and missing on the target."""
     due = {record.offset: journal.records[record.digest].due for record in seen.source.records}
     wanted = [(offset, each) for offset, each in due.items() if each is not None]
     return frozenset(each for offset in _missing(seen, wanted) if (each := due[offset]) is not None)
 
 
 def while_held(seen: Seen, journal: Journal) -> list[str]:
-    """What is wrong with what is said of a partition that nobody mirrors now: a lag that is too low, a position that is
-    called exact and isn't."""
+    """The findings about the status of a partition that nobody mirrors now: a lag that is too low, a position that is
+    reported as exact and isn't."""
     due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
     wanted = [(offset, each) for offset, each in due if each is not None]
     seen = replace(seen, paused=True)
@@ -127,7 +127,7 @@ def _all(seen: Seen, journal: Journal) -> Iterator[str]:
 
 
 def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequence[Record]) -> Iterator[str]:
-    """What is on the target: each once, in order, nothing dead, nothing foreign."""
+    """The target's records: each once, in order, none dead, none foreign."""
     at = _places(present)
     strange = [record.offset for record in present if record.digest not in journal.of_due]
     aborted = [offset for each, offsets in at.items() if _is(journal, each, aborted=True) for offset in offsets]
@@ -150,7 +150,7 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
 
 
 def to_excuse(seen: Seen, journal: Journal) -> set[bytes]:
-    """What is on the target doubled or dead at a quiet point without a finding: a problem tells of it."""
+    """Records that are doubled or dead on the target without a finding, because a problem reports them."""
     at = _places(seen.target.records)
     return {each for each, offsets in at.items() if len(offsets) > 1 or _is(journal, each, gone=DEAD)}
 
@@ -162,7 +162,7 @@ def _missing(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
 
 
 def to_give_up(seen: Seen, journal: Journal) -> set[bytes]:
-    """What is missing on the target without a finding, and an operator accepts who clears the problem that names it."""
+    """Records that are missing on the target without a finding; clearing the problem that names them accepts that."""
     due = {record.offset: journal.records[record.digest].due for record in seen.source.records}
     wanted = [(offset, each) for offset, each in due.items() if each is not None]
     return {each for offset in _missing(seen, wanted) if seen.told_missing(offset) and (each := due[offset])}
@@ -181,7 +181,7 @@ def _is(journal: Journal, due: bytes, *, aborted: bool = False, gone: str | None
 
 
 def _claims(seen: Seen, missing: Sequence[int]) -> Iterator[str]:
-    """What `drkit status` says of it."""
+    """The findings about `drkit status`."""
     said = seen.claims
     if said is None:
         if not seen.problems:
@@ -220,7 +220,7 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         if said["translation"] == "exact":
             still = seen.halted or seen.paused
             unmirrored = still and found is None and all(each not in first_at for _, each in wanted[following:])
-            # At the end of what stands still the next record is still to come, as in any log that is read to its end.
+            # At the end of a halted partition the next record is still to come, as in any log that is read to its end.
             if (found.digest if found else None) != (due[1] if due else None) and not unmirrored:
                 yield (
                     f"source position {position} is called exact at {answer}, where the next record is "
@@ -232,9 +232,9 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
 
 
 def deviation(seen: Seen, journal: Journal) -> str | None:
-    """Why an audit that calls this partition clean is wrong; None: nothing deviates.
+    """Why this partition is not clean for an audit; None: nothing deviates.
 
-    What is there from a former incarnation is none, nor is what a partition that stands still hasn't mirrored.
+    Records of a former incarnation are no deviation, nor are those that a halted partition hasn't mirrored.
     """
     if any(problem["kind"] in RECREATED for problem in seen.problems):
         return None
@@ -255,7 +255,7 @@ def deviation(seen: Seen, journal: Journal) -> str | None:
 
 
 def positions(source: Content) -> list[int]:
-    """Some positions that a group may have committed: the first, the last, the end, some between."""
+    """Some positions that a group may have committed: the first, the last, the end, and some in between."""
     offsets = [record.offset for record in source.records]
     if not offsets:
         return [source.end]

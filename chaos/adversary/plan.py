@@ -1,7 +1,7 @@
-"""A plan: which link, and which actions in which order, made from a seed. Pure.
+"""A plan: a link and a sequence of actions, made from a seed. Pure.
 
-Every choice is made here, none while the plan is played, so that an action does the same whatever was left out
-before it: that is what makes a plan replayable and minimisable.
+Every choice is made here, none while the plan is played, so an action does the same without the actions before it:
+this makes a plan replayable and minimisable.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done: its kind (a method of `chaos.adversary.actions.Actions`) and with what.
+    """An action: its kind (a method of `chaos.adversary.actions.Actions`) and its options.
 
-    `early`: before the mirror is started for the first time.
+    `early`: before the mirror's first start.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Action:
 class Plan:
     """See the module docstring. `alters`: transform, filter, provenance or nothing; `settings`: the source topic's.
 
-    `committed`: whether the link mirrors committed records only. `audits`: whether its end is audited, too.
+    `committed`: whether the link mirrors only committed records. `audits`: whether its end is audited, too.
     """
 
     seed: int
@@ -55,7 +55,7 @@ class Plan:
         return replace(self, actions=tuple(a for _, a in kept), numbers=tuple(n for n, _ in kept))
 
     def lines(self) -> list[str]:
-        """For people."""
+        """A readable form."""
         settings = f", {json.dumps(self.settings)}" if self.settings else ""
         link = (
             f"link: offsets {self.offsets}, alters {self.alters or 'nothing'}, "
@@ -66,7 +66,7 @@ class Plan:
 
 
 MIRROR_STATES = ("live", "live", "frozen", "frozen", "killed", "stopped")
-"""What the mirror is while a broker is away: at work, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
+"""The mirror's state while a broker is down: running, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
 
 FAULT_POINTS = (
     "after_fetch",
@@ -81,7 +81,7 @@ FAULT_POINTS = (
     "before_trim",
     "after_trim",
 )
-"""Where a worker can be killed (`chaos.adversary.fault_points`)."""
+"""The points at which a worker can be killed (`chaos.adversary.fault_points`)."""
 
 
 def make(seed: int) -> Plan:
@@ -109,12 +109,12 @@ def make(seed: int) -> Plan:
         actions=actions,
         numbers=tuple(range(len(actions))),
         committed=committed,
-        audits=audited and not alters,  # what is altered on the way can't be audited
+        audits=audited and not alters,  # altered records can't be audited
     )
 
 
 def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Action]:
-    """What happens while the link is mirrored."""
+    """The actions while the link is mirrored."""
     kinds = chance.choices(list(_MAKERS), weights=[weight for weight, _ in _MAKERS.values()], k=chance.randint(2, 5))
     begin = {"count": chance.choice([120, 300, 1_500]), "per_batch": chance.choice([1, 10])}
     late = [Action("produce", _batch(chance, partitions) | begin)]
@@ -127,7 +127,7 @@ def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Actio
         action = Action(kind, _MAKERS[kind][1](chance, partitions))
         if kind == "accept":
             if action.options["needed"] and not any(each.kind in _HALTS for each in late):
-                continue  # nothing stands still
+                continue  # nothing is halted
             if late[-1].kind != "quiet":
                 late.append(Action("quiet"))
         late.append(action)
@@ -141,10 +141,10 @@ def _late(chance: random.Random, partitions: int, *, aligns: bool) -> list[Actio
 
 
 _REFUSED_FROM = 10_000
-"""Seeds from here on meet records that the target refuses; the plans of those below stay what they were."""
+"""Seeds from here on include records that the target refuses; the plans of lower seeds don't change."""
 
 _SET_BACK_FROM = 20_000
-"""Seeds from here on meet clusters that are set back as a whole, too."""
+"""Seeds from here on include the restore of a whole cluster, too."""
 
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
@@ -152,9 +152,9 @@ _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "k
 
 
 def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
-    """What happens last of all in one plan of eight. Its choices are apart: all others stay what they were.
+    """The last action in one plan of eight. It has its own random choices, so that all others stay the same.
 
-    Not where there are transactions: a cut may take a marker and leave its records, which nobody can read then.
+    Not with transactions: a cut may remove a marker and leave its records, which nobody can read then.
     """
     if kinds & {"transaction", "open_transaction"}:
         return []
@@ -167,8 +167,8 @@ def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
 
 
 def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
-    """In half of the plans from `_SET_BACK_FROM` on: a cluster that is set back as a whole. Its choices are apart, as
-    above; not where there are transactions, as above. Not on links that alter records: these can't be compared.
+    """In half of the plans from `_SET_BACK_FROM` on: the restore of a whole cluster. It has its own random choices, and
+    not with transactions, as above. Not on links that alter records: these can't be compared.
     """
     chance = random.Random(f"adversary set back {seed}")  # noqa: S311 - as above
     if seed < _SET_BACK_FROM or kinds & {"transaction", "open_transaction"} or chance.random() >= 0.5:  # noqa: PLR2004
@@ -187,10 +187,10 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
 
 
 def _refused(seed: int, partitions: int, *, waits: bool) -> list[Action]:
-    """In half of the plans from `_REFUSED_FROM` on: records that the target refuses, in mid-flow. Its choices are
-    apart, as above.
+    """In half of the plans from `_REFUSED_FROM` on: records that the target refuses, between others. It has its own
+    random choices, as above.
 
-    Not where it `waits` for a transaction that stays open: behind it nothing is read, so that nothing can be refused.
+    Not if the plan `waits` for a transaction that stays open: nothing after it is read, so nothing can be refused.
     """
     chance = random.Random(f"adversary refused {seed}")  # noqa: S311 - as above
     if seed < _REFUSED_FROM or waits or chance.random() >= 0.5:  # noqa: PLR2004 - half of them
@@ -223,7 +223,7 @@ def _refused(seed: int, partitions: int, *, waits: bool) -> list[Action]:
 
 
 def _early(chance: random.Random, partitions: int) -> list[Action]:
-    """What the source went through before the link was made."""
+    """The actions on the source before the link exists."""
     what = chance.choice(["nothing", "nothing", "few", "purged", "many"])
     if what == "nothing":
         return []
@@ -236,7 +236,7 @@ def _early(chance: random.Random, partitions: int) -> list[Action]:
 
 
 def _isolation(chance: random.Random, late: list[Action], partitions: int) -> bool:
-    """Whether the link mirrors committed records only; adds a transaction that stays open to the actions, or not."""
+    """Whether the link mirrors only committed records; may add a transaction that stays open to the actions."""
     committed = chance.random() >= 0.15  # noqa: PLR2004 - one of seven doesn't
     if chance.random() < (0.1 if committed else 0.7):
         late.insert(chance.randint(1, len(late)), Action("open_transaction", _transaction(chance, partitions)))
@@ -373,4 +373,4 @@ _MAKERS: dict[str, tuple[int, Callable[[random.Random, int], Options]]] = {
     "accept": (8, _accept),
     "quiet": (6, _nothing),
 }
-"""Each kind's weight, and what makes its options."""
+"""Each kind's weight, and the function that makes its options."""

@@ -1,4 +1,4 @@
-"""Defects put back on purpose, as small patches of drkit: the adversary must find each (seeds: docs/soak.md)."""
+"""Planted defects: small patches of drkit, each of which the adversary must find (seeds: docs/soak.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _put(place: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -
 
 
 def _answers(result: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Instead of what a function does: this answer."""
+    """Replace a function with one that returns this value."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return wraps(plain)(lambda *_, **__: result)
@@ -25,7 +25,7 @@ def _answers(result: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def epochs_not_compared() -> None:
-    """Neither a start nor the broker with each Fetch compares leader epochs, and no start compares the last record."""
+    """Neither a start nor the broker at each Fetch compares leader epochs, and no start compares the last record."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda partition, offset, max_bytes, *_, **__: plain(partition, offset, max_bytes)
@@ -36,7 +36,7 @@ def epochs_not_compared() -> None:
 
 
 def filler_too_large() -> None:
-    """Filler is as large as it can be, whatever the topic takes; what is refused stays so large, and nobody is told."""
+    """Filler has the maximum size, regardless of the topic's limit; refused filler stays so large, unreported."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda _, *wanted: plain(10_000_000, *wanted)
@@ -48,8 +48,8 @@ def filler_too_large() -> None:
 
 
 def ends_not_looked_at() -> None:
-    """Nobody asks where the target's log ends, at rest or before the first append, and all counts as landed at its
-    place.
+    """The target's log end is never read, when idle or before the first append, and every batch counts as appended at
+    its expected offset.
     """
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ def ends_not_looked_at() -> None:
 
 
 def appends_without_a_condition() -> None:
-    """Batches carry no producer id, so that a broker takes those of a late worker."""
+    """Batches have no producer id, so that a broker accepts those of a late worker."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
@@ -78,7 +78,7 @@ def appends_without_a_condition() -> None:
 
 
 def trimmed_without_proof() -> None:
-    """What lies below the place where a source begins counts as filler, whoever wrote it and whatever is noted."""
+    """All records below the source's start count as filler, regardless of their writer and of what is recorded."""
 
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
         from drkit.model.alignment import Alignment  # noqa: PLC0415 - after the clocks are set
@@ -96,17 +96,17 @@ def trimmed_without_proof() -> None:
 
 
 def filler_stays() -> None:
-    """What an alignment has filled isn't removed."""
+    """The filler of an alignment isn't removed."""
     _put("drkit.kafka.client.filler:FillerTrimmer.trim", _answers(None))
 
 
 def problems_not_heeded() -> None:
-    """A position that the mapping calls exact is exact, whatever problem is on record."""
+    """A position that is exact by the mapping is reported as exact, regardless of recorded problems."""
     _put("drkit.mapping.store_translator:heed", lambda _: lambda answer, *__: answer)
 
 
 def ends_always_stable() -> None:
-    """The source ends at its last stable offset, also where a link mirrors what isn't committed."""
+    """The source ends at its last stable offset, even if a link mirrors uncommitted records."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
@@ -119,17 +119,17 @@ def ends_always_stable() -> None:
 
 
 def purges_not_seen() -> None:
-    """Nobody looks where the target's log begins."""
+    """The target's log start is never checked."""
     _put("drkit.mirror.health.purge_watch:PurgeWatch.check", _answers(None))
 
 
 def held_not_compared() -> None:
-    """What no mirror fetches isn't compared with its source by whoever looks."""
+    """Partitions that no mirror fetches are never compared with their source."""
     _put("drkit.lag.problems_now:_unwatched", _answers(False))
 
 
 def read_past_what_is_refused() -> None:
-    """What was read behind a record that can't be appended is appended, and the record counts as a hole."""
+    """Records after one that can't be appended are appended, and that one counts as a hole."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
@@ -147,7 +147,7 @@ def read_past_what_is_refused() -> None:
 
 
 def away_not_looked_at() -> None:
-    """What was read from a broker that was away is read on as if nothing had happened to it."""
+    """Reading from a broker that was down continues as if nothing had happened to it."""
     _put("drkit.mirror.engine.fetcher:Fetcher._look_again_where_away", _answers(None))
 
 
@@ -168,16 +168,16 @@ PLANTS: dict[str, Callable[[], None]] = {
         away_not_looked_at,
     )
 }
-"""By name: what patches the defect into this process."""
+"""The functions that plant a defect in this process, by its name."""
 
 
 def plant(names: str) -> None:
-    """Put defects (names with commas) into this process; "-": none."""
+    """Plant defects (names separated by commas) in this process; "-": none."""
     for name in names.split(",") if names != "-" else ():
         PLANTS[name]()
 
 
 def unplant() -> None:
-    """Take out of this process what was planted."""
+    """Remove the planted defects from this process."""
     while _PATCHED:
         _PATCHED.pop()()

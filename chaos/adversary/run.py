@@ -1,4 +1,4 @@
-"""One run: a plan is played, and judged at every quiet point and at its end."""
+"""One run: plays a plan, and judges at every quiet point and at its end."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Say = Callable[[str], None]
 
 
 class Run:
-    """See the module docstring. `findings`: what was wrong, in order; the run ends at the first wrong quiet point.
+    """See the module docstring. `findings`: in order; the run ends at the first quiet point with one.
 
     Args:
-        lab: where it is played.
-        folder: of this run alone.
-        plan: what is played.
-        plant: a defect to be put into the workers.
-        known: findings with this pattern in them don't count.
-        say: gets a line for people about each step.
+        lab: the lab.
+        folder: only for this run.
+        plan: the plan.
+        plant: a defect to plant in the workers.
+        known: findings that match this pattern don't count.
+        say: called with a readable line about each step.
     """
 
     def __init__(self, lab: Lab, folder: Path, plan: Plan, *, plant: str, known: str, say: Say) -> None:
@@ -57,13 +57,13 @@ class Run:
         self._deviations: list[str | None] = []
         self._given_up: set[bytes] = set()
         self._spotless = not plan.alters
-        """Whether nothing was taken from the target yet, and no problem told of anything."""
+        """Whether nothing was removed from the target yet, and there was no problem."""
         self._schema = json.loads(_SCHEMA.read_text())
         self._acted_at = 0.0
         self.findings: list[str] = []
 
     def play(self) -> list[str]:
-        """Play it all; returns what was wrong.
+        """Play the plan; returns the findings.
 
         Raises:
             SoakError: the run itself could not continue.
@@ -91,9 +91,9 @@ class Run:
     # -- quiet points ------------------------------------------------------------------------------
 
     def _settle(self, seconds: float = 0.0) -> dict[str, Any] | None:
-        """Wait until every partition is caught up or stands still with a problem, and nothing changes; the status.
+        """Wait until every partition is caught up or halted with a problem, and nothing changes; returns the status.
 
-        `seconds`: wait so long at least.
+        `seconds`: wait at least so long.
         """
         if seconds:
             self._acted_at = time.monotonic() + seconds - _SINCE_ACTION_SECONDS
@@ -112,7 +112,7 @@ class Run:
         return status
 
     def _state(self, status: dict[str, Any]) -> object:
-        """What must stay the same for it to be quiet; None while something is under way."""
+        """The state that must stay the same to be quiet; None while something is in progress."""
         if _silent(status):
             return None
         marks = {p["partition"]: p for p in status["partitions"] if p["topic"] == self._world.topic}
@@ -131,7 +131,7 @@ class Run:
         return found
 
     def _judge(self) -> bool:
-        """Judge what is; whether something stays wrong."""
+        """Judge the current state; returns whether there are lasting findings."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             status = self._settle()
@@ -152,7 +152,7 @@ class Run:
         return bool(self.findings)
 
     def _audit(self) -> None:
-        """What an audit calls clean must be; where all is well and nothing was ever removed, it must say so."""
+        """An audit may report clean only if it is; and must, if nothing is wrong and nothing was ever removed."""
         begun = time.monotonic()
         why = next(filter(None, self._deviations), None)
         for way in (), ("--from-digests",):
@@ -168,7 +168,7 @@ class Run:
             self._say(f"      {name}: {said.get('verdict')} [{time.monotonic() - begun:.1f} s]")
 
     def _acknowledge(self, status: dict[str, Any] | None) -> None:
-        """Problems of partitions that continue are cleared, as an operator does who has read them."""
+        """Clear the problems of partitions that continue, like an operator who has read them."""
         problems = [] if status is None else status["problems"]
         if problems and not any(problem["halted"] for problem in problems):
             self._excused |= self._told
@@ -185,9 +185,9 @@ class Run:
         if status["state"] == "mirroring" and any(
             problem["kind"] not in oracle.NO_ALARM for problem in status["problems"]
         ):
-            found.append("the link is called mirroring with problems on record")
+            found.append("the link is reported as mirroring with problems on record")
         if silent := _silent(status):
-            return [*found, f"status says that {silent} does not answer"]  # and shows its offsets as last seen
+            return [*found, f"status says that {silent} does not answer"]  # and shows its last known offsets
         if self._state(status) is None:
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
         self._now, self._told, self._told_missing, self._deviations = {}, set(), set(), []
@@ -225,7 +225,7 @@ class Run:
 
 
 def _silent(status: dict[str, Any]) -> str:
-    """The clusters that status could not reach; "": it reached both. On a busy machine one may not answer in time."""
+    """The clusters that status could not reach; "": none. On a busy machine one may not answer in time."""
     sides = ("source", "target")
     return " and ".join(status[side] for side in sides if not status[f"{side}_reachable"])
 
@@ -235,7 +235,7 @@ def _naming(status: dict[str, Any], topic: str, partition: int) -> list[dict[str
 
 
 def _length(problem: dict[str, Any], source_start: int) -> int:
-    """How many source offsets a problem names as removed from the target."""
+    """The number of source offsets that a problem names as removed from the target."""
     if problem["kind"] != oracle.PURGED_THERE:
         return 0
     return max(0, int(problem["unsure_until"]) - max(int(problem["unsure_from"]), source_start))

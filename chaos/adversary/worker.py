@@ -1,8 +1,8 @@
-"""`drkit` with shorter clocks, fault points, late answers and planted defects: what the adversary starts as the mirror.
+"""Runs `drkit` with shorter timeouts, fault points, late responses and planted defects, as the adversary's mirror.
 
     python -m chaos.adversary.worker CONTROL PLANT verb …        PLANT "-": none
 
-drkit itself has nothing of this in it: everything is patched in here, before its verbs are loaded.
+drkit itself has no code for this: everything is patched in here, before its verbs are loaded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _CLOCKS = {
     ("drkit.mirror.workers.membership", "SESSION_SECONDS"): 2.5,
     ("drkit.mirror.workers.membership", "_HEARTBEAT_SECONDS"): 0.4,
 }
-"""Module constants that make a take-over quick; set before other modules copy them."""
+"""Module constants for a quick takeover; set before other modules copy them."""
 
 _TOPIC_SECONDS = 1.0
 
 
 def main() -> None:
-    """Patch, then be `drkit`."""
+    """Patch, then run `drkit`."""
     control, planted, *arguments = sys.argv[1:]
     for (module, name), seconds in _CLOCKS.items():
         found = import_module(module)
-        getattr(found, name)  # a clock of another name would be set in vain
+        getattr(found, name)  # fails if the constant was renamed
         setattr(found, name, seconds)
     runtime = import_module("drkit.mirror.runtime.mirror_runtime").MirrorRuntime.__init__
     runtime.__kwdefaults__["topic_seconds"] = _TOPIC_SECONDS

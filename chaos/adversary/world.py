@@ -1,4 +1,4 @@
-"""What a run plays in: a topic and a link of its own on a lab that many runs share, its store, its workers."""
+"""The environment of a run: its own topic and link on a lab that many runs share, its store, its workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROKER_CONFIG = {
     "group.min.session.timeout.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-"""What brokers do every few minutes they do here every second."""
+"""Brokers do every second here what they usually do every few minutes."""
 
 LINK = "primary->dr"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ _ALTERS = {
 }
 _FOREVER = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 _BATCH_BYTES = 500_000
-_SMALL_BUFFER = "buffer_bytes = 1048576"  # a backlog is read in many answers, one while another ends the partition
+_SMALL_BUFFER = "buffer_bytes = 1048576"  # a backlog takes many responses, one while another ends the partition
 
 
 class World:
@@ -53,9 +53,9 @@ class World:
 
     Args:
         source, target: the clusters.
-        folder: for the configuration, the store, the logs; of this run alone.
-        plan: what is played.
-        plant: a defect to be put into the workers; "-": none.
+        folder: for the configuration, the store, the logs; only for this run.
+        plan: the plan.
+        plant: a defect to plant in the workers; "-": none.
     """
 
     def __init__(self, source: Cluster, target: Cluster, folder: Path, plan: Plan, plant: str) -> None:
@@ -74,7 +74,7 @@ class World:
         self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
         self._workers: list[Worker] = []
         self._verbs = application(("status", "translate", "link", "audit"))
-        plant_here(plant)  # what `status` and `translate` say is of this process
+        plant_here(plant)  # `status` and `translate` run in this process
         self.config.write_text(
             f"""
 [clusters.primary]
@@ -99,7 +99,7 @@ offsets = "{plan.offsets}"
         self.load = Load(source.bootstrap, self.topic, plan.alters, size, self.journal, committed=plan.committed)
 
     def create_source(self) -> None:
-        """The topic, as the plan has it."""
+        """Create the topic according to the plan."""
         self.source.create(self.topic, self.partitions, _FOREVER | self.plan.settings)
 
     def side(self, name: str) -> Cluster:
@@ -116,7 +116,7 @@ offsets = "{plan.offsets}"
             self.worker.again()
 
     def another(self) -> Worker:
-        """One more worker."""
+        """Start another worker."""
         worker = Worker(len(self._workers) + 1, self.config, self.folder, self._program)
         self._workers.append(worker)
         return worker
@@ -128,25 +128,25 @@ offsets = "{plan.offsets}"
             self.worker.process.wait()
 
     def stop(self, worker: Worker) -> None:
-        """SIGTERM; a worker that doesn't end in time, or not with code 0, is a finding."""
+        """SIGTERM; a worker that doesn't end in time, or with another code than 0, is a finding."""
         worker.send(signal.SIGCONT)
         worker.send(signal.SIGTERM)
         code = worker.wait(_STOP_SECONDS)
         said = worker.said(0, 6)
-        begun = not (said and said[-1].startswith("--- start"))  # else Python hadn't loaded what heeds the signal
+        begun = not (said and said[-1].startswith("--- start"))  # else Python hadn't loaded the signal handler yet
         if code not in (0, ExitCode.TERMINATED) and (begun or code != -signal.SIGTERM):  # 143: not a mirror yet
             self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {said}")
         worker.end_now()
 
     def look_after(self) -> None:
-        """A worker that ended by itself is a finding, and is started again."""
+        """Note a worker that ended by itself as a finding, and start it again."""
         if self.worker is not None and (code := self.worker.process.poll()) is not None:
             self.ended.append(f"worker {self.worker.number} ended by itself with {code}: {self.worker.said(0, 12)}")
             self.worker.again()
 
     @contextmanager
     def mirror(self, state: str) -> Iterator[None]:
-        """The mirror is live, frozen, killed or stopped while the body runs; then it runs."""
+        """Keep the mirror live, frozen, killed or stopped during the body; afterwards it runs."""
         worker = self.worker
         if worker is None or state == "live":
             yield
@@ -166,7 +166,7 @@ offsets = "{plan.offsets}"
         worker.again()
 
     def close(self) -> None:
-        """End every worker, delete the topics, take planted defects out of this process."""
+        """End every worker, delete the topics, remove planted defects from this process."""
         unplant()
         self.load.close()
         for worker in self._workers:
@@ -178,7 +178,7 @@ offsets = "{plan.offsets}"
     # -- the store ---------------------------------------------------------------------------------
 
     def copy_store(self) -> bool:
-        """Keep a copy of the store as it is; whether there is one to copy."""
+        """Copy the store; returns whether there is one."""
         if not self.store_file.exists():
             return False
         with sqlite3.connect(self.store_file, timeout=20) as here, sqlite3.connect(self.copy_file) as there:
@@ -188,7 +188,7 @@ offsets = "{plan.offsets}"
         return True
 
     def restore_store(self) -> bool:
-        """Put the copy in the store's place; whether there is one. No worker may run."""
+        """Replace the store with the copy; returns whether there is one. No worker may run."""
         if not self.copy_file.exists():
             return False
         for suffix in ("", "-wal", "-shm"):
@@ -196,10 +196,10 @@ offsets = "{plan.offsets}"
         shutil.copy(self.copy_file, self.store_file)
         return True
 
-    # -- what drkit says ---------------------------------------------------------------------------
+    # -- drkit's output ----------------------------------------------------------------------------
 
     def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        """A verb of drkit's in this process: its exit code and its JSON."""
+        """Run a verb of drkit in this process; returns its exit code and its JSON."""
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):
             code = self._verbs([*arguments, "--config", str(self.config), "--output", "json"], standalone_mode=False)
@@ -209,7 +209,7 @@ offsets = "{plan.offsets}"
             raise SoakError(f"drkit {' '.join(arguments)} printed no JSON: {out.getvalue()[:300]}") from error
 
     def status(self) -> dict[str, Any] | None:
-        """`drkit status` of the link; None where it fails."""
+        """`drkit status` of the link; None if it fails."""
         code, said = self.ask("status")
         return None if code else dict(said["links"][0])
 

@@ -1,4 +1,4 @@
-"""`python -m chaos.soak`: bring up two clusters of three brokers, play faults under load, judge, report."""
+"""`python -m chaos.soak`: starts two clusters of three brokers, plays faults under load, judges, reports."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def soak(
     faults: Annotated[int, typer.Option("--faults", min=0, help="How many.")] = 8,
     seed: Annotated[int, typer.Option("--seed", help="The same seed plays the same faults.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many mirror the link.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="The number of workers of the link.")] = 1,
     store: Annotated[str, typer.Option("--store", help="sqlite or cassandra")] = "sqlite",
     offsets: Annotated[str, typer.Option("--offsets", help="preserve or translate")] = "preserve",
-    scale: Annotated[float, typer.Option("--scale", min=0.1, help="Factor on the load (1: 1,400 records/s).")] = 1.0,
-    gap: Annotated[float, typer.Option("--gap", min=0.3, help="Most seconds between two faults.")] = 6.0,
-    minutes: Annotated[float, typer.Option("--minutes", help="Begin no further fault after so many.")] = 120.0,
-    every: Annotated[int, typer.Option("--every", min=1, help="Translate each so many-th record's position.")] = 50,
+    scale: Annotated[float, typer.Option("--scale", min=0.1, help="Factor of the load (1: 1,400 records/s).")] = 1.0,
+    gap: Annotated[float, typer.Option("--gap", min=0.3, help="The most seconds between two faults.")] = 6.0,
+    minutes: Annotated[float, typer.Option("--minutes", help="Begin no fault after so many.")] = 120.0,
+    every: Annotated[int, typer.Option("--every", min=1, help="Translate the position of every Nth record.")] = 50,
     lab_dir: Annotated[Path | None, typer.Option("--lab", help="Use (and leave) the lab in this folder.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for report and evidence.")] = None,
 ) -> None:
-    """Exits 0 when nothing is missing, nothing is extra and every position is right; else the evidence is kept."""
+    """Exits 0 if nothing is missing or extra and every position is correct; else keeps the evidence."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = (out or Path(tempfile.mkdtemp(prefix="drkit-soak-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)

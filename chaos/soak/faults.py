@@ -1,9 +1,8 @@
-"""The faults: what can be done to a link's surroundings, chosen at random from a seed.
+"""The faults of a soak, chosen at random from a seed.
 
-Each fault is a function of the world and a source of chance; it returns what it did, in words. It leaves
-everything running or starting; the next fault may strike before what this one broke has recovered. Only of
-the brokers of one cluster no more than one is out at a time: with two of three in sync at least, no
-acknowledged record may be lost then.
+Each fault is a function of the world and a random generator; it returns what it did, in words. It leaves everything
+running or starting; the next fault may strike before the recovery from this one. At most one broker of a cluster is
+down at a time: with at least two of three in sync, no acknowledged record may be lost.
 """
 
 from __future__ import annotations
@@ -119,23 +118,23 @@ def _pause_broker(world: World, side: Side, chance: random.Random) -> str:
 
 
 def connections_reset(world: World, chance: random.Random) -> str:
-    """Every connection of the workers to the clusters is torn down by the kernel, a few times."""
+    """Tear down every connection of the workers to the clusters (in the kernel), a few times."""
     wait_for("a connected mirror", _HEALTHY_SECONDS, world.mirrors.connected)
     times = chance.randint(1, 4)
     torn = 0
     for _ in range(times):
         torn += reset_connections(world.mirrors.pids())
         time.sleep(chance.uniform(0.05, 1.0))
-    return f"{torn} connections of the mirror torn down in {times} strokes"
+    return f"{torn} connections of the mirror torn down, {times} times in all"
 
 
 def source_leaders_moved(world: World, chance: random.Random) -> str:
-    """Partitions of the source get other leaders."""
+    """Move leaders of the source's partitions."""
     return _move(world, world.source, chance)
 
 
 def target_leaders_moved(world: World, chance: random.Random) -> str:
-    """Partitions of the target get other leaders."""
+    """Move leaders of the target's partitions."""
     return _move(world, world.target, chance)
 
 
@@ -153,14 +152,14 @@ def _move(world: World, side: Side, chance: random.Random) -> str:
 
 
 def lead(side: Side, orders: dict[tuple[str, int], list[int]]) -> None:
-    """Set the replicas of partitions (the same ones, in another order), and have the first of each lead it."""
+    """Set the replicas of partitions (the same ones, in another order), and make the first of each the leader."""
     _reorder(side, orders)
     wait_for(f"leaders moved on {side.alias}", _HEALTHY_SECONDS, lambda: _elected(side))
 
 
 @contextmanager
 def _admin(side: Side) -> Iterator[KafkaAdminClient]:
-    """kafka-python's admin client: confluent-kafka's can neither reassign nor elect."""
+    """The admin client of kafka-python: confluent-kafka's can neither reassign nor elect."""
     client = KafkaAdminClient(bootstrap_servers=side.bootstrap.split(","), request_timeout_ms=20_000)
     try:
         yield client
@@ -181,7 +180,7 @@ def _reorder(side: Side, orders: dict[tuple[str, int], list[int]]) -> None:
 
 
 def _elected(side: Side) -> bool:
-    """Have the first replica of each partition lead it; whether all do."""
+    """Elect the first replica of each partition; returns whether all lead."""
     places: dict[str, list[int]] = {}
     for topic, number in side.not_preferred():
         places.setdefault(topic, []).append(number)
@@ -192,7 +191,7 @@ def _elected(side: Side) -> bool:
 
 
 def store_outage(world: World, chance: random.Random) -> str:
-    """The store doesn't answer for seconds: SQLite's file locked by another, or Cassandra stopped."""
+    """The store doesn't answer for seconds: another process locks SQLite's file, or Cassandra is stopped."""
     seconds = chance.choice([chance.uniform(1.0, 5.0), chance.uniform(9.0, 15.0)])
     if world.cassandra:
         world.lab.pause("cassandra-1")
@@ -257,7 +256,7 @@ WEIGHTS: dict[Fault, int] = {
 
 
 def schedule(seed: int, count: int) -> list[Fault]:
-    """`count` faults in random order; while there is room each kind comes at least once."""
+    """`count` faults in random order; each kind at least once, if `count` allows it."""
     chance = random.Random(f"schedule {seed}")  # noqa: S311 - repeatable, not secret
     kinds = list(WEIGHTS)
     chosen = chance.sample(kinds, k=min(count, len(kinds)))

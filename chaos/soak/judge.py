@@ -1,4 +1,4 @@
-"""The verdict over two partitions that an independent reader has read, and over the mapping between them. Pure."""
+"""Judges two partitions that an independent reader has read, and the mapping between them. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chaos.soak.reader import Record
 _SHOWN = 10
 
 Translate = Callable[[int], tuple[str, int | None]]
-"""Source offset → (how surely, target offset): what is judged."""
+"""Source offset → (certainty, target offset): the translation to judge."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong with a partition. `missing`, `extra`, `disorder`: records; `wrong`: positions translated
-    wrongly; `moved`: records whose offset should be preserved and isn't. `examples` names some of each.
+    """The errors of a partition. `missing`, `extra`, `disorder`: records; `wrong`: wrongly translated positions;
+    `moved`: records whose offset should be preserved and isn't. `examples` names some of each.
     """
 
     records: int = 0
@@ -33,17 +33,17 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no error."""
         return not (self.missing or self.extra or self.disorder or self.wrong or self.moved)
 
     def note(self, text: str) -> None:
-        """Keep an example, of the first few."""
+        """Keep one of the first examples."""
         if len(self.examples) < _SHOWN:
             self.examples.append(text)
 
 
 def compare(source: Sequence[Record], target: Sequence[Record]) -> Verdict:
-    """Every record of the source once, in order, on the target, and nothing else."""
+    """Check that the target has every record of the source once, in order, and nothing else."""
     verdict = Verdict(records=len(source))
     ours, theirs = [record.digest for record in source], [record.digest for record in target]
     if ours == theirs:
@@ -64,9 +64,9 @@ def compare(source: Sequence[Record], target: Sequence[Record]) -> Verdict:
 def compare_compacted(
     source: Sequence[Record], target: Sequence[Record], journal: Mapping[int, tuple[bytes, bytes]]
 ) -> tuple[Verdict, list[int]]:
-    """As `compare`, where the cleaner of either side may have removed records that a later one of the same key
-    supersedes. `journal`: offset → (key, digest) of every record that the source took. Also returns the
-    source offset of each of the target's records.
+    """Like `compare`, for a compacted topic: the cleaner of either side may have removed records that a later one of
+    the same key supersedes. `journal`: offset → (key, digest) of every record that the source accepted. Also returns
+    the source offset of each of the target's records.
     """
     offset_of = {said: offset for offset, (_, said) in journal.items()}
     verdict = Verdict(records=len(source))
@@ -75,7 +75,7 @@ def compare_compacted(
         offset = offset_of.get(record.digest)
         if offset is None:
             verdict.extra += 1
-            verdict.note(f"extra: target {record.offset} holds what the source never took")
+            verdict.note(f"extra: target {record.offset} holds a record that the source never accepted")
             came_from.append(-1)
         else:
             came_from.append(offset)
@@ -89,7 +89,7 @@ def compare_compacted(
     for record, offset in _with(target, came_from):
         if offset >= 0 and newest.get(record.key, -1) < offset:
             verdict.extra += 1
-            verdict.note(f"extra: target {record.offset} stands for source {offset}, which the source lost")
+            verdict.note(f"extra: target {record.offset} is the copy of source {offset}, which the source lost")
     return verdict, came_from
 
 
@@ -98,7 +98,7 @@ def _with(target: Sequence[Record], came_from: Sequence[int]) -> Iterable[tuple[
 
 
 def _gone(verdict: Verdict, source: Sequence[Record], newest: Mapping[bytes | None, int], known: Sequence[int]) -> int:
-    """How many of the source's records are not on the target though nothing newer of their key is."""
+    """How many of the source's records are missing on the target, without a newer one of their key there."""
     there = set(known)
     gone = 0
     for record in source:
@@ -109,7 +109,7 @@ def _gone(verdict: Verdict, source: Sequence[Record], newest: Mapping[bytes | No
 
 
 def positions(source: Sequence[int], end: int, every: int) -> list[int]:
-    """Offsets that a group may have committed: each `every`-th record, both edges of each hole, the end."""
+    """Offsets that a group may have committed: every `every`-th record, both edges of each hole, the end."""
     chosen = set(source[::every])
     before = None
     for offset in source:
@@ -129,15 +129,15 @@ def check_mapping(
     commits: Iterable[int],
     translate: Translate,
 ) -> None:
-    """Each position must translate exactly to a place behind the record before it and not beyond the next one.
+    """Each position must translate to an offset after the record before it, and not beyond the next one.
 
     Args:
-        verdict: gets what is wrong.
+        verdict: collects the errors.
         came_from: the source offset of each record of the target, ascending.
         target: the target offset of each.
         target_end: the target's end.
         commits: source positions.
-        translate: what is judged.
+        translate: the translation to judge.
     """
     for commit in commits:
         following = bisect_left(came_from, commit)
@@ -147,7 +147,7 @@ def check_mapping(
         certainty, answer = translate(commit)
         if certainty != "exact" or answer is None or not first <= answer <= last:
             verdict.wrong += 1
-            verdict.note(f"wrong: source {commit} translates to {answer} ({certainty}), due is {first} to {last}")
+            verdict.note(f"wrong: source {commit} translates to {answer} ({certainty}), expected is {first} to {last}")
 
 
 def check_preserved(verdict: Verdict, source: Sequence[int], target: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The load: producers of every kind of topic, writing until told to end. acks=all and idempotent, all of them."""
+"""The load: producers for every kind of topic, with acks=all and idempotence, that write until they are stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPACT_KEYS = 50
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of topic: how many partitions, its settings, records a second."""
+    """A kind of topic: its number of partitions, its settings, records per second."""
 
     name: str
     partitions: int
@@ -44,17 +44,17 @@ ABORTING = Kind("aborting", 2, 150, _FOREVER)
 COMPACTED = Kind("compacted", 1, 60, _CLEANED)
 OLD = Kind("old", 2, 300, _FOREVER)
 KINDS = (PLAIN, SINGLE, ABORTING, COMPACTED, OLD)
-"""Many records a batch (lz4); one a batch; transactions, a third of them aborted; compacted; stamped 2013."""
+"""Many records per batch (lz4); one per batch; transactions, a third of them aborted; compacted; timestamps of 2013."""
 
 
 class Load:
-    """Writers of all kinds. `start`, then `end`; `written` counts acknowledged records by kind.
+    """Writers of all kinds. Call `start`, then `end`; `written` counts acknowledged records by kind.
 
     Args:
         bootstrap: the source.
         topic: the topic of each kind, by its name.
-        seed: of what is random.
-        scale: factor on every rate.
+        seed: of the random generator.
+        scale: factor of every rate.
     """
 
     def __init__(self, bootstrap: str, topic: dict[str, str], seed: int, scale: float) -> None:
@@ -73,7 +73,7 @@ class Load:
         ]
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         for thread in self._threads:
             thread.start()
 
@@ -87,7 +87,7 @@ class Load:
         for thread in self._threads:
             thread.join(240)
             if thread.is_alive():
-                raise SoakError(f"{thread.name} does not end: the source takes no records")
+                raise SoakError(f"{thread.name} does not end: the source accepts no records")
         if self.failures:
             raise SoakError("; ".join(self.failures))
 
@@ -107,7 +107,7 @@ class Load:
                 "bootstrap.servers": self._bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
-                # a record is never given up, but with its transaction, whose timeout is Kafka's default
+                # a record is given up only with its transaction, whose timeout is Kafka's default
                 **({} if "transactional_id" in settings else {"delivery.timeout.ms": 2_000_000_000}),
                 "retry.backoff.max.ms": 500,
                 "log_level": 0,
@@ -177,10 +177,10 @@ class Load:
             except KafkaException as error:
                 if not (error.args[0].fatal() or error.args[0].txn_requires_abort()):
                     raise
-                producer = None  # fenced or timed out while brokers died: as an application would, begin again
+                producer = None  # fenced or timed out while brokers died: begin again, like an application
             self.ending.wait(0.05)
         closing = self._producer(transactional_id=self._topic[kind.name])
-        _until_done(lambda: closing.init_transactions(30))  # ends what was left open
+        _until_done(lambda: closing.init_transactions(30))  # ends an open transaction
 
     def _transaction(self, producer: Producer, kind: Kind, number: int, chance: random.Random) -> int:
         producer.begin_transaction()
@@ -192,7 +192,7 @@ class Load:
         aborts = chance.random() < 0.3  # noqa: PLR2004 - three of ten
         try:
             if aborts:
-                producer.flush(30)  # so that there is something to abort
+                producer.flush(30)  # so that the log has something to abort
                 _until_done(lambda: producer.abort_transaction(30))
             else:
                 _until_done(lambda: producer.commit_transaction(30))
@@ -205,7 +205,7 @@ class Load:
 
 
 def _until_done(step: Any) -> None:
-    """A transaction's step, tried again for as long as the client says that it may be."""
+    """A transaction's step; retries as long as the client allows."""
     deadline = time.monotonic() + 200
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The mirror's workers as processes: started, killed, stopped; one that ends by itself is noted and started again."""
+"""Starts, kills and stops the mirror's workers; notes and restarts one that ends by itself."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _GUARD_SECONDS = 0.1
 
 
 class Worker:
-    """One `drkit mirror` and what it said. `log` holds stderr, `events` the JSON lines; `program`: Python's arguments
-    before the verb."""
+    """One `drkit mirror` and its output. `log`: stderr; `events`: the JSON lines; `program`: Python's arguments before
+    the verb."""
 
     def __init__(self, number: int, config: Path, folder: Path, program: Sequence[str] = ("-m", "drkit")) -> None:
         self.number = number
@@ -45,7 +45,7 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self._files[0],
             stderr=self._files[1],
-            # its log is no terminal: no line is to be broken
+            # its log is not a terminal: don't wrap lines
             env={**os.environ, "COLUMNS": "240", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
@@ -55,19 +55,19 @@ class Worker:
         self.process = self._start()
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, if it lives."""
+        """Send a signal, if it runs."""
         if self.process.poll() is None:
             self.process.send_signal(number)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; None where it doesn't end."""
+        """Wait for its exit code; None if it doesn't end."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def last(self) -> dict[str, Any] | None:
-        """The last progress that it told."""
+        """The last progress that it reported."""
         for line in reversed(_tail(self.events, 65_536)):
             try:
                 event = json.loads(line)
@@ -78,17 +78,17 @@ class Worker:
         return None
 
     def told(self) -> bool:
-        """Whether it has told of progress since its last start."""
+        """Whether it has reported progress since its last start."""
         return self.events.stat().st_size > self._begun
 
     def said(self, begin: int, most: int = 40) -> list[str]:
-        """What stands in its log from this byte on: the last lines of it."""
+        """The last lines of its log after this byte."""
         with self.log.open("rb") as log:
             log.seek(begin)
             return log.read().decode(errors="replace").splitlines()[-most:]
 
     def end_now(self) -> None:
-        """Leave nothing behind."""
+        """Kill it, and close its files."""
         self.send(signal.SIGKILL)
         self.process.wait()
         self._close()
@@ -100,9 +100,9 @@ class Worker:
 
 
 class Mirrors:
-    """All workers of the link, with a guard that starts again what ended by itself.
+    """All workers of the link, with a guard that restarts those that end by themselves.
 
-    `ended`: when, which, and with what code each ended that nobody killed.
+    `ended`: time, worker and exit code of each that ended by itself.
     """
 
     def __init__(self, count: int, config: Path, folder: Path) -> None:
@@ -121,7 +121,7 @@ class Mirrors:
             worker.again()
 
     def pids(self) -> set[int]:
-        """The processes that live, those they started included."""
+        """The live processes, including their children."""
         found: set[int] = set()
         for worker in self.workers:
             if worker.process.poll() is None:
@@ -133,7 +133,7 @@ class Mirrors:
         return found
 
     def connected(self) -> bool:
-        """Whether every worker mirrors (or waits with nothing to do) since its last start."""
+        """Whether every worker has mirrored since its last start (or has nothing to do)."""
         return all(worker.told() for worker in self.workers)
 
     def stop(self, seconds: float) -> list[int | None]:
@@ -146,7 +146,7 @@ class Mirrors:
         return codes
 
     def close(self) -> None:
-        """End what lives."""
+        """Kill the live workers."""
         self._end_guard()
         for worker in self.workers:
             worker.end_now()

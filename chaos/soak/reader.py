@@ -1,4 +1,4 @@
-"""The independent reader: every record of a partition by a bare consumer. Nothing of drkit takes part."""
+"""The independent reader: reads every record of a partition with a plain consumer, without drkit's code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SILENT_POLLS = 60
 
 
 class Record(NamedTuple):
-    """A record: where it is, its key, and a digest of all of it (see `digest`)."""
+    """A record: its offset, its key, and a digest of everything in it (see `digest`)."""
 
     offset: int
     key: bytes | None
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A partition as a consumer sees it: its records, and the log's end (of committed data, or of all)."""
+    """A partition as seen by a consumer: its records, and the log's end (of committed data, or of all)."""
 
     records: list[Record]
     start: int
@@ -35,7 +35,7 @@ class Content(NamedTuple):
 def digest(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]], timestamp: int
 ) -> bytes:
-    """128 bits over every byte of a record: lengths and absence included, so that no two records look alike."""
+    """128 bits over every byte of a record, including lengths and absence, so that different records differ."""
     said = hashlib.blake2b(digest_size=16)
     said.update(struct.pack(">q", timestamp))
     for part in (key, value):
@@ -52,7 +52,7 @@ def _add(said: hashlib.blake2b, part: bytes | None) -> None:
 
 
 def read(bootstrap: str, topic: str, partition: int, *, committed: bool, ignore: str | None = None) -> Content:
-    """Everything that a consumer of this isolation sees. `ignore`: headers whose names begin so don't count."""
+    """Everything that a consumer with this isolation sees. `ignore`: headers with this prefix don't count."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -60,7 +60,7 @@ def read(bootstrap: str, topic: str, partition: int, *, committed: bool, ignore:
             "group.id": "soak-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
+            "fetch.wait.max.ms": 20,  # the end of a partition is reported after an empty fetch
             "check.crcs": True,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }

@@ -1,4 +1,4 @@
-"""One soak: load on, faults one after the other, load off, catch up, and the verdict over every record and position."""
+"""One soak: starts the load, plays faults, stops the load, waits for the mirror, judges every record and position."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _CATCH_UP_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _WARM_RECORDS = 200
 _CLI_POSITIONS = 2
-_HARMLESS = {"offsets_differ"}  # what the cleaner took left a hole too large to be matched: the mapping says so
+_HARMLESS = {"offsets_differ"}  # compaction left a hole that is too large to match: the mapping says so
 
 Say = Callable[[str], None]
 
 
 class Soak:
-    """Plays and judges; `report` is complete at the end, whatever happened.
+    """Plays and judges; `report` is always complete at the end.
 
     Args:
-        world: where it plays.
-        seed: of the faults, their order and moments, and the load's contents.
+        world: the environment.
+        seed: of the faults, their order and times, and the load's contents.
         faults: how many.
-        scale: factor on the load's rates.
-        gap: most seconds between two faults.
-        minutes: begin no further fault after so many.
-        every: each so many-th record's position is translated.
-        say: gets a line for people about each step.
+        scale: factor of the load's rates.
+        gap: the most seconds between two faults.
+        minutes: begin no fault after so many.
+        every: translate the position of every `every`-th record.
+        say: called with a readable line about each step.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Soak:
         }
 
     def run(self) -> dict[str, Any]:
-        """Play it all; the report's `verdict` is `clean`, `failed` (the mirror's fault) or `broken` (the soak's)."""
+        """Play and judge; the report's `verdict`: `clean`, `failed` (by the mirror) or `broken` (by the soak)."""
         try:
             self._load.start()
             self._warm_up()
@@ -90,7 +90,7 @@ class Soak:
                     break
                 self._play(number, fault)
                 if self.report["halted"]:
-                    self._say("a partition stands still: no further fault")
+                    self._say("a partition is halted: no further fault")
                     break
             self._world.wait_started()
             self._say("the load ends")
@@ -111,21 +111,21 @@ class Soak:
     # -- playing -----------------------------------------------------------------------------------
 
     def _warm_up(self) -> None:
-        """Until records have come to the target, and every topic is there."""
+        """Wait until records have arrived on the target, and every topic exists."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
             moved = sum(int((worker.last() or {}).get("records", 0)) for worker in self._world.mirrors.workers)
             if moved >= _WARM_RECORDS and self._world.target.has(self._world.topics):
                 return
             if time.monotonic() > deadline:
-                raise SoakError("the mirror doesn't begin")
+                raise SoakError("the mirror doesn't start mirroring")
             time.sleep(0.2)
 
     def _play(self, number: int, fault: Fault) -> None:
         time.sleep(self._chance.uniform(0.2, self._gap))
         logs = {worker.log: worker.log.stat().st_size for worker in self._world.mirrors.workers}
         begun, at = time.monotonic(), _now()
-        # its own source of chance: what one fault draws changes nothing for those after it
+        # its own random generator: the choices of one fault don't affect later ones
         did = fault(self._world, random.Random(self._chance.random()))  # noqa: S311 - as above
         seconds = round(time.monotonic() - begun, 1)
         said = {f"worker {w.number}": w.said(logs[w.log]) for w in self._world.mirrors.workers}
@@ -135,7 +135,7 @@ class Soak:
         self._look_for_halts()
 
     def _look_for_halts(self) -> None:
-        """What the workers told of partitions that stand still, since the last look."""
+        """The problems of halted partitions that the workers reported since the last call."""
         for worker in self._world.mirrors.workers:
             with worker.events.open("rb") as file:
                 file.seek(self._read_to.get(worker.events, 0))
@@ -159,7 +159,7 @@ class Soak:
                 self.report["halted"].append(event)
 
     def _catch_up(self) -> None:
-        """Until the link says that everything is mirrored; what doesn't come in time is judged as it is."""
+        """Wait until the link reports that everything is mirrored; after the timeout the state is judged as it is."""
         begun = time.monotonic()
         status: dict[str, Any] | None = None
         while time.monotonic() - begun < _CATCH_UP_SECONDS:
@@ -236,12 +236,12 @@ class Soak:
     def _ask_command(
         self, verdict: judge.Verdict, tp: TopicPartition, commits: list[int], translate: judge.Translate
     ) -> None:
-        """`drkit translate` answers as the library does."""
+        """Check that `drkit translate` gives the library's answers."""
         for commit in random.Random(tp.topic).sample(commits, k=min(_CLI_POSITIONS, len(commits))):  # noqa: S311 - as above
             answer = self._world.translate(tp.topic, tp.partition, commit)
             if (answer["translation"], answer["target_offset"]) != translate(commit):
                 verdict.wrong += 1
-                verdict.note(f"wrong: drkit translate says {answer} of {commit}, the library {translate(commit)}")
+                verdict.note(f"wrong: drkit translate says {answer} for {commit}, the library {translate(commit)}")
 
     # -- the end -----------------------------------------------------------------------------------
 

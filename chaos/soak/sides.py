@@ -1,4 +1,4 @@
-"""One Kafka cluster as the soak sees it: topics, leaders, replicas, by plain confluent-kafka."""
+"""One Kafka cluster of the soak: topics, leaders, replicas, with plain confluent-kafka."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Side:
         ]
 
     def has(self, topics: Iterable[str]) -> bool:
-        """Whether all of these topics are there."""
+        """Whether all of these topics exist."""
         return set(topics) <= self._topics().keys()
 
     def replicas(self, topic: str) -> dict[int, list[int]]:

@@ -1,4 +1,4 @@
-"""What a soak plays in: three brokers on either side, a link of its own, its store, its workers, its load."""
+"""The environment of a soak: three brokers on each side, its own link, its store, its workers, its load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chaos.soak.sides import Side
 from drkit.lab import Lab
 
 BROKER_CONFIG = {
-    # brokers look every few seconds for producers to forget, so that it happens within a soak
+    # brokers check every few seconds for expired producers, so that it happens within a soak
     "producer.id.expiration.check.interval.ms": "5000",
     "log.cleaner.backoff.ms": "2000",
 }
@@ -27,9 +27,9 @@ class World:
     Args:
         lab: clusters `primary` and `dr` of three brokers each.
         folder: for the configuration, the store, the logs.
-        name: what topics and groups of this soak begin with.
-        workers: how many workers mirror the link.
-        cassandra: the store is the lab's Cassandra node, not SQLite.
+        name: the prefix of the soak's topics and groups.
+        workers: the number of workers of the link.
+        cassandra: whether the store is the lab's Cassandra node, not SQLite.
         offsets: the link's mode.
     """
 
@@ -74,18 +74,18 @@ offsets = "{offsets}"
         self._starting = self._starter.submit(self.lab.restart, *nodes)
 
     def wait_started(self) -> None:
-        """Until what `restart` started answers; raises what it raised."""
+        """Wait until the nodes that `restart` started answer; raises its error."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.result()
 
     def close(self) -> None:
-        """End the workers; nothing of this world starts a node any more."""
+        """End the workers, and start no node any more."""
         self.mirrors.close()
         self._starter.shutdown()
 
     def status(self) -> dict[str, Any] | None:
-        """What `drkit status` says of the link; None where it fails."""
+        """The document of `drkit status` about the link; None if it fails."""
         done = subprocess.run(
             [sys.executable, "-m", "drkit", "status", "--config", str(self.config), "--output", "json"],
             capture_output=True,
@@ -97,7 +97,7 @@ offsets = "{offsets}"
         return dict(json.loads(done.stdout)["links"][0])
 
     def translate(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
-        """What `drkit translate` says."""
+        """The answer of `drkit translate`."""
         place = ["--topic", topic, "--partition", str(partition), "--offset", str(offset)]
         done = subprocess.run(
             [sys.executable, "-m", "drkit", "translate", "--config", str(self.config), "--output", "json", *place],

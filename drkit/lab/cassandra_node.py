@@ -1,4 +1,4 @@
-"""The lab's Cassandra node: one process on loopback that keeps what it was given across a SIGKILL."""
+"""The lab's Cassandra node: one process on loopback that keeps acknowledged writes across a SIGKILL."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OPENS = (
     "java.base/sun.nio.ch",
     "jdk.management/com.sun.management.internal",
 )
-"""What Cassandra's own jvm17-server.options opens."""
+"""The packages that Cassandra's own jvm17-server.options opens."""
 
 _LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.rolling.RollingFileAppender">
@@ -67,7 +67,7 @@ _LOGBACK = """<configuration>
 
 _OF_A_LAB: dict[str, object] = {
     "cluster_name": "drkit lab",
-    # A lone node: with periodic, SIGKILL took acknowledged rows back; another replica would have kept them.
+    # A lone node: with periodic, SIGKILL loses acknowledged rows, which another replica would have kept.
     "commitlog_sync": "batch",
     "commitlog_segment_size": "16MiB",
     "commitlog_disk_access_mode": "legacy",
@@ -84,9 +84,9 @@ _OF_A_LAB: dict[str, object] = {
 
 
 def settings(node: Node, data: Path, extra: Mapping[str, object] | None = None) -> dict[str, object]:
-    """cassandra.yaml; `extra` wins over all but names, addresses and paths.
+    """cassandra.yaml; `extra` overrides everything except for names, addresses and paths.
 
-    The commit log is synced before a write is acknowledged: what was written survives SIGKILL.
+    The commit log is synced before a write is acknowledged, so acknowledged writes survive SIGKILL.
     """
     return {
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
@@ -148,7 +148,7 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path) -> list[s
         "-Dcassandra.ring_delay_ms=0",
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
         "-Dcassandra.superuser_setup_delay_ms=0",
-        "-Dcassandra.shutdown_announce_in_ms=0",  # nobody else is in its ring
+        "-Dcassandra.shutdown_announce_in_ms=0",  # its ring has no other node
         mark(lab, node.name),
         "-cp",
         toolchain.classpath("cassandra"),

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP while child processes are being started: noticed between steps, never inside one.
+"""Defers Ctrl-C, SIGTERM and SIGHUP while child processes are being started to the moments between two steps.
 
-A KeyboardInterrupt that strikes between `spawn` and noting the pid would leave a process behind that
-nobody knows. So, while an `Interrupts` is entered, these signals are only remembered, and every
-wait of the lab goes through `wait` or `check`, which raise at a place where all is accounted for.
+A KeyboardInterrupt between `spawn` and noting the pid would leave an unknown process behind. So, while an `Interrupts`
+is entered, these signals are only noted, and every wait of the lab uses `wait` or `check`, which raise where all
+processes are known.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ _Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Interrupts:
-    """Context manager that defers those signals; outside the main thread it defers nothing.
+    """Context manager that defers these signals; outside the main thread it does nothing.
 
-    A signal that is ignored (nohup, a background job) stays ignored.
-
-    May be entered again inside itself (only the outermost restores the handlers).
+    An ignored signal (nohup, a background job) stays ignored. Reentrant: only the outermost exit restores the handlers.
     """
 
     def __init__(self) -> None:
@@ -52,7 +50,7 @@ class Interrupts:
             self.check()
 
     def check(self) -> None:
-        """Raise what the signal asks for, if one came: KeyboardInterrupt, or SystemExit(128 + signal)."""
+        """Raise the exception of a signal, if one came: KeyboardInterrupt, or SystemExit(128 + signal)."""
         if self._received is None or self._cleaning:
             return
         if self._received == signal.SIGINT:
@@ -60,13 +58,13 @@ class Interrupts:
         raise SystemExit(128 + self._received)
 
     def wait(self, seconds: float) -> None:
-        """Wait, and raise as `check` does as soon as a signal comes."""
+        """Wait; raises like `check` as soon as a signal comes."""
         self.check()
         self._woken.wait(seconds)
         self.check()
 
     def clean_up(self) -> None:
-        """From here on signals are ignored: what was started is being taken down."""
+        """Ignore signals from here on, while the started processes are being stopped."""
         self._cleaning = True
 
     def _remember(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature

@@ -24,7 +24,7 @@ _FULL_REPLICATION = 3
 _TOKEN_KEYS = "sasl.oauthbearer.jwks.endpoint.url"  # noqa: S105 - a setting's name
 
 _OF_THE_LAB = frozenset({"security.protocol", "advertised.host"})
-"""What of a further listener's settings isn't Kafka's own under `listener.name.NAME.`."""
+"""Settings of a further listener that are not Kafka's under `listener.name.NAME.`."""
 
 _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
@@ -47,8 +47,8 @@ _AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "false",
 }
-"""Users may do nothing by themselves. The plain listener stays, for the brokers and for those who look after the lab:
-its anonymous user is a super user."""
+"""Users have no rights by default. The plain listener stays, for the brokers and the lab itself: its anonymous user is
+a super user."""
 
 
 def cluster_uuid() -> str:
@@ -69,7 +69,7 @@ def properties(
     *,
     secure: bool = False,
 ) -> dict[str, str]:
-    """The broker's server.properties; `extra` wins over all but identity, addresses, users, listeners and rights."""
+    """server.properties; `extra` overrides everything except for identity, addresses, users, listeners and rights."""
     replication = min(_FULL_REPLICATION, len(peers))
     in_sync = 2 if replication == _FULL_REPLICATION else 1
     voters = ",".join(f"{peer.node_id}@127.0.0.1:{peer.peer_port}" for peer in peers)
@@ -86,13 +86,13 @@ def properties(
         "share.coordinator.state.topic.min.isr": str(in_sync),
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
-        "broker.session.timeout.ms": "4000",  # a broker that was killed can't register again before
+        "broker.session.timeout.ms": "4000",  # a killed broker can't register again before
         "broker.heartbeat.interval.ms": "500",
         "broker.rack": f"rack-{node.node_id}",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default is 128 MiB of heap
-        "log.cleaner.backoff.ms": "1000",  # the default has compacted topics wait for 15 s
+        "log.cleaner.backoff.ms": "1000",  # by default compacted topics wait 15 s
         **extra,
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
@@ -107,7 +107,7 @@ def properties(
 
 
 def _listening(node: Node, listeners: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Where the broker listens: plainly, with SASL for the lab's users, and on the further listeners."""
+    """The broker's listeners: plain, with SASL for the lab's users, and the further ones."""
     clients = {"PLAINTEXT": ("PLAINTEXT", node.port)}
     if node.sasl_port:
         clients["SASL"] = ("SASL_PLAINTEXT", node.sasl_port)
@@ -139,10 +139,10 @@ def _sasl(users: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
-    """Write the broker's files; formats its storage where that wasn't done before.
+    """Write the broker's files; formats its storage if that wasn't done before.
 
-    `bootstrap` is the content of the checkpoint that Kafka's own format command writes: the same for
-    every broker of a release, so it is made once (see `formatted_bootstrap`) and not by a JVM each time.
+    `bootstrap`: the content of the checkpoint that Kafka's own format command writes. It is the same for
+    every broker of a release, so it is created once (see `formatted_bootstrap`) and not by a JVM each time.
     """
     data = folder / "data"
     (folder / "log").mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def prepare(node: Node, folder: Path, bootstrap: bytes, layout: Layout) -> None:
 
 
 def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, layout: Layout) -> list[str]:
-    """The command line of the broker; it may fetch the keys by which its listeners check tokens."""
+    """The command line of the broker; it may fetch the keys with which its listeners check tokens."""
     keys = [own[_TOKEN_KEYS] for own in layout.listeners.values() if _TOKEN_KEYS in own]
     return [
         str(toolchain.java),
@@ -188,13 +188,13 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, layout: L
 
 
 def _escaped(value: str) -> str:
-    """As a Java properties file wants it: Latin-1, everything else by its code."""
+    """A value for a Java properties file: Latin-1, with other characters as escapes."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     return "".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in text)
 
 
 def formatted_bootstrap(toolchain: Toolchain, interrupts: Interrupts, jar_set: str = "kafka") -> bytes:
-    """The bootstrap checkpoint of the Kafka in a set of the toolchain's jars, made once per release and kept.
+    """The bootstrap checkpoint of the Kafka in a set of jars, created once per release and cached.
 
     It sets the release's feature levels and names neither cluster nor node. Running the command for every broker would
     cost a JVM start each, a good part of the lab's start time.

@@ -31,7 +31,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 NodeState = Literal["up", "down", "paused", "starting"]
 START_SECONDS = 120.0
 _GRACE_SECONDS = 15.0
-_GRACE_BEFORE_REMOVAL_SECONDS = 5.0  # several brokers that stop together wait for a quorum that is gone
+_GRACE_BEFORE_REMOVAL_SECONDS = 5.0  # brokers that stop together wait for a quorum that is gone
 _PAUSE_SECONDS = 5.0
 LOCK_FILE = ".lab.lock"
 _POLL_SECONDS = 0.1
@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node as it is now. `starting`: its process runs and doesn't answer (yet)."""
+    """The current state of a node. `starting`: its process runs and doesn't answer (yet)."""
 
     name: str
     cluster: str
@@ -51,7 +51,7 @@ class NodeStatus:
 
 
 def default_dir() -> Path:
-    """Where a lab lies unless told otherwise."""
+    """The default folder of a lab."""
     return Path(platformdirs.user_state_dir("drkit")) / "lab"
 
 
@@ -60,7 +60,7 @@ def silent(line: str) -> None:
 
 
 class Lab:
-    """A lab that exists in a folder. Make one with `up`, find one with `open`.
+    """A lab in a folder. `up` creates one, `open` finds one.
 
     Nodes outlive the process that started them. `started`: the nodes that this call of `up` started.
     """
@@ -89,30 +89,30 @@ class Lab:
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
-        """Make the lab in `dir`, or start what isn't running of the one that is there.
+        """Create the lab in `dir`, or start the nodes of an existing one that don't run.
 
         Args:
             dir: the lab's folder (default: under the user's state directory).
-            brokers: brokers of each cluster; default 1, or what the lab there has.
+            brokers: brokers per cluster; default: 1, or those of the existing lab.
             store: cassandra (default) or sqlite; as above. With `clusters=()` only Cassandra starts.
-            clusters: aliases; the configuration links the first to each other.
-            broker_config: broker settings that win over the lab's own.
-            users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see
-                `bootstrap`) and an authorizer, by which these users may do what ACLs grant them.
-            listeners: further listeners of every broker by name (lower-case letters), each with its settings
-                without Kafka's `listener.name.NAME.`; `security.protocol` is one of them, `advertised.host` where
-                clients are to find it (default: 127.0.0.1, where it listens).
-            releases: clusters that run another Kafka than the lab's own, and the set of jars that has it.
-            secure: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`); somebody has
-                to make the users and their rights, once the brokers answer. Default: no, or what the lab there has.
-            store_config: settings of Cassandra that win over the lab's own.
+            clusters: aliases; the configuration links the first one to each other.
+            broker_config: broker settings that override the lab's own.
+            users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see `bootstrap`) and
+                an authorizer; these users have the rights that ACLs grant them.
+            listeners: further listeners of every broker by name (lower-case letters), each with its settings without
+                Kafka's `listener.name.NAME.`; besides, `security.protocol`, and `advertised.host` for clients (default:
+                127.0.0.1, where it listens).
+            releases: clusters that run another Kafka release than the lab's own, with its set of jars.
+            secure: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`); the caller must
+                create the users and their rights once the brokers answer. Default: no, or as in the existing lab.
+            store_config: settings of Cassandra that override the lab's own.
             timeout_seconds: how long the nodes may take to answer.
-            say: gets a line for people about each step.
+            say: called with a readable line about each step.
 
         Raises:
-            Refused: another lab's shape, a taken port, too little memory, a folder that can't be used.
-            DrkitError: a node failed to start (its last log lines are in the message), or a jar
-                couldn't be fetched. What was started by this call is stopped again.
+            Refused: the existing lab has another shape, a port is taken, too little memory, an unusable folder.
+            DrkitError: a node failed to start (the message has its last log lines), or a jar couldn't be fetched. What
+                this call started is stopped again.
         """
         folder = LabDir(usable_folder(dir or default_dir()))
         with Interrupts() as interrupts, folder_lock(folder.path, interrupts, say):
@@ -156,7 +156,7 @@ class Lab:
         folder = LabDir((dir or default_dir()).expanduser().resolve())
         layout = folder.read_layout()
         if layout is None:
-            raise Refused(f"there is no lab in {folder.path}", remedy=f"Make one: drkit lab up --dir {folder.path}")
+            raise Refused(f"there is no lab in {folder.path}", remedy=f"Create one: drkit lab up --dir {folder.path}")
         return cls(folder, layout)
 
     # -- what it is --------------------------------------------------------------------------
@@ -193,32 +193,32 @@ class Lab:
 
     @property
     def secure_dir(self) -> SecureDir:
-        """Where a secured lab has its certificates and passwords."""
+        """The certificates and passwords of a secured lab."""
         return self._folder.secure
 
     def bootstrap(self, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
-        """`host:port,…` of a cluster's brokers; `sasl`: of the listener for users; `listener`: of that one."""
+        """`host:port,…` of a cluster's brokers; `sasl`: of the users' listener; `listener`: of this listener."""
         if alias not in self._layout.clusters:
             raise ConfigError(f"this lab has no cluster {alias!r}", remedy=f"It has {', '.join(self._layout.clusters)}")
         return bootstrap(self._layout, alias, sasl=sasl, listener=listener)
 
     def cluster_id(self, alias: str) -> str:
-        """The id that a cluster was formatted with."""
+        """The cluster's id."""
         return self._layout.cluster_ids[alias]
 
     def store_url(self, keyspace: str = "drkit") -> str:
-        """The store's URL, for Cassandra with this keyspace; SQLite's path is absolute here."""
+        """The store's URL, for Cassandra with this keyspace; SQLite's path is absolute."""
         url = store_url(self._layout, keyspace)
         return url if url.startswith(CASSANDRA) else f"sqlite:///{self.dir / 'drkit.db'}"
 
     def status(self) -> list[NodeStatus]:
-        """Every node as it is now; each is really asked."""
+        """The current state of every node; each is probed."""
         running = self._running()
         with ThreadPoolExecutor(max_workers=max(1, len(self.nodes))) as pool:
             return list(pool.map(lambda node: self._status(node, running.get(node.name)), self.nodes))
 
     def running(self, *names: str) -> dict[str, psutil.Process]:
-        """The processes of those of these nodes (an alias: all of its) that live, by node."""
+        """The live processes of these nodes (an alias: all its nodes), by node."""
         chosen = self._layout.select(names)
         running = self._running()
         return {node.name: running[node.name] for node in chosen if node.name in running}
@@ -226,13 +226,13 @@ class Lab:
     # -- doing things to it ------------------------------------------------------------------
 
     def kill(self, *names: str) -> list[str]:
-        """SIGKILL nodes (an alias: all of its); returns those that were running."""
+        """SIGKILL nodes (an alias: all its nodes); returns those that were running."""
         chosen = self.running(*names)
         kill(chosen.values())
         return list(chosen)
 
     def pause(self, *names: str) -> list[str]:
-        """SIGSTOP nodes; returns when they stand still. Those that aren't running are refused."""
+        """SIGSTOP nodes; returns when they are stopped. Refuses nodes that aren't running."""
         chosen = self._all_running(names, "pause")
         for each in chosen.values():
             process.send(each, signal.SIGSTOP)
@@ -241,10 +241,10 @@ class Lab:
                 if all(process.is_paused(each) for each in chosen.values()):
                     return list(chosen)
                 interrupts.wait(0.01)
-        raise DrkitError(f"{', '.join(chosen)} did not stand still after SIGSTOP", remedy="Look at `drkit lab status`")
+        raise DrkitError(f"{', '.join(chosen)} did not stop after SIGSTOP", remedy="Check `drkit lab status`")
 
     def resume(self, *names: str) -> list[str]:
-        """SIGCONT nodes; one that isn't paused is left as it is."""
+        """SIGCONT nodes; no effect on one that isn't paused."""
         chosen = self._all_running(names, "resume")
         for each in chosen.values():
             process.send(each, signal.SIGCONT)
@@ -253,9 +253,9 @@ class Lab:
     def restart(
         self, *names: str, timeout_seconds: float = START_SECONDS, say: Callable[[str], None] = silent
     ) -> list[str]:
-        """Stop nodes that run (gracefully, paused ones too) and start them on the same ports and data.
+        """Stop running nodes (gracefully, also paused ones) and start all on the same ports and data.
 
-        Returns when each answers. A dead node is just started.
+        Returns when each answers.
         """
         nodes = self._layout.select(names)
         with self._held(say) as interrupts:
@@ -266,7 +266,7 @@ class Lab:
         return [node.name for node in nodes]
 
     def down(self, *, keep_data: bool = False, say: Callable[[str], None] = silent) -> list[str]:
-        """Stop every node and remove what the lab wrote (`keep_data`: leave it, `up` continues with it).
+        """Stop every node and remove the lab's files (`keep_data`: keep them for the next `up`).
 
         Returns the names of the nodes that were running.
         """
@@ -278,7 +278,7 @@ class Lab:
     def _start_dead(
         self, made: bool, interrupts: Interrupts, timeout_seconds: float, say: Callable[[str], None]
     ) -> list[str]:
-        """Start the nodes that don't run, and wait for all but paused ones; returns the started."""
+        """Start the nodes that don't run, and wait for all except for paused ones; returns the started ones."""
         running = self._running()
         paused = {name for name, each in running.items() if process.is_paused(each)}
         awake = [node for node in self.nodes if node.name not in paused]
@@ -297,7 +297,7 @@ class Lab:
         return [node.name for node in dead]
 
     def _toolchain(self, nodes: Sequence[Node], interrupts: Interrupts) -> Toolchain:
-        """What these nodes run on."""
+        """The toolchain of these nodes."""
         return ensure(*dict.fromkeys(self._layout.jar_set(node) for node in nodes), interrupts=interrupts)
 
     @contextmanager
@@ -306,7 +306,7 @@ class Lab:
             yield interrupts
 
     def _running(self) -> dict[str, psutil.Process]:
-        """Living processes of this lab: by what was noted at their start, else by their mark."""
+        """The live processes of this lab: by the record of their start, else by their mark."""
         found: dict[str, psutil.Process] = {}
         for node in self.nodes:
             noted = process.noted(self._folder.process_file(node.name))
@@ -357,7 +357,7 @@ def take_down_folder(
     keep_data: bool = False,
     say: Callable[[str], None] = silent,
 ) -> tuple[Path, list[str]]:
-    """As `Lab.down`, for a folder whose lab.json may be lost or damaged: processes are found by their mark.
+    """Like `Lab.down`, for a folder whose lab.json may be lost or damaged: processes are found by their mark.
 
     Returns the folder and the names of the nodes that were running.
 
@@ -366,13 +366,13 @@ def take_down_folder(
     """
     folder = LabDir((dir or default_dir()).expanduser().resolve())
     if not folder.layout_file.exists() and not process.marked(folder.path):
-        raise Refused(f"there is no lab in {folder.path}", remedy="Nothing is to be done")
+        raise Refused(f"there is no lab in {folder.path}", remedy="There is nothing to do")
     with Interrupts() as interrupts, folder_lock(folder.path, interrupts, say):
         return folder.path, take_down(folder, keep_data=keep_data)
 
 
 def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
-    """Stop every process that carries the folder's mark, even where its lab.json is lost or damaged."""
+    """Stop every process with the folder's mark, even if its lab.json is lost or damaged."""
     running = process.marked(folder.path)
     stop(running.values(), _GRACE_SECONDS if keep_data else _GRACE_BEFORE_REMOVAL_SECONDS)
     if not keep_data:
@@ -382,11 +382,10 @@ def take_down(folder: LabDir, *, keep_data: bool) -> list[str]:
 
 @contextmanager
 def folder_lock(folder: Path, interrupts: Interrupts, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lab's folder by an fcntl lock, which dies with its holder. Waits for another holder, and says so once.
+    """Hold the fcntl lock of the lab's folder, which dies with its holder. Waits for another holder, and says so once.
 
-    `down` removes the file with the folder, so a lock on a file that has no name any more is none:
-    it is taken again on the file that is there now. The file goes when the last holder leaves an
-    otherwise empty folder.
+    `down` removes the file with the folder. A lock on a removed file is worthless: it is taken again on the current
+    file. The last holder removes the file if the folder is otherwise empty.
     """
     path = folder / LOCK_FILE
     said = False

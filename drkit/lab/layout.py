@@ -1,6 +1,6 @@
-"""A lab's folder: what lies where, and the file that says what the lab consists of.
+"""A lab's folder: its paths, and the file with the lab's layout.
 
-lab.json: nodes, ports, options, written once, when the lab is made. drkit.toml: the configuration for
+lab.json: nodes, ports, options, written once, when the lab is created. drkit.toml: the configuration for
 every other command. secure/: certificates and passwords of a secured lab.
 nodes/NAME/: one node's configuration, data/, log/, and process.json.
 """
@@ -28,10 +28,10 @@ _OWN_FILES = ("lab.json", "drkit.toml", "drkit.db", "drkit.db-wal", "drkit.db-sh
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One process of the lab. `cluster` is the alias it belongs to (`cassandra` for the store's).
+    """One process of the lab. `cluster`: the alias of its cluster (`cassandra` for the store's).
 
     `peer_port`: a broker's controller listener, Cassandra's storage port. `sasl_port`: a broker's second
-    listener, for the lab's users; 0 where it has none. `listener_ports`: its further listeners', by name.
+    listener, for the lab's users; 0: none. `listener_ports`: those of its further listeners, by name.
     """
 
     name: str
@@ -45,26 +45,25 @@ class Node:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All that its process listens on."""
+        """All ports on which its process listens."""
         own = (self.port, self.peer_port, self.sasl_port, *self.listener_ports.values())
         return tuple(port for port in own if port)
 
     @property
     def address(self) -> str:
-        """host:port that clients use."""
+        """host:port for clients."""
         return f"127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a lab consists of; fixed for its life. `cluster_ids` by alias.
+    """The parts of a lab; they never change. `cluster_ids`: by alias.
 
-    `users`: passwords by name, for labs with an authorizer. Whoever comes by the plain listener is a super
-    user there. `listeners`: brokers' further listeners by name, each with its settings without Kafka's
-    `listener.name.NAME.`; `security.protocol` is one of them. `releases`: clusters that run another Kafka than
-    the others, and the set of jars that has it. `secure`: clients are users with passwords, over TLS, and an
-    authorizer says what they may do (`drkit.lab.secure`). `store_config`: settings of Cassandra that win over the
-    lab's own.
+    `users`: passwords by name, for labs with an authorizer; clients of the plain listener are super users there.
+    `listeners`: the brokers' further listeners by name, each with its settings without Kafka's `listener.name.NAME.`,
+    and with `security.protocol`. `releases`: clusters that run another Kafka release than the others, with its set of
+    jars. `secure`: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`).
+    `store_config`: settings of Cassandra that override the lab's own.
     """
 
     brokers: int
@@ -80,14 +79,14 @@ class Layout:
     store_config: dict[str, object] = field(default_factory=dict)
 
     def jar_set(self, node: Node) -> str:
-        """The set of jars that a node runs."""
+        """The set of jars of a node."""
         return self.releases.get(node.cluster, node.kind)
 
     def select(self, names: tuple[str, ...]) -> list[Node]:
-        """The nodes that these names mean; an alias means all of its nodes.
+        """The nodes with these names; an alias means all its nodes.
 
         Raises:
-            ConfigError: a name that is neither; it lists what there is.
+            ConfigError: a name that is neither; the message lists all names.
         """
         chosen: list[Node] = []
         for name in names:
@@ -109,7 +108,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class LabDir:
-    """Paths in a lab's folder."""
+    """The paths in a lab's folder."""
 
     path: Path
 
@@ -120,7 +119,7 @@ class LabDir:
 
     @property
     def layout_file(self) -> Path:
-        """What makes a folder a lab's."""
+        """The layout file, which marks the folder of a lab."""
         return self.path / "lab.json"
 
     def node(self, name: str) -> Path:
@@ -128,7 +127,7 @@ class LabDir:
         return self.path / "nodes" / name
 
     def process_file(self, name: str) -> Path:
-        """Where a node's pid and start time are noted."""
+        """The file with a node's pid and start time."""
         return self.node(name) / "process.json"
 
     def log_dir(self, name: str) -> Path:
@@ -141,11 +140,11 @@ class LabDir:
         return SecureDir(self.path / "secure")
 
     def write_layout(self, layout: Layout) -> None:
-        """Keep the layout; from now on the folder is a lab's."""
+        """Write the layout; from now on the folder is a lab's."""
         write_atomically(self.layout_file, json.dumps({"format": FORMAT, **asdict(layout)}, indent=2) + "\n")
 
     def read_layout(self) -> Layout | None:
-        """The kept layout; None where the folder holds no lab.
+        """The layout; None if the folder holds no lab.
 
         Raises:
             DrkitError: the file is damaged or of another version.
@@ -157,16 +156,16 @@ class LabDir:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DrkitError(
                 f"{self.layout_file} can't be read: {error}",
-                remedy=f"End its processes with `drkit lab down --dir {self.path}` and bring the lab up again",
+                remedy=f"End its processes with `drkit lab down --dir {self.path}`, then start the lab again",
             ) from error
 
     def remove_own(self) -> None:
-        """Remove what the lab wrote, and the folder itself if nothing else is in it."""
+        """Remove the lab's files, and the folder itself if nothing else is in it."""
         shutil.rmtree(self.path / "nodes", ignore_errors=True)
         shutil.rmtree(self.secure.path, ignore_errors=True)
         for name in _OWN_FILES:
             (self.path / name).unlink(missing_ok=True)
-        with suppress(OSError):  # somebody else's files are in it: it stays
+        with suppress(OSError):  # it holds other files: it stays
             self.path.rmdir()
 
 

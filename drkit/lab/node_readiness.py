@@ -1,7 +1,7 @@
-"""Whether a node really answers: a port that accepts connections isn't enough.
+"""Probes whether a node really answers: a port that accepts connections isn't enough.
 
-A broker is asked by hand-written bytes: a Metadata request to exactly this broker. A client would
-ask whichever broker of the cluster it likes, count fenced ones too, and log every refused connection.
+A broker gets hand-written bytes: a Metadata request to exactly this broker. A client would ask any broker of the
+cluster, count fenced ones too, and log every refused connection.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _TIMEOUT_SECONDS = 3
 _METADATA_REQUEST = (3, 1)  # key and version; version 1 with an empty list asks for no topic
 _MOST_BYTES = 1 << 20
 _FIRST_USER = ("cassandra", "cassandra")
-"""Who Cassandra lets in at first, where it asks for a password at all."""
+"""Cassandra's initial user and password, if it requires authentication at all."""
 
 
 def probe(node: Node) -> Callable[[Node], frozenset[int] | None]:
-    """The probe for a node's kind: the ids of the nodes it knows to serve, or None if it doesn't answer."""
+    """The probe for a node's kind; it returns the ids of the serving nodes that it knows, or None: no answer."""
     return brokers_seen if node.kind == "kafka" else cql_answers
 
 
 def brokers_seen(node: Node) -> frozenset[int] | None:
-    """The ids of the brokers that this broker lists in its metadata: those that serve, not the fenced."""
+    """The ids of the brokers in this broker's metadata: the serving ones, without fenced ones."""
     client = b"drkit-lab"
     body = struct.pack(">hhih", *_METADATA_REQUEST, 1, len(client)) + client + struct.pack(">i", 0)
     try:
@@ -37,11 +37,11 @@ def brokers_seen(node: Node) -> frozenset[int] | None:
                 (size,) = struct.unpack(">i", stream.read(4))
                 return _broker_ids(stream.read(size)) if 0 < size <= _MOST_BYTES else None
     except (OSError, struct.error):
-        return None  # refused, too slow, or closed in mid-answer: it doesn't answer
+        return None  # refused, too slow, or closed while responding: it doesn't answer
 
 
 def _broker_ids(answer: bytes) -> frozenset[int]:
-    """From a Metadata response of version 1: correlation id, then brokers as (id, host, port, rack)."""
+    """Parse a Metadata response of version 1: correlation id, then brokers as (id, host, port, rack)."""
     (count,) = struct.unpack_from(">i", answer, 4)
     at, found = 8, set()
     for _ in range(count):
@@ -71,7 +71,7 @@ def cql_answers(node: Node) -> frozenset[int] | None:
     )
     driver = logging.getLogger("cassandra")
     before = driver.level
-    driver.setLevel(logging.CRITICAL)  # a node that isn't up yet is what this asks about, not news
+    driver.setLevel(logging.CRITICAL)  # that a node isn't up yet is expected here
     cluster = Cluster(
         ["127.0.0.1"],
         port=node.port,

@@ -1,7 +1,7 @@
-"""Free ports for a lab, chosen once.
+"""Finds free ports for a lab, once.
 
-They lie below the range that the kernel hands out to outgoing connections: a port that a client's
-connection could take while its node is down would keep the node from starting again.
+They are below the kernel's range for outgoing connections: if a client's connection took the port of a
+node that is down, the node couldn't start again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def answers(port: int) -> bool:
 
 
 def holder(port: int) -> str:
-    """Who listens on the port, as far as this user may see: `pid 123 (nginx)`, else `another process`."""
+    """The process that listens on the port, if this user may see it: `pid 123 (nginx)`, else `another process`."""
     try:
         for connection in psutil.net_connections("tcp"):
             here = connection.laddr

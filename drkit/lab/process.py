@@ -1,9 +1,8 @@
-"""Child processes that outlive their parent and can be proved to be the lab's own.
+"""Child processes that outlive their parent and are provably the lab's own.
 
-Each node's command line carries a mark with the lab's folder and the node's name. Together with the
-start time noted at the spawn it tells our process from another one that got the same pid later; and
-a node whose pid was never noted (the parent was killed at that moment) is still found by its mark.
-Nothing is ever signalled without that proof.
+Each node's command line has a mark with the lab's folder and the node's name. The mark and the recorded start time
+distinguish a node's process from a later one with the same pid. The mark also finds a node whose pid was never recorded
+(the parent was killed at that moment). Nothing is ever signalled without that proof.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _INHERITED_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", 
 
 @dataclass(frozen=True, slots=True)
 class SpawnRecord:
-    """What was noted at a spawn. `started` is the process's start, seconds since the epoch."""
+    """The record of a spawn. `started`: the process's start, seconds since the epoch."""
 
     pid: int
     started: float
@@ -41,10 +40,10 @@ def mark(lab: Path, node: str) -> str:
 
 
 def spawn(command: Sequence[str], console: Path) -> psutil.Process:
-    """Start a process in a session of its own, output to `console` (which is emptied first).
+    """Start a process in its own session, with output to `console` (which is truncated first).
 
-    posix_spawn rather than subprocess: the node is not this process's to wait for, signal masks and
-    handlers are reset, and a terminal's Ctrl-C doesn't reach it.
+    posix_spawn rather than subprocess: this process doesn't wait for the node, signal masks and handlers are reset, and
+    a terminal's Ctrl-C doesn't reach it.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _INHERITED_OPTIONS}
     pid = os.posix_spawn(
@@ -60,16 +59,16 @@ def spawn(command: Sequence[str], console: Path) -> psutil.Process:
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
     )
-    return psutil.Process(pid)  # at worst a zombie: nobody but us can reap it
+    return psutil.Process(pid)  # at worst a zombie: only this process can reap it
 
 
 def note(path: Path, process: psutil.Process) -> None:
-    """Keep what tells this process from a later one with its pid."""
+    """Record the process, to distinguish it from a later one with its pid."""
     write_atomically(path, json.dumps({"pid": process.pid, "started": process.create_time()}) + "\n")
 
 
 def noted(path: Path) -> SpawnRecord | None:
-    """What was kept; None where nothing, or nothing readable, was (the mark still finds the process)."""
+    """The record; None if there is none, or it can't be read (the mark still finds the process)."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return SpawnRecord(int(data["pid"]), float(data["started"]))
@@ -78,7 +77,7 @@ def noted(path: Path) -> SpawnRecord | None:
 
 
 def proved(candidate: SpawnRecord | None, argument: str) -> psutil.Process | None:
-    """The process, if the pid still belongs to the one that was noted: start time and mark agree."""
+    """The process, if the pid still belongs to the recorded one: start time and mark agree."""
     if candidate is None:
         return None
     try:
@@ -90,7 +89,7 @@ def proved(candidate: SpawnRecord | None, argument: str) -> psutil.Process | Non
 
 
 def marked(lab: Path) -> dict[str, psutil.Process]:
-    """Every living Java process of this user that carries this lab's mark, by node name."""
+    """Every live Java process of this user with this lab's mark, by node name."""
     prefix = mark(lab, "")
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter():
@@ -107,7 +106,7 @@ def marked(lab: Path) -> dict[str, psutil.Process]:
 
 
 def is_paused(process: psutil.Process) -> bool:
-    """Whether the process is stopped by SIGSTOP; False where it is gone."""
+    """Whether the process is stopped by SIGSTOP; False if it is gone."""
     try:
         return bool(process.status() == psutil.STATUS_STOPPED)
     except psutil.NoSuchProcess:
@@ -115,7 +114,7 @@ def is_paused(process: psutil.Process) -> bool:
 
 
 def send(process: psutil.Process, number: signal.Signals) -> bool:
-    """Signal a proved process; psutil checks once more that the pid wasn't reused. False: it is gone."""
+    """Signal a proved process; psutil checks again that the pid wasn't reused. False: it is gone."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:
@@ -124,7 +123,7 @@ def send(process: psutil.Process, number: signal.Signals) -> bool:
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether the process has ended (a child of ours is reaped on the way)."""
+    """Whether the process has ended (reaps a child of this process)."""
     with suppress(ChildProcessError):
         reaped, _ = os.waitpid(process.pid, os.WNOHANG)
         return reaped == process.pid
@@ -132,7 +131,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def lives(pid: int) -> bool:
-    """Whether any process, ours or not, has this pid; one that only waits to be reaped doesn't."""
+    """Whether any process has this pid; one that only waits to be reaped doesn't count."""
     try:
         return _alive(psutil.Process(pid))
     except psutil.NoSuchProcess:
@@ -140,7 +139,7 @@ def lives(pid: int) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """Not dead, and not a zombie; one whose other threads still end holds its ports until they have."""
+    """Whether it is neither dead nor a zombie; one whose other threads are still ending holds its ports until then."""
     try:
         ended = process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
         return not ended or process.num_threads() > 1
@@ -161,7 +160,7 @@ def kill(running: Iterable[psutil.Process]) -> None:
 
 
 def stop(running: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
-    """SIGTERM these processes, paused ones woken for it; SIGKILL what hasn't ended after the grace.
+    """SIGTERM these processes, and SIGCONT for paused ones; SIGKILL those that haven't ended after the grace.
 
     Returns those that had to be killed.
     """

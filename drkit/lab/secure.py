@@ -1,7 +1,7 @@
-"""A secured lab's files: an authority, the brokers' certificate, and a password for each user.
+"""A secured lab's files: a CA, the brokers' certificate, and a password for each user.
 
-Clients speak SASL_SSL with SCRAM-SHA-512. drkit is another user on each cluster, and no super user; `APPLICATION` is
-whoever reads and writes the data, and as whom a fence is shown.
+Clients use SASL_SSL with SCRAM-SHA-512. drkit has a different user on each cluster, which is not a super user;
+`APPLICATION` is the user of the applications, with which a fence is proven.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MECHANISM: Final = "SCRAM-SHA-512"
 APPLICATION: Final = "app"
 _LIFE = timedelta(days=3650)
 _MARGIN = timedelta(days=1)
-"""Clocks that are behind take the certificates, too."""
+"""Clients whose clocks are behind accept the certificates, too."""
 
 
 def drkit_user(alias: str) -> str:
-    """Who drkit is on a cluster: a user of its own on each."""
+    """The user of drkit on a cluster: a different one on each."""
     return f"drkit-{alias}"
 
 
 @dataclass(frozen=True, slots=True)
 class SecureDir:
-    """The folder `secure/` of a lab: for its owner alone."""
+    """The folder `secure/` of a lab: only its owner can read it."""
 
     path: Path
 
     @property
     def authority(self) -> Path:
-        """The authority's certificate (PEM), which clients trust."""
+        """The CA's certificate (PEM), which clients trust."""
         return self.path / "ca.pem"
 
     @property
@@ -52,15 +52,15 @@ class SecureDir:
         return self.path / "broker.pem"
 
     def password_file(self, user: str) -> Path:
-        """A user's password."""
+        """The file with a user's password."""
         return self.path / f"{user}.password"
 
     def properties_file(self, user: str, alias: str) -> Path:
-        """How Kafka's own tools reach a cluster as a user: `--command-config`."""
+        """The file with a user's properties for Kafka's own tools: `--command-config`."""
         return self.path / f"{user}@{alias}.properties"
 
     def password(self, user: str) -> str:
-        """What is in a user's file."""
+        """A user's password."""
         return self.password_file(user).read_text(encoding="utf-8").strip()
 
     def make(self, users: list[str]) -> None:
@@ -86,7 +86,7 @@ class SecureDir:
         }
 
     def client(self, user: str) -> dict[str, str | dict[str, str]]:
-        """A user's client properties as `drkit.toml` has them."""
+        """A user's client properties for `drkit.toml`."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanisms": MECHANISM,
@@ -97,7 +97,7 @@ class SecureDir:
 
 
 def _certificates() -> tuple[bytes, bytes]:
-    """An authority's certificate, and the key and certificate that it gives the brokers on loopback; PEM."""
+    """A CA's certificate, and the brokers' key and certificate for loopback; PEM."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "drkit lab")])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])

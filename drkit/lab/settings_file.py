@@ -16,7 +16,7 @@ def render(layout: Layout, secure: SecureDir) -> str:
 
     Args:
         layout: the lab.
-        secure: where a secured lab has its certificates and passwords.
+        secure: the certificates and passwords of a secured lab.
     """
     lines = ["# Written by `drkit lab up`; removed by `drkit lab down`.", ""]
     for alias in layout.clusters:
@@ -40,7 +40,7 @@ def _open(layout: Layout, alias: str) -> list[str]:
 
 
 def _secured(layout: Layout, alias: str, secure: SecureDir) -> list[str]:
-    """A cluster at which drkit is a user of its own; a fence is shown to the applications' user."""
+    """A cluster with drkit's own user; the applications' user proves a fence."""
     servers = f"bootstrap_servers = {_text(bootstrap(layout, alias, listener=LISTENER))}"
     lines = []
     for table, user in ((f"clusters.{alias}", drkit_user(alias)), (f"clusters.{alias}.fence", APPLICATION)):
@@ -57,7 +57,7 @@ def _value(value: str | dict[str, str]) -> str:
 
 
 def bootstrap(layout: Layout, alias: str, *, sasl: bool = False, listener: str | None = None) -> str:
-    """`host:port,…` of a cluster's brokers; `sasl`: of their listener for users; `listener`: of that one."""
+    """`host:port,…` of a cluster's brokers; `sasl`: of the users' listener; `listener`: of this listener."""
     nodes = layout.peers(alias)
     if listener is not None:
         ports = [node.listener_ports[listener] for node in nodes]

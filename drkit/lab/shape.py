@@ -1,4 +1,4 @@
-"""What a new lab consists of, and which folder can hold it."""
+"""The layout of a new lab, and the folders that can hold it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
 
 
 def usable_folder(path: Path) -> Path:
-    """The folder, made if need be.
+    """The folder; creates it if necessary.
 
     Raises:
-        Refused: it can't be made or written, or its name would break a configuration file.
+        Refused: it can't be created or written, or its name would break a configuration file.
     """
     folder = path.expanduser().resolve()
     bad = sorted(_REFUSED_CHARACTERS & set(str(folder)))
@@ -56,9 +56,9 @@ def new_layout(
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
     Raises:
-        Refused: the folder holds somebody's drkit.toml, or there aren't enough free ports.
+        Refused: the folder holds another drkit.toml, or there aren't enough free ports.
         ConfigError: no broker, a name twice, a user or listener that a broker's configuration can't name, or a
-            release of no cluster.
+            release for an unknown cluster.
     """
     if folder.config.exists():
         raise Refused(
@@ -67,9 +67,9 @@ def new_layout(
             remedy="Choose another --dir, or move that file away",
         )
     if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
-        raise ConfigError("a lab has at least one broker a cluster, and each cluster a name of its own")
+        raise ConfigError("a lab has at least one broker per cluster, and each cluster has its own name")
     if not (releases or {}).keys() <= set(clusters):
-        raise ConfigError(f"releases are of the lab's clusters: {', '.join(clusters)}")
+        raise ConfigError(f"releases are for the lab's clusters: {', '.join(clusters)}")
     users = users or {}
     if not all(text.isalnum() and text.isascii() for user in users.items() for text in user):
         raise ConfigError("names and passwords of a lab's users are letters and digits")
@@ -116,14 +116,14 @@ def new_layout(
 def refuse_other_shape(
     folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None, *, secure: bool | None = None
 ) -> None:
-    """Raise Refused where the lab that is there has another shape than the one asked for (None: any)."""
+    """Raise Refused if the existing lab has another shape than the requested one (None: any)."""
     differences = []
     if brokers is not None and brokers != layout.brokers:
-        differences.append(f"{layout.brokers} broker(s) a cluster, not {brokers}")
+        differences.append(f"{layout.brokers} broker(s) per cluster, not {brokers}")
     if store is not None and store != layout.store:
         differences.append(f"{layout.store} as its store, not {store}")
     if secure is not None and secure != layout.secure:
-        differences.append("security, and was not to have it" if layout.secure else "no security")
+        differences.append("security, which was not requested" if layout.secure else "no security")
     if differences:
         raise Refused(
             f"the lab in {folder.path} has {' and '.join(differences)}",

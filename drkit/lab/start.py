@@ -1,4 +1,4 @@
-"""Start nodes and wait until each really answers; on failure or interruption nothing stays behind."""
+"""Starts nodes and waits until each really answers; a failure or interruption leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PROBE_SECONDS = 0.1
 _LOG_LINES = 15
 
 Expected = Mapping[Node, frozenset[int]]
-"""Which nodes must answer, and the node ids that each must then list."""
+"""The nodes that must answer, with the node ids that each must list then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """What starting a node takes. `say` gets a line for people about each step."""
+    """Starts nodes. `say` is called with a readable line about each step."""
 
     folder: LabDir
     layout: Layout
@@ -40,11 +40,11 @@ class Starter:
     say: Callable[[str], None]
 
     def start(self, nodes: Sequence[Node], expected: Expected, timeout_seconds: float) -> None:
-        """Start these nodes side by side; return when every node of `expected` answers as it says.
+        """Start these nodes concurrently; returns when every node of `expected` answers as required.
 
         Raises:
             Refused: a port is taken, or there is too little memory; nothing was started.
-            DrkitError: a node ended or didn't answer in time; those started here are killed.
+            DrkitError: a node ended or didn't answer in time; the nodes started here were killed.
         """
         self._refuse_taken_ports(nodes)
         refuse_too_little_memory(sum(_memory(node) for node in nodes))
@@ -103,9 +103,9 @@ class Starter:
             for port in node.ports:
                 if not is_free(port):
                     raise Refused(
-                        f"port {port}, which is {node.name}'s, is taken by {holder(port)}",
-                        meaning="A lab keeps its ports for life, so that its drkit.toml stays right",
-                        remedy="Stop that process; or make the lab again, on other ports: "
+                        f"the port {port} of {node.name} is taken by {holder(port)}",
+                        meaning="A lab never changes its ports, so that its drkit.toml stays valid",
+                        remedy="Stop that process; or create the lab again, on other ports: "
                         f"`drkit lab down --dir {self.folder.path}`, then `up`",
                     )
 
@@ -128,13 +128,13 @@ class Starter:
                 raise DrkitError(
                     f"{node.name} ended while it was starting",
                     meaning=self._last_words(node),
-                    remedy="Correct what it says, and run the command again",
+                    remedy="Correct the cause that its log names, and run the command again",
                 )
             if time.monotonic() > deadline:
                 raise DrkitError(
                     f"{node.name} runs but did not answer in time{_absent(seen, expected)}",
                     meaning=self._last_words(node),
-                    remedy="If the machine is busy, give it longer with --timeout",
+                    remedy="If the machine is busy, allow more time with --timeout",
                 )
             stop.wait(_PROBE_SECONDS)
 
@@ -147,7 +147,7 @@ class Starter:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a log file, at most `count`; empty where it can't be read."""
+    """The last lines of a log file, at most `count`; empty if it can't be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -158,10 +158,10 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def _absent(seen: frozenset[int] | None, expected: frozenset[int]) -> str:
-    """What is missing of an answer; a cluster without a majority of its nodes serves nothing."""
+    """What an answer lacks; a cluster without a majority of its nodes serves nothing."""
     if not seen:
         return " (a cluster answers only with more than half of its nodes running)" if expected else ""
-    return f": it lists the nodes {sorted(seen)}, and {sorted(expected)} are expected"
+    return f": it lists the nodes {sorted(seen)}, but {sorted(expected)} are expected"
 
 
 def _memory(node: Node) -> int:
@@ -172,27 +172,27 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def refuse_too_little_memory(need_mib: int) -> None:
-    """Raise Refused where less than `need_mib` MiB are available, to this machine or this container."""
+    """Raise Refused if less than `need_mib` MiB are available to this machine or this container."""
     available = available_mib()
     if available < need_mib:
         raise Refused(
             f"the nodes to start need about {need_mib:,} MiB of memory, and {available:,} MiB are available",
-            meaning="They would push the machine into swapping, or be killed by it",
-            remedy="Stop something, or ask for less: fewer --brokers, or --store sqlite",
+            meaning="The machine would swap, or kill them",
+            remedy="Stop another program, or use less: fewer --brokers, or --store sqlite",
         )
 
 
 def available_mib() -> int:
-    """Memory that can be had without swapping, in MiB: the machine's, or the control group's if lower."""
+    """The memory available without swapping, in MiB: the machine's, or the control group's if lower."""
     machine = psutil.virtual_memory().available
     group = _left_in_control_group()
     return int(machine if group is None else min(machine, group)) >> 20
 
 
 def _left_in_control_group() -> int | None:
-    """Bytes that the control group (v2) may still take; None where there is no limit."""
+    """The bytes that the control group (v2) may still use; None: no limit."""
     try:
-        limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
+        limit = int((_CGROUP / "memory.max").read_text())  # "max": there is none
         return max(0, limit - int((_CGROUP / "memory.current").read_text()))
     except (OSError, ValueError):
         return None

@@ -3,7 +3,7 @@
     dataset = open_dataset("flights", limit=10_000)
     result = load(dataset, confluent_config(cluster), ClusterAdmin("primary", cluster), LoadOptions(rate=2000))
 
-`DatasetWorkload` is the writing half alone, in a thread of its own; `GroupReader` one reading group.
+`DatasetWorkload` only writes, in its own thread; `GroupReader` is one reading group.
 """
 
 from drkit.lab.datasets.behaviour import Behaviour, GroupReport

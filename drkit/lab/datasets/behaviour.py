@@ -1,4 +1,4 @@
-"""How groups read and commit, and what is reported of one."""
+"""How groups read and commit, and the report of a group."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Behaviour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Where a group stands.
+    """The progress of a group.
 
-    read: records processed by this reader. positions: the offset after the last record processed, by
-    partition. committed: the offsets that the cluster acknowledged from this reader. closed: its client
-    is closed (with a living cluster: it has left the group). problem: what people should know, or None.
+    read: records processed by this reader. positions: the offset after the last processed record, by partition.
+    committed: this reader's offsets that the cluster acknowledged. closed: its client is closed (if the cluster is up:
+    it has left the group). problem: a message for people, or None.
     """
 
     group: str

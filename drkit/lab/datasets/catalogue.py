@@ -23,11 +23,11 @@ def open_dataset(
     stamps: Stamps = Stamps.MOVED,
     topics: Sequence[str] | None = None,
 ) -> Dataset:
-    """The data set of this name. `seed` and `count` are for orders alone.
+    """The data set of this name. `seed` and `count` are only for orders.
 
     Raises:
-        ValueError: no such data set, a number out of range, a topic it doesn't have, or `count` for flights.
-        ExtraMissing: flights are asked for, and what they are read from is not installed.
+        ValueError: no such data set, a number out of range, an unknown topic, or `count` for flights.
+        ExtraMissing: the package of the flights is not installed.
     """
     if name == "orders":
         orders = DEFAULT_ORDERS if count is None else count
@@ -35,7 +35,7 @@ def open_dataset(
     if name != "flights":
         raise ValueError(f"there is no data set {name!r}; there are {' and '.join(DATASETS)}")
     if count is not None:
-        raise ValueError("count is for orders; limit takes the first so many flights and hours of weather")
+        raise ValueError("count is only for orders; limit takes the first so many flights and hours of weather")
     require(Extra.LAB, "the data set flights")
     from drkit.lab.datasets.flights import FlightsDataset  # noqa: PLC0415  # pandas takes a third of a second
 

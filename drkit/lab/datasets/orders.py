@@ -1,20 +1,19 @@
-"""Orders and their line items, generated from a seed: two topics that must agree with each other.
+"""The data set orders: orders and their line items, generated from a seed, on two topics that must agree.
 
-Each order is written before its items. A checker that holds both topics can tell whether they
-agree: every item's `order_id` is an order's; an order has `lines` items, numbered from 1; and
-`total_cents` is the sum of quantity x unit_price_cents over them.
+Each order is written before its items. A reader of both topics can check that they agree: every item's `order_id` is an
+order's; an order has `lines` items, numbered from 1; and `total_cents` is the sum of quantity x unit_price_cents over
+them.
 
 | topic | partitions | key | one record for |
 |---|---|---|---|
 | orders.orders | 4 | order id | each order |
 | orders.items | 6 | article (sku) | each line of an order |
 
-An order and its items are keyed differently, so they lie on different partitions. Articles are
-chosen unevenly, as in a shop: a tenth of them makes up about a third of all lines.
+An order and its items have different keys, so they are on different partitions. The choice of articles is
+uneven, as in a shop: a tenth of them is in about a third of all lines.
 
-The same seed and count give the same keys and values, on every machine. `placed_at` counts from the
-start of 2013, one order every two seconds on average; records are stamped by it, moved so that the
-last order is now.
+The same seed and count give the same keys and values on every machine. `placed_at` begins at the start of 2013, with
+one order every two seconds on average; the records' timestamps follow it, moved so that the last order is now.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ARTICLES = 1000
 _MOST_LINES = 6
 
 MAX_ORDERS = 40_000_000
-"""Beyond it the first orders would be stamped before what the topics' retention keeps."""
+"""With more, the timestamps of the first orders would be before the topics' retention."""
 
 TOPICS = (
     TopicSpec(ORDERS, 4, {"retention.ms": str(_RETENTION_MS)}, "each order, by its id"),
@@ -53,10 +52,10 @@ class OrdersDataset:
     """Orders with their line items; one event is one order with all its items.
 
     Args:
-        seed: what is generated.
+        seed: determines all content.
         count: how many orders, at least 1.
-        repeat: so many times `count`; the ids continue.
-        limit: at most so many orders.
+        repeat: multiplies `count`; the ids continue.
+        limit: the most orders.
         stamps: moved, so that the last order is now, or live.
         topics: only these of its topics; None: both.
     """
@@ -84,21 +83,21 @@ class OrdersDataset:
         self._stamps = stamps
 
     def events(self, end_ms: int) -> Iterator[Event]:
-        """The orders in the order in which they were placed, the last stamped `end_ms` where stamps are moved."""
+        """The orders in the order of `placed_at`. If timestamps are moved, the last one has `end_ms`."""
         random = Random(self._seed)  # noqa: S311  # reproducible data, not a secret
         prices = [99 + int(random.random() * 50_000) for _ in range(_ARTICLES)]
         wanted = {spec.name for spec in self.topics}
         live = self._stamps is Stamps.LIVE
         last = self.size - 1
         for number in range(self.size):
-            # Up to one gap early, so that distances vary while order and end are known beforehand.
+            # Up to one gap early, so that intervals vary while order and end are known in advance.
             offset = number * _GAP_MS - (int(random.random() * _GAP_MS) if 0 < number < last else 0)
             stamp = WHEN_PRODUCED if live else end_ms - last * _GAP_MS + offset
             yield [r for r in _order(random, number, offset, stamp, prices) if r.topic in wanted]
 
 
 def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequence[int]) -> list[DatasetRecord]:
-    # Random.random() alone is used: its sequence for a seed is the same in every version of Python.
+    # Only Random.random(): its sequence for a seed is the same in every version of Python.
     draw = random.random
     order_id = f"O-{number:08d}"
     items = []

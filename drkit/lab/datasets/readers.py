@@ -2,12 +2,12 @@
 
 | behaviour | reads | commits |
 |---|---|---|
-| live | everything | its position, also past records that nobody sees (markers, aborted records) |
+| live | everything | its position, also past invisible records (markers, aborted records) |
 | lagging | a share of each partition's log, never more | its position: far behind the log's end |
-| ahead | as lagging, holding back what it fetched early | the log's end, beyond what it has processed |
+| ahead | like lagging; holds back what it fetched early | the log's end, beyond what it has processed |
 
-Every reader stops within a bounded time, also when its cluster is dead: librdkafka's own close can
-hang then, so it runs in the reader's (daemon) thread, and whoever waits gives up on it.
+Every reader stops within a bounded time, even if its cluster is dead: librdkafka's own close can hang then, so it runs
+in the reader's (daemon) thread, and callers stop waiting for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drkit.model.topology import TopicPartition
 __all__ = ["Behaviour", "GroupReader", "GroupReport", "readers_for"]
 
 Messages = Sequence[Any]
-"""confluent-kafka messages. Any, because its stubs make every accessor optional; in a record none is None."""
+"""confluent-kafka messages. Any, because its stubs make every accessor optional; in a record they are never None."""
 
 _STOPPING_ROUND_SECONDS = 0.2
 _LAST_COMMIT_SECONDS = 3.0
@@ -40,7 +40,7 @@ _ANSWER_SECONDS = 1.0
 
 
 def reader_config(client: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """Librdkafka properties of a group reader: it commits itself, and hears of partitions' ends."""
+    """The librdkafka properties of a group reader: it commits itself, and gets the ends of partitions."""
     return {
         **client,
         "group.id": group,
@@ -48,29 +48,29 @@ def reader_config(client: Mapping[str, Any], group: str) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
-        "session.timeout.ms": 10_000,  # soon out of the group when it, or the cluster, is killed
+        "session.timeout.ms": 10_000,  # leaves the group soon when it, or the cluster, is killed
         "fetch.wait.max.ms": 100,
         "queued.max.messages.kbytes": 16_384,
-        "log_level": 0,  # what matters comes through error_cb
+        "log_level": 0,  # error_cb gets what matters
     }
 
 
 def list_offsets(consumer: Consumer, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
-    """The first (`OFFSET_BEGINNING`) or end (`OFFSET_END`) offset of partitions; those without an answer left out.
+    """The first (`OFFSET_BEGINNING`) or end (`OFFSET_END`) offset of partitions, without those that don't answer.
 
-    Kafka's ListOffsets takes these marks where a time would stand, and so does this call of the client.
+    Kafka's ListOffsets accepts these constants in place of a timestamp, and so does this call of the client.
     """
     if not tps:
         return {}
     try:
         answers = consumer.offsets_for_times([ClientPartition(*tp, which) for tp in tps], timeout=_ANSWER_SECONDS)
     except KafkaException:
-        return {}  # no cluster now: error_cb has said so, and the next round asks again
+        return {}  # no cluster now: error_cb has reported it, and the next round asks again
     return {TopicPartition(a.topic, a.partition): a.offset for a in answers if a.error is None and a.offset >= 0}
 
 
 def fetch(consumer: Consumer) -> list[Any]:
-    """Up to a batch of messages, waiting only for the first (`consume` would wait its whole time)."""
+    """Up to a batch of messages, waiting only for the first one (`consume` would wait its whole timeout)."""
     first = consumer.poll(POLL_SECONDS)
     if first is None:
         return []
@@ -78,16 +78,16 @@ def fetch(consumer: Consumer) -> list[Any]:
 
 
 class GroupReader:
-    """One consumer in one group. `start`; later `request_stop` and `join`, or `stop`, which does both.
+    """One consumer in one group. Call `start`; later `request_stop` and `join`, or `stop`, which does both.
 
     Args:
         group: the consumer group.
-        topics: what it subscribes to; they should exist.
+        topics: its subscription; they should exist.
         client: librdkafka properties of the cluster (at least ``bootstrap.servers``).
-        behaviour: see the module's text.
+        behaviour: see the module docstring.
         share: how much of each partition's log a lagging or ahead reader processes (0 to 1).
-        commit_interval_seconds: it commits so often.
-        on_messages: told the records processed, batch by batch, in the reader's thread.
+        commit_interval_seconds: the interval between commits.
+        on_messages: called with each batch of processed records, in the reader's thread.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class GroupReader:
         self._committed: dict[TopicPartition, int] = {}
         self._asked: dict[TopicPartition, int] = {}  # offsets sent to be committed
         self._assigned: set[TopicPartition] = set()
-        self._ends: dict[TopicPartition, int] = {}  # log ends as last asked
-        self._ends_seen: dict[TopicPartition, int] = {}  # the ends that fetching came to: nothing is left below
+        self._ends: dict[TopicPartition, int] = {}  # the last known log ends
+        self._ends_seen: dict[TopicPartition, int] = {}  # the ends that fetching reached: nothing is left below
         self._ends_come: dict[TopicPartition, int] = {}  # those that came with the last messages
-        self._limits: dict[TopicPartition, int] = {}  # process below this offset only
+        self._limits: dict[TopicPartition, int] = {}  # process only below this offset
         self._paused: set[TopicPartition] = set()
-        self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, but not to be processed yet
+        self._held: dict[TopicPartition, deque[Any]] = {}  # fetched, not to be processed yet
         self._trouble: str | None = None
         self._refusals: set[str] = set()  # why commits were refused
         self._problem: str | None = None
@@ -144,18 +144,18 @@ class GroupReader:
         self._thread.start()
 
     def request_stop(self, *, catch_up_seconds: float = 0.0) -> None:
-        """Stop soon: at once, or when it has caught up with what its behaviour demands, within this time."""
+        """Stop soon: at once, or when it has caught up as its behaviour requires, within this time."""
         self._catches_up = catch_up_seconds > 0
         self._stop_by = time.monotonic() + catch_up_seconds
 
     def join(self, timeout: float) -> bool:
-        """Whether the reader has ended, waiting up to `timeout` seconds."""
+        """Wait up to `timeout` seconds; returns whether the reader has ended."""
         if self._thread is not None:
             self._thread.join(timeout)
         return self._thread is None or not self._thread.is_alive()
 
     def stop(self, *, catch_up_seconds: float = 0.0) -> bool:
-        """`request_stop` and wait; False if it hangs (its cluster is dead), and is left behind."""
+        """`request_stop` and wait; False if it hangs (its cluster is dead), which leaves it behind."""
         self.request_stop(catch_up_seconds=catch_up_seconds)
         while not self.overdue:
             if self.join(POLL_SECONDS):
@@ -164,13 +164,13 @@ class GroupReader:
 
     @property
     def overdue(self) -> bool:
-        """Whether it should have ended by now; don't wait for it any longer."""
+        """Whether it should have ended by now: don't wait any longer."""
         grace = _LAST_COMMIT_SECONDS + _CLOSE_SECONDS
         return self._stop_by is not None and time.monotonic() > self._stop_by + grace
 
     @property
     def trouble(self) -> str | None:
-        """The client's last complaint (a dead broker, say) since it last heard from the cluster; None: all is well."""
+        """The client's last error (such as a dead broker) since the cluster last answered; None: there is none."""
         return self._trouble
 
     @property
@@ -179,7 +179,7 @@ class GroupReader:
         return self._thread is not None and not self._thread.is_alive()
 
     def report(self) -> GroupReport:
-        """Where it stands now."""
+        """Its progress now."""
         problem = self._problem
         if problem is None and self.overdue and not self.ended:
             problem = "did not leave in time; the cluster drops it from the group when its session expires"
@@ -236,14 +236,14 @@ class GroupReader:
         if not self._stopping:
             self._stopping = True
             self._next_round = 0.0
-            self._ends.clear()  # what it must reach are the logs' ends of now
+            self._ends.clear()  # it must reach the logs' current ends
         return self._caught_up()
 
     def _caught_up(self) -> bool:
         return bool(self._assigned) and all(self._done(tp) for tp in self._assigned)
 
     def _done(self, tp: TopicPartition) -> bool:
-        """Whether a partition is where the behaviour wants it, as far as the log's end is known."""
+        """Whether a partition's position is as the behaviour requires, as far as the log's end is known."""
         end = self._ends.get(tp)
         if end is None:
             return False
@@ -255,7 +255,7 @@ class GroupReader:
         return bool(self._held.get(tp)) or reached >= self._limits[tp]
 
     def _sort_out(self, batch: Messages) -> list[Any]:
-        """The records to process now; ends of partitions are noted, records beyond the limit held back."""
+        """The records to process now; notes ends of partitions, and holds back records beyond the limit."""
         records = []
         throttled = self.behaviour is not Behaviour.LIVE
         for message in batch:
@@ -288,7 +288,7 @@ class GroupReader:
                     self._positions[TopicPartition(message.topic(), message.partition())] = message.offset() + 1
             if self._on_messages is not None:
                 self._on_messages(records)
-        if self._ends_come:  # behind the records that came with them: a marker may stand between
+        if self._ends_come:  # after the records that came with them: a marker may be in between
             with self._lock:
                 for tp, end in self._ends_come.items():
                     self._positions[tp] = max(end, self._positions.get(tp, 0))
@@ -299,11 +299,11 @@ class GroupReader:
             self._paused |= held
 
     def _ask_ends(self, consumer: Consumer) -> bool:
-        """Ask for the log ends of what is assigned; False where the cluster doesn't answer.
+        """Request the log ends of the assigned partitions; False if the cluster doesn't answer.
 
-        Then nothing is committed either: the client would keep the request, and its close wait for it.
+        Then nothing is committed either: the client would keep the request, and its close would wait for it.
 
-        One request for all: each one queues behind a fetch that waits for data on the same connection.
+        One request for all, because each one queues behind a fetch that waits for data on the same connection.
         """
         tps = sorted(self._assigned)
         lows = list_offsets(consumer, tps, OFFSET_BEGINNING)
@@ -316,7 +316,7 @@ class GroupReader:
         return bool(highs)
 
     def _release(self, consumer: Consumer) -> None:
-        """Process what was held back and is below the limit by now."""
+        """Process the held-back records that are below the limit by now."""
         released = []
         for tp, messages in self._held.items():
             limit = self._limits.get(tp, 0)
@@ -338,7 +338,7 @@ class GroupReader:
             self._asked.update(fresh)
 
     def _commit_last(self, consumer: Consumer) -> None:
-        """Commit and wait for the answer, for a while; records that arrive meanwhile aren't processed."""
+        """Commit and wait for the response, for a while; records that arrive meanwhile aren't processed."""
         if not self._assigned:
             return
         consumer.pause([ClientPartition(*tp) for tp in self._assigned])
@@ -363,13 +363,13 @@ class GroupReader:
 
     def _on_assign(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
         self._assigned = {TopicPartition(p.topic, p.partition) for p in partitions}
-        with self._lock:  # another member may have read on since: an old position must not be committed
+        with self._lock:  # another member may have read further: never commit an old position
             for tp in self._assigned:
                 self._positions.pop(tp, None)
                 self._ends_seen.pop(tp, None)
 
     def _on_revoke(self, _consumer: Consumer, partitions: Iterable[ClientPartition]) -> None:
-        """Another member continues from the last commit; what was held back is that member's to read."""
+        """Another member continues from the last commit, and reads the held-back records."""
         for partition in partitions:
             tp = TopicPartition(partition.topic, partition.partition)
             self._assigned.discard(tp)
@@ -400,5 +400,5 @@ class GroupReader:
 
 
 def readers_for(dataset: str, topics: Sequence[str], client: Mapping[str, Any]) -> list[GroupReader]:
-    """A data set's three groups, not started: ``flights-live``, ``flights-lagging``, ``flights-ahead``."""
+    """A data set's three groups, not yet started: ``flights-live``, ``flights-lagging``, ``flights-ahead``."""
     return [GroupReader(f"{dataset}-{behaviour}", topics, client, behaviour) for behaviour in Behaviour]

@@ -1,4 +1,4 @@
-"""What a load did: what was acknowledged, aborted and left without an answer."""
+"""The report of a load: records acknowledged, aborted and left without a response."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class LoadOutcome(StrEnum):
     """How a load ended."""
 
     COMPLETE = "complete"  # every event is acknowledged
-    INTERRUPTED = "interrupted"  # it was told to stop; what was sent by then is accounted for
+    INTERRUPTED = "interrupted"  # it was told to stop; the report accounts for what was sent by then
     FAILED = "failed"  # the cluster refused records, or didn't answer in time
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """Records of one partition. `end_offset`: the offset after the last one acknowledged; None: there is none."""
+    """Records of one partition. `end_offset`: the offset after the last acknowledged one; None: there is none."""
 
     partition: int
     acknowledged: int
@@ -34,9 +34,8 @@ class TopicReport:
     sent = acknowledged + aborted + unacknowledged.
 
     acknowledged: the cluster has them (in transactions: the transaction is committed).
-    aborted: they are on the log, in a transaction that was aborted: readers of committed records
-        never see them.
-    unacknowledged: no answer, or a refusal. They may or may not be on the log.
+    aborted: they are in the log, in an aborted transaction: readers of committed records never see them.
+    unacknowledged: no response, or a refusal. They may or may not be in the log.
     """
 
     topic: str
@@ -49,7 +48,7 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Transactions by how they ended; `unknown`: the answer to the commit never came."""
+    """Transactions by outcome; `unknown`: the response to the commit never came."""
 
     committed: int = 0
     aborted: int = 0
@@ -60,9 +59,8 @@ class Transactions:
 class LoadReport:
     """The result of a load.
 
-    `load` is the id in the header ``drkit-lab-load`` of each of its records. `events_sent` counts
-    events handed to the producer, of `events`. `errors` counts the producer's errors by name;
-    `reason` says in words why it failed.
+    `load`: the id in the header ``drkit-lab-load`` of each of its records. `events_sent`: how many of the `events` the
+    producer got. `errors`: the producer's errors by name, counted; `reason`: why it failed, in words.
     """
 
     load: str
@@ -89,13 +87,13 @@ class LoadReport:
 
     @property
     def unacknowledged(self) -> int:
-        """Records without an answer, or refused, all topics."""
+        """Records without a response, or refused, all topics."""
         return sum(topic.unacknowledged for topic in self.topics)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load has come. `seconds` since its first event."""
+    """The progress of a load. `seconds`: since its first event."""
 
     events: int
     events_sent: int
@@ -105,12 +103,12 @@ class LoadProgress:
 
     @property
     def rate(self) -> float:
-        """Records sent a second, on average."""
+        """Records sent per second, on average."""
         return self.records_sent / self.seconds if self.seconds > 0 else 0.0
 
 
 class DeliveryTally:
-    """Deliveries by partition: how many, and the offset after the last. `total` may be read from any thread."""
+    """Deliveries by partition: how many, and the offset after the last one. Any thread may read `total`."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, int]] = Counter()
@@ -118,7 +116,7 @@ class DeliveryTally:
         self.total = 0
 
     def add(self, other: DeliveryTally) -> None:
-        """Take over what `other` counted."""
+        """Add the counts of `other`."""
         self.counts.update(other.counts)
         self.ends.update(other.ends)
         self.total += other.total
@@ -126,11 +124,11 @@ class DeliveryTally:
 
 @dataclass
 class LoadLedger:
-    """The books of one load while it runs.
+    """The accounts of one load while it runs.
 
-    Deliveries are entered in `current`. Outside transactions that is `acknowledged` itself; inside
-    one it is a tally of its own, taken over into `acknowledged` or `aborted` when the transaction ends.
-    What is in neither at the end is unacknowledged.
+    Deliveries are counted in `current`. Outside transactions that is `acknowledged` itself; inside one it is a separate
+    tally, which is added to `acknowledged` or `aborted` when the transaction ends. Records in neither at the end are
+    unacknowledged.
     """
 
     sent: Counter[str] = field(default_factory=Counter)
@@ -181,12 +179,12 @@ class LoadLedger:
         self.current = DeliveryTally()
 
     def unresolved(self) -> None:
-        """How the open transaction ended isn't known."""
+        """The outcome of the open transaction is unknown."""
         self.unknown_transactions += 1
         self.current = DeliveryTally()
 
     def topic_reports(self, topics: tuple[str, ...]) -> tuple[TopicReport, ...]:
-        """The books by topic, in the order of `topics`; those never sent to have zeros."""
+        """The accounts by topic, in the order of `topics`; a topic without records has zeros."""
         places = sorted(self.acknowledged.counts.keys() | self.aborted.counts.keys())
         reports = []
         for topic in topics:

@@ -12,7 +12,7 @@ _MOST_REPLICAS = 3
 
 
 class TopicPartitions(Protocol):
-    """What of a topic is looked at."""
+    """The part of a topic's description that is used here."""
 
     @property
     def partitions(self) -> int:
@@ -20,10 +20,10 @@ class TopicPartitions(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """What is asked of a cluster. `drkit.kafka.admin.cluster_admin.ClusterAdmin` is one."""
+    """The admin requests that are used here, as in `drkit.kafka.admin.cluster_admin.ClusterAdmin`."""
 
     def brokers(self) -> Sequence[Any]:
-        """The brokers alive."""
+        """The live brokers."""
 
     def topics(self, names: Iterable[str] | None = None) -> Mapping[str, TopicPartitions]:
         """Those of `names` that exist."""
@@ -34,15 +34,15 @@ class TopicAdmin(Protocol):
     def create_topic(
         self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait until it can be written."""
+        """Create a topic and wait until it accepts records."""
 
 
 def prepare_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
-    """Create what is missing; nothing is created where an existing topic doesn't fit.
+    """Create the missing topics; none if an existing topic doesn't fit.
 
     Returns:
-        Remarks for people: topics that exist already and are appended to, and settings of theirs
-        that differ from what the data set wants.
+        Remarks for people: existing topics, to which the load appends, and those of their settings that differ from the
+        data set's.
 
     Raises:
         Refused: a topic exists with another number of partitions.
@@ -57,7 +57,7 @@ def prepare_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
         )
         raise Refused(
             f"existing topics don't fit the data set: {found}",
-            meaning="With another number of partitions the keys would lie elsewhere; nothing was written",
+            meaning="With another number of partitions the keys would be on other partitions; nothing was written",
             remedy="Delete those topics, or load into another lab (--dir)",
         )
     replicas = min(_MOST_REPLICAS, len(admin.brokers()))
@@ -73,7 +73,7 @@ def prepare_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
 
 
 def _config(spec: TopicSpec, replicas: int) -> dict[str, str]:
-    """With three replicas, one may be down without stopping writes or losing what was acknowledged."""
+    """With three replicas, one may be down without stopping writes or losing acknowledged records."""
     config = dict(spec.config)
     if replicas >= _MOST_REPLICAS:
         config["min.insync.replicas"] = str(_MOST_REPLICAS - 1)

@@ -1,4 +1,4 @@
-"""A load as a whole: topics, a producer in a thread of its own, groups that read meanwhile, a report."""
+"""Loads a data set: topics, a producer in its own thread, groups that read meanwhile, a report."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from drkit.model.clock import now, to_millis
 
 _POLL_SECONDS = 0.1
 _CATCH_UP_SECONDS = 60.0
-"""How long the up-to-date group may take after the last record."""
+"""How long the live group may take after the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How to write.
+    """The options of a load.
 
-    rate: records a second, all topics together; None: as fast as it goes.
+    rate: records per second, all topics together; None: as fast as possible.
     transactional: in transactions, some of them aborted first.
-    transaction_size: records after which a transaction ends. A paced load ends them after a second's
-        worth if that is less, so that readers of committed records aren't kept waiting.
+    transaction_size: records after which a transaction ends. A paced load ends it after a second's worth if that is
+        less, so that readers of committed records don't wait long.
     abort_share: the share of transactions that are aborted first (0 to 1).
-    seed: chooses which.
-    delivery_timeout_seconds: within it a record is acknowledged, or the load ends.
+    seed: determines which.
+    delivery_timeout_seconds: a record must be acknowledged within this time, or the load ends.
     """
 
     rate: float | None = None
@@ -54,17 +54,17 @@ class LoadOptions:
 
     @property
     def records_a_transaction(self) -> int:
-        """After how many records a transaction ends."""
+        """The number of records after which a transaction ends."""
         if self.rate is None:
             return self.transaction_size
         return max(1, min(self.transaction_size, int(self.rate)))
 
 
 class DatasetWorkload:
-    """Writes a data set in a thread of its own. The topics must exist (`prepare_topics`).
+    """Writes a data set in its own thread. The topics must exist (`prepare_topics`).
 
-    `start`, then `join`; `stop` ends it early, from any thread. When the cluster dies in mid-stream
-    it ends by itself, at the latest `delivery_timeout_seconds` after the last acknowledgement.
+    Call `start`, then `join`; `stop` ends it early, from any thread. If the cluster dies meanwhile, it ends by
+    itself, at the latest `delivery_timeout_seconds` after the last acknowledgement.
     """
 
     def __init__(self, dataset: Dataset, client: Mapping[str, Any], options: LoadOptions | None = None) -> None:
@@ -82,20 +82,20 @@ class DatasetWorkload:
         self._begun: float | None = None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         if self._thread is not None:
             raise RuntimeError("a workload starts once")
         self._thread = threading.Thread(target=self._guarded, name=f"load-{self._dataset.name}", daemon=True)
         self._thread.start()
 
     def stop(self, *, give_up: bool = False) -> None:
-        """Write no further events. What was sent is still waited for, unless `give_up`."""
+        """Write no further events. It still waits for what was sent, unless `give_up`."""
         self._stop.set()
         if give_up:
             self._give_up.set()
 
     def join(self, timeout: float | None = None) -> LoadReport | None:
-        """Wait for the end; None if it isn't there within `timeout` seconds.
+        """Wait for the end; None if it doesn't come within `timeout` seconds.
 
         Raises:
             DrkitError: the data can't be read, or the cluster doesn't register the producer.
@@ -111,7 +111,7 @@ class DatasetWorkload:
 
     @property
     def progress(self) -> LoadProgress:
-        """How far it has come; may be asked from any thread."""
+        """Its progress; any thread may call it."""
         writer = self._writer
         if writer is None or self._begun is None:
             return LoadProgress(self._events, 0, 0, 0, 0.0)
@@ -189,7 +189,7 @@ class DatasetWorkload:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a load with its groups came to. `remarks`: what people should know of topics and groups."""
+    """The result of a load with its groups. `remarks`: messages for people about topics and groups."""
 
     report: LoadReport
     groups: tuple[GroupReport, ...]
@@ -213,13 +213,13 @@ def load(
     Args:
         dataset: what to write.
         client: librdkafka properties of the cluster.
-        admin: the same cluster's administration.
+        admin: the admin client of the same cluster.
         options: how to write.
-        groups: run the data set's three groups meanwhile (`readers_for`).
-        stop: asked often; true: end the load at the next event.
-        give_up: asked often; true: wait for nothing any more.
-        on_progress: told how far the load is, a few times a second, in the caller's thread.
-        on_remark: told remarks as they come.
+        groups: whether to run the data set's three groups meanwhile (`readers_for`).
+        stop: called often; true: end the load at the next event.
+        give_up: called often; true: wait for nothing any more.
+        on_progress: called with the progress, a few times a second, in the caller's thread.
+        on_remark: called with each remark.
 
     Raises:
         Refused: an existing topic doesn't fit.
@@ -256,7 +256,7 @@ def load(
 
 
 def _stop_readers(readers: Sequence[GroupReader], *, seconds: float, give_up: Callable[[], bool]) -> None:
-    """Stop all at once, and wait for them together."""
+    """Stop all at the same time, and wait for them together."""
     for reader in readers:
         reader.request_stop(catch_up_seconds=seconds)
     for reader in readers:

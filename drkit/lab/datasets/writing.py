@@ -1,15 +1,14 @@
-"""Writing events to a cluster: idempotent or transactional, paced, and never without an end.
+"""Writes events to a cluster: idempotently or in transactions, paced, in a bounded time.
 
-Every wait is bounded. A record that the cluster doesn't acknowledge within the delivery timeout
-ends the load; so do a refusal and a fatal error of the producer. What was acknowledged by then is
-in the ledger, and nothing is sent again by us: librdkafka retries within the timeout, idempotently.
+Every wait is bounded. A record that the cluster doesn't acknowledge within the delivery timeout ends the load; so do a
+refusal and a fatal error of the producer. The ledger has what was acknowledged by then. Only librdkafka retries, within
+the timeout, idempotently.
 
-Transactions. Events are grouped into transactions of a moderate size, an event never split. Before
-some of them (chosen by the seed; always before the first) the same events are written in a
-transaction that is then aborted, as by an application that failed and tried again. So what readers
-of committed records see is every event exactly once, whatever was aborted. Each record says which
-it was meant for, in the header ``drkit-lab-txn``: ``committed`` or ``aborted``. A load that fails
-inside a transaction may leave one aborted in spite of its header; the report counts it.
+Transactions. Events are grouped into transactions of a moderate size; an event is never split. Before some of them (the
+seed determines which; always before the first) the same events are written in a transaction that is then aborted, like
+those of an application that failed and tried again. So readers of committed records see every event exactly once. The
+header ``drkit-lab-txn`` of each record has its intended outcome: ``committed`` or ``aborted``. A load that fails inside
+a transaction may leave one aborted in spite of its header; the report counts it.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ _UNPACED_QUANTUM = 500
 
 
 class Pacer:
-    """Says how long to wait before the next record.
+    """Computes the delay before the next record.
 
-    Record number n (from 0) is due n / rate seconds after the first question. A producer that was
-    held up goes faster until it has caught up, so the mean over the whole load is exact.
+    Record number n (from 0) is due n / rate seconds after the first call. A producer that was held up
+    goes faster until it has caught up, so the mean rate of the whole load is exact.
 
     Args:
-        rate: records a second, above 0; None: never wait.
+        rate: records per second, above 0; None: never wait.
         clock: seconds, monotonic.
     """
 
@@ -61,13 +60,13 @@ class Pacer:
 
     @property
     def quantum(self) -> int:
-        """How many records may go between two questions without bunching: a hundredth of a second's worth."""
+        """How many records may go between two calls without bursts: a hundredth of a second's worth."""
         if self._rate is None:
             return _UNPACED_QUANTUM
         return max(1, min(_UNPACED_QUANTUM, int(self._rate / _TICKS_PER_SECOND)))
 
     def delay(self, sent: int) -> float:
-        """Seconds until the record that follows `sent` earlier ones is due; 0 when it is due already."""
+        """Seconds until the record that follows `sent` earlier ones is due; 0: it is due already."""
         if self._rate is None:
             return 0.0
         now = self._clock()
@@ -85,16 +84,16 @@ class ProducerFailed(Exception):
 
 
 class EventWriter:
-    """Writes events with one producer. Used by one thread; `stop` may be set by any.
+    """Writes events with one producer. Not thread-safe, except that any thread may set `stop`.
 
     Args:
         client: librdkafka properties of the cluster (at least ``bootstrap.servers``).
-        load: this load's id, put into each record's header.
-        rate: records a second; None: as fast as it goes.
-        transactions: wrap events in transactions.
-        delivery_timeout_seconds: within this time a record is acknowledged, or the load ends.
-        stop: when set, the load ends at the next event; what was sent is waited for.
-        give_up: when set, nothing is waited for any more.
+        load: this load's id, for each record's header.
+        rate: records per second; None: as fast as possible.
+        transactions: whether to write in transactions.
+        delivery_timeout_seconds: a record must be acknowledged within this time, or the load ends.
+        stop: when set, the load ends at the next event, and waits for what was sent.
+        give_up: when set, the load waits for nothing any more.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class EventWriter:
                 **client,
                 "enable.idempotence": True,
                 "acks": "all",
-                "partitioner": "murmur2_random",  # as Java's clients: the same key, the same partition
+                "partitioner": "murmur2_random",  # like Java's clients: the same key goes to the same partition
                 "delivery.timeout.ms": timeout_ms,
                 "compression.type": "lz4",
                 "linger.ms": 10,
@@ -132,7 +131,7 @@ class EventWriter:
                 "queue.buffering.max.kbytes": 128 * 1024,
                 "on_delivery": self.ledger.delivered,
                 "error_cb": self._on_error,
-                "log_level": 0,  # what matters comes through the callbacks
+                "log_level": 0,  # the callbacks get what matters
                 **(
                     {
                         "transactional.id": f"drkit-lab-{load}",
@@ -150,7 +149,7 @@ class EventWriter:
         """Write events without transactions and wait for their acknowledgements.
 
         Raises:
-            Interrupted: told to stop (what was sent is accounted for).
+            LoadInterrupted: told to stop (the ledger accounts for what was sent).
             ProducerFailed: a record wasn't acknowledged in time, or was refused.
         """
         headers: Headers = [(LOAD_HEADER, self._load)]
@@ -165,17 +164,17 @@ class EventWriter:
     # -- transactions ------------------------------------------------------------------------------
 
     def write_in_transactions(self, events: Iterable[Event], *, size: int, abort_share: float, seed: int) -> None:
-        """Write events in transactions of about `size` records each; see the module's text.
+        """Write events in transactions of about `size` records each; see the module docstring.
 
         Args:
             events: what to write.
-            size: a transaction ends with the event that brings it to so many records.
-            abort_share: this share of the transactions is aborted first.
-            seed: chooses which.
+            size: a transaction ends with the event that reaches so many records.
+            abort_share: the share of transactions that are aborted first.
+            seed: determines which.
 
         Raises:
-            Interrupted: told to stop; the transaction that was open is ended at an event.
-            ProducerFailed: as `write`, or a transaction could not be ended.
+            LoadInterrupted: told to stop; the open transaction ends with an event.
+            ProducerFailed: as for `write`, or a transaction could not be ended.
             Unreachable: the cluster doesn't answer when the producer registers.
         """
         self._register()
@@ -193,13 +192,13 @@ class EventWriter:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                self._producer.init_transactions(1.0)  # asked again, it continues where it timed out
+                self._producer.init_transactions(1.0)  # another call continues where this one timed out
             except KafkaException as failure:
                 error = failure.args[0]
                 if not error.retriable() or time.monotonic() > deadline:
                     raise Unreachable(
                         f"the cluster didn't register a transactional producer: {error.str()}",
-                        remedy="Look at `drkit lab status`; try again when the cluster is up",
+                        remedy="Check `drkit lab status`; try again when the cluster is up",
                     ) from None
             else:
                 return
@@ -219,7 +218,7 @@ class EventWriter:
                 self._send(event, headers, counts=commit)
             self._flush()
         except LoadInterrupted:
-            # What is sent is whole events: end the transaction as its header says.
+            # Only whole events were sent: end the transaction according to its header.
             self._flush_or_roll_back()
             self._end(commit=commit)
             raise
@@ -241,7 +240,7 @@ class EventWriter:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                act(1.0)  # asked again, it continues where it timed out
+                act(1.0)  # another call continues where this one timed out
                 break
             except KafkaException as failure:
                 error = failure.args[0]
@@ -252,14 +251,14 @@ class EventWriter:
                 if not error.retriable() or time.monotonic() > deadline or self._give_up.is_set():
                     self.ledger.failed(error)
                     self.ledger.unresolved()
-                    raise ProducerFailed(f"how a transaction ended isn't known: {error.str()}") from None
+                    raise ProducerFailed(f"the outcome of a transaction is unknown: {error.str()}") from None
         if commit:
             self.ledger.committed()
         else:
             self.ledger.rolled_back()
 
     def _roll_back_quietly(self) -> None:
-        """Abort after a failure; where even that isn't answered, the coordinator does it by its timeout."""
+        """Abort after a failure; without a response, the coordinator aborts at its timeout."""
         try:
             self._producer.abort_transaction(1.0)
         except KafkaException as failure:
@@ -271,13 +270,13 @@ class EventWriter:
     # -- both --------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Drop what is neither acknowledged nor refused. Returns at once, however dead the cluster is."""
+        """Drop what is neither acknowledged nor refused. Returns at once, even if the cluster is dead."""
         self._producer.purge(blocking=False)
         with suppress(KafkaException):
-            self._producer.flush(_TICK_SECONDS)  # hears of what was purged; nothing is sent any more
+            self._producer.flush(_TICK_SECONDS)  # gets the callbacks of purged records; nothing is sent any more
 
     def _send(self, event: Event, headers: Headers, *, counts: bool) -> None:
-        """Hand over an event's records, and keep the pace; `counts`: it isn't to be written again."""
+        """Send an event's records at the right pace; `counts`: the event isn't written again."""
         ledger = self.ledger
         sent = ledger.sent
         for topic, key, value, timestamp in event:
@@ -297,7 +296,7 @@ class EventWriter:
             self._tick()
 
     def _tick(self) -> None:
-        """Serve callbacks, keep the pace, and look whether the load may continue."""
+        """Serve callbacks, keep the pace, and check whether the load may continue."""
         self._next_tick = self.ledger.records_sent + self._quantum
         self._wait(0)
         while (delay := self._pacer.delay(self.ledger.records_sent)) > 0:
@@ -308,7 +307,7 @@ class EventWriter:
             raise LoadInterrupted
 
     def _flush(self) -> None:
-        """Wait until everything sent is acknowledged; librdkafka's delivery timeout bounds it."""
+        """Wait until everything sent is acknowledged; librdkafka's delivery timeout is the bound."""
         while self._producer.flush(_TICK_SECONDS):
             self._check()
         self._check()
@@ -326,7 +325,7 @@ class EventWriter:
             raise ProducerFailed("told to give up before everything was acknowledged")
 
     def _on_error(self, error: KafkaError) -> None:
-        """Connection troubles are librdkafka's to retry; only a fatal error ends the producer."""
+        """Leave connection errors to librdkafka's retries; only a fatal error ends the producer."""
         if error.fatal():
             self._fatal = f"the producer failed: {error.str()}"
 
@@ -336,7 +335,7 @@ def _producer(config: dict[str, Any]) -> Producer:
         return Producer(config)
     except KafkaException as failure:
         raise ConfigError(
-            f"the producer can't be made: {failure.args[0].str()}",
+            f"the producer can't be created: {failure.args[0].str()}",
             remedy="Correct the cluster's client properties, or the delivery timeout",
         ) from None
 
@@ -344,13 +343,13 @@ def _producer(config: dict[str, Any]) -> Producer:
 def _buffered(rate: float | None) -> int:
     """How many records may wait for their acknowledgement: two seconds' worth.
 
-    So a paced load doesn't run far ahead of a cluster that stopped answering.
+    So a paced load doesn't get far ahead of a cluster that stopped answering.
     """
     return _MOST_BUFFERED if rate is None else max(_LEAST_BUFFERED, min(_MOST_BUFFERED, int(2 * rate)))
 
 
 def _grouped(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
-    """Events in groups, each ended by the event that brings it to `size` records."""
+    """Events in groups; each ends with the event that reaches `size` records."""
     group: list[Event] = []
     records = 0
     for event in events:

@@ -1,11 +1,10 @@
-"""What the lab runs on, from package registries only: a Java 17, and jars by lock file.
+"""The lab's runtime, only from package registries: a Java 17, and jars by lock files.
 
     toolchain = ensure("kafka", "cassandra")
     [toolchain.java, "-cp", toolchain.classpath("kafka"), "kafka.Kafka", …]
 
-The jars are fetched by the Ivy that PySpark carries, checked against the checked-in locks
-(`locks/*.toml`) and kept in a per-user cache (`$DRKIT_CACHE_DIR` moves it). `$DRKIT_JAR_REPOSITORY` names a Maven
-repository to take them from.
+PySpark's own Ivy fetches the jars; they are checked against the checked-in locks (`locks/*.toml`) and kept in a
+per-user cache (`$DRKIT_CACHE_DIR` moves it). `$DRKIT_JAR_REPOSITORY` names another Maven repository.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ __all__ = ["Toolchain", "ensure", "known_sets", "missing_jars"]
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A Java runtime and the jars of some sets, whole and checked.
+    """A Java runtime and the checked jars of some sets.
 
-    `spark_java_home` is the JAVA_HOME to give to PySpark 4.
+    `spark_java_home`: the JAVA_HOME for PySpark 4.
     """
 
     java_home: Path
@@ -44,7 +43,7 @@ class Toolchain:
         return self.java_home / "bin" / "java"
 
     def jars(self, name: str) -> list[Path]:
-        """The jar files of a set that `ensure` was asked for, in class-path order."""
+        """The jar files of a set, in class-path order; `ensure` must have been called with it."""
         return [caching.jar_path(self.cache, jar) for jar in self.sets[name]]
 
     def classpath(self, name: str) -> str:
@@ -53,7 +52,7 @@ class Toolchain:
 
 
 def missing_jars(name: str) -> list[Jar]:
-    """The jars of a set that are not in the cache, or not whole. Every byte is read; nothing is made or fetched.
+    """The jars of a set that are missing or damaged in the cache. Reads every byte; creates and fetches nothing.
 
     Raises:
         ConfigError: an unknown set.
@@ -62,11 +61,11 @@ def missing_jars(name: str) -> list[Jar]:
 
 
 def ensure(*sets: str, interrupts: Interrupts | None = None, repository: str | None = None) -> Toolchain:
-    """Make sure that these jar sets are there, fetching what is missing.
+    """Make sure that these jar sets are in the cache; fetches missing jars.
 
     Args:
         sets: names of lock files: kafka, cassandra, spark, mirrormaker.
-        interrupts: where the caller already defers signals.
+        interrupts: the caller's, if it already defers signals.
         repository: the URL of a Maven repository to fetch from; None: `$DRKIT_JAR_REPOSITORY`, else the central one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`python -m drkit.lab.toolchain lock [SET…]` makes lock files again. (`drkit jars fetch` fills the cache.)"""
+"""`python -m drkit.lab.toolchain lock [SET…]` writes lock files again. (`drkit jars fetch` fills the cache.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The per-user cache: where it is, the lock that keeps set-ups apart, and which jars are whole."""
+"""The per-user cache: its folder, its lock, and its missing jars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.2
 
 
 def make_cache_dir(path: Path) -> None:
-    """Create the cache; raises DrkitError saying how to move it where that can't be done."""
+    """Create the cache. Raises DrkitError, with the way to move it, if that isn't possible."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".writable-{os.getpid()}"
@@ -27,13 +27,13 @@ def make_cache_dir(path: Path) -> None:
     except OSError as error:
         raise DrkitError(
             f"the cache folder {path} can't be written: {error.strerror or error}",
-            remedy="Set DRKIT_CACHE_DIR to a folder that can",
+            remedy="Set DRKIT_CACHE_DIR to a folder that you can write",
         ) from error
 
 
 @contextmanager
 def cache_lock(cache: Path, interrupts: Interrupts, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the cache for writing; a second set-up waits (calling `on_wait` once). Dies with the process."""
+    """Hold the cache's write lock; a second process waits (and calls `on_wait` once). It dies with its holder."""
     with (cache / ".lock").open("w") as file:
         waited = False
         while True:
@@ -49,7 +49,7 @@ def cache_lock(cache: Path, interrupts: Interrupts, on_wait: Callable[[], None])
 
 
 def jar_path(cache: Path, jar: Jar) -> Path:
-    """Where a jar lies in the cache."""
+    """The path of a jar in the cache."""
     return cache / "jars" / jar.relative_path
 
 
@@ -60,7 +60,7 @@ def sha256_of(path: Path) -> str:
 
 
 def is_whole(path: Path, jar: Jar) -> bool:
-    """Whether the file is there and its bytes are the locked ones."""
+    """Whether the file exists and has the locked bytes."""
     try:
         return path.stat().st_size == jar.size and sha256_of(path) == jar.sha256
     except OSError:
@@ -68,7 +68,7 @@ def is_whole(path: Path, jar: Jar) -> bool:
 
 
 def missing(cache: Path, jars: Iterable[Jar]) -> list[Jar]:
-    """The jars that are not in the cache, or not whole: every byte is read, nothing is trusted by name."""
+    """The jars that are missing or damaged in the cache. Reads every byte."""
     listed = list(jars)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         whole = list(pool.map(lambda jar: is_whole(jar_path(cache, jar), jar), listed))

@@ -1,4 +1,4 @@
-"""Fills the cache: fetches what is missing, checks every jar against its lock, shows progress."""
+"""Fills the cache: fetches missing jars, checks each against its lock, shows progress."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from drkit.lab.toolchain.lockfile import Coordinate, Jar
 from drkit.lab.toolchain.trust import network_options
 from drkit.model.errors import DrkitError
 
-_PROCESSES = 8  # the time goes into waiting for many small files, not into bandwidth or CPU
+_PROCESSES = 8  # the many small files cost latency, not bandwidth or CPU
 _ROUNDS = 3
 _POLL_SECONDS = 0.2
-_SAY_EVERY_SECONDS = 5.0  # where stderr is no terminal and a moving bar can't be shown
+_SAY_EVERY_SECONDS = 5.0  # if stderr is not a terminal, so without a progress bar
 _NAMES_IN_ERROR = 5
 
 
 def fetch_missing(
     cache: Path, java_home: Path, jars: Sequence[Jar], interrupts: Interrupts, repository: str | None = None
 ) -> None:
-    """Bring every jar that is missing, or not whole, into the cache. Call it with the cache locked.
+    """Fetch every missing or damaged jar into the cache, which must be locked.
 
-    `repository`: the URL of a Maven repository to take them from, in place of the central one.
+    `repository`: the URL of a Maven repository, instead of the central one.
 
-    A jar enters the cache only after its SHA-256 matched, by a rename; so an interrupted fetch leaves
-    whole jars and the next one continues from there.
+    A jar enters the cache only if its SHA-256 matches, by a rename; so an interrupted fetch leaves
+    valid jars, and the next one continues from there.
 
     Raises:
-        DrkitError: some couldn't be had; it names them, says why, and what to do.
+        DrkitError: some couldn't be fetched; it names them, the cause, and the remedy.
     """
     wanted = caching.missing(cache, jars)
     if not wanted:
@@ -64,18 +64,18 @@ def fetch_missing(
         f"{len(wanted)} of {len(jars)} jars could not be fetched: {names}{more}",
         meaning="; ".join(dict.fromkeys(attempt.reasons)) or "Ivy gave no reason",
         remedy=(
-            f"See that {repository} has them, "
+            f"Make sure that {repository} has them, "
             if repository is not None
             else "Check the network (the proxy variables and certificate bundles that pip uses are used here too), "
         )
-        + f"then run the same command again: what was fetched is kept in {cache}, only the rest is fetched. Without "
+        + f"then run the same command again: it keeps the jars in {cache} and fetches only the rest. Without "
         "this network: drkit jars fetch --repository URL",
     )
 
 
 @dataclass(slots=True)
 class _Round:
-    """One attempt at fetching: several Ivy processes side by side, each with a cache of its own."""
+    """One attempt at fetching: several concurrent Ivy processes, each with its own cache."""
 
     cache: Path
     interrupts: Interrupts
@@ -86,7 +86,7 @@ class _Round:
     reasons: list[str] = field(default_factory=list)
 
     def run(self, java_home: Path, wanted: Sequence[Jar], folder: Path, options: Sequence[str]) -> None:
-        """IvyProcess; `kept` are the jars that arrived whole, `reasons` why others didn't."""
+        """Fetch; then `kept` has the fetched jars, and `reasons` why others are missing."""
         ivy = find_ivy()
         java = java_home / "bin" / "java"
         fetches: list[IvyProcess] = []
@@ -100,7 +100,7 @@ class _Round:
                 for fetch in fetches:
                     self._take_arrived(fetch)
                 if self.progress.disable and time.monotonic() - said_at > _SAY_EVERY_SECONDS:
-                    self.progress.console.print(f"  {len(self.kept)} of {len(wanted)} are here")
+                    self.progress.console.print(f"  {len(self.kept)} of {len(wanted)} fetched")
                     said_at = time.monotonic()
         finally:
             for fetch in fetches:
@@ -122,7 +122,7 @@ class _Round:
 
 
 def _keep(cache: Path, jar: Jar, path: Path) -> str | None:
-    """Take a fetched jar into the cache; returns why not where its bytes aren't the locked ones."""
+    """Move a fetched jar into the cache; returns why not if its bytes aren't the locked ones."""
     target = caching.jar_path(cache, jar)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
@@ -130,15 +130,13 @@ def _keep(cache: Path, jar: Jar, path: Path) -> str | None:
     found = caching.sha256_of(partial)
     if found != jar.sha256:
         partial.unlink()
-        return (
-            f"{jar} came with SHA-256 {found}, its lock says {jar.sha256}: it was changed at its origin or on the way"
-        )
+        return f"{jar} has SHA-256 {found}, its lock says {jar.sha256}: it was changed at its origin or in transit"
     partial.replace(target)
     return None
 
 
 def _shares(jars: Sequence[Jar]) -> list[list[Jar]]:
-    """Jars dealt out so that each process gets about as many; artifacts of one module stay together."""
+    """Jars distributed evenly over the processes; artifacts of one module stay together."""
     modules: dict[Coordinate, list[Jar]] = {}
     for jar in sorted(jars, key=lambda jar: -jar.size):
         modules.setdefault(jar.module, []).append(jar)
@@ -153,7 +151,7 @@ def _refuse_full_disk(cache: Path, wanted: Sequence[Jar]) -> None:
     free = shutil.disk_usage(cache).free
     if free < need:
         raise DrkitError(
-            f"the jars need {need >> 20} MiB in {cache}, and {free >> 20} MiB are free there",
+            f"the jars need {need >> 20} MiB in {cache}, but only {free >> 20} MiB are free there",
             remedy="Free some space, or set DRKIT_CACHE_DIR to a folder with more",
         )
 

@@ -1,7 +1,7 @@
-"""Ivy as a child process: fetch locked jars (several processes at once), or resolve roots for a lock.
+"""Runs Ivy as a child process: fetches locked jars (with several processes), or resolves roots for a lock.
 
 Ivy's built-in default settings find the central repository; nothing here names a registry host. Another Maven
-repository, such as a proxy of the user's own, is given by its URL.
+repository, such as the user's own proxy, is given by its URL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARKS_OF_TROUBLE = ("error", "exception", "not found", "failed", "refused")
 
 @dataclass(slots=True)
 class IvyProcess:
-    """One running Ivy that fetches some jars into a cache of its own."""
+    """One running Ivy that fetches some jars into its own cache."""
 
     jars: tuple[Jar, ...]
     folder: Path
@@ -35,7 +35,7 @@ class IvyProcess:
         return path if path.is_file() else None
 
     def trouble(self) -> str:
-        """The lines of Ivy's output that tell why, at most three; empty if there are none."""
+        """The lines of Ivy's output that show the cause, at most three; empty if there are none."""
         try:
             text = (self.folder / "ivy.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -54,9 +54,9 @@ class IvyProcess:
 def start_fetch(
     java: Path, ivy: Path, jars: Sequence[Jar], folder: Path, options: Sequence[str], repository: str | None = None
 ) -> IvyProcess:
-    """Start an Ivy that fetches exactly these jars, none of what they depend on.
+    """Start an Ivy that fetches exactly these jars, without their dependencies.
 
-    `repository`: the URL of a Maven repository to take them from, in place of the central one.
+    `repository`: the URL of a Maven repository, instead of the central one.
     """
     folder.mkdir(parents=True)
     modules: dict[Coordinate, list[Jar]] = {}
@@ -80,7 +80,7 @@ def _locked_dependency(module: Coordinate, jars: Iterable[Jar], wanted: str) -> 
 def start_resolve(
     java: Path, ivy: Path, roots: Sequence[Coordinate], folder: Path, options: Sequence[str], *, transitive: bool
 ) -> subprocess.Popen[bytes]:
-    """Start an Ivy that resolves `roots` with (or without) everything they need at run time."""
+    """Start an Ivy that resolves `roots`, with or without their runtime dependencies."""
     folder.mkdir(parents=True)
     flag = str(transitive).lower()
     rows = [f'<dependency {_attributes(root)} transitive="{flag}" conf="default->default"/>' for root in roots]
@@ -88,7 +88,7 @@ def start_resolve(
 
 
 def resolved_artifacts(folder: Path) -> list[tuple[Coordinate, str, Path]]:
-    """(module, classifier, file) of every jar that a finished resolve chose, from Ivy's own report.
+    """(module, classifier, file) of every jar of a finished resolve, from Ivy's own report.
 
     Raises:
         ValueError: an artifact failed to download.
@@ -123,7 +123,7 @@ def _ivy_file(folder: Path, dependencies: Sequence[str]) -> Path:
 
 
 def _settings_file(folder: Path, repository: str) -> Path:
-    """Ivy's settings for one Maven repository. Jars are all it needs to hold: each is checked against its lock."""
+    """Ivy's settings for one Maven repository. It needs to hold only jars: each is checked against its lock."""
     file = folder / "ivysettings.xml"
     resolver = f'<ibiblio name="given" m2compatible="true" usepoms="false" root={quoteattr(repository)}/>'
     file.write_text(

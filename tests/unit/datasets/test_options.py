@@ -41,7 +41,7 @@ def test_data_sets_by_name():
 def test_an_unknown_data_set_and_a_count_of_flights_are_refused():
     with pytest.raises(ValueError, match="there is no data set 'trains'; there are flights and orders"):
         open_dataset("trains")
-    with pytest.raises(ValueError, match="count is for orders"):
+    with pytest.raises(ValueError, match="count is only for orders"):
         open_dataset("flights", count=5)
 
 

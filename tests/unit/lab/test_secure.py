@@ -85,7 +85,7 @@ def test_the_brokers_ask_for_passwords_over_tls_and_have_an_authorizer(folder: L
 def test_an_open_lab_and_a_secured_one_are_not_taken_for_each_other(folder: LabDir, layout: Layout):
     folder.write_layout(layout)
     assert folder.read_layout() == layout
-    with pytest.raises(Refused, match="has security, and was not to have it"):
+    with pytest.raises(Refused, match="has security, which was not requested"):
         refuse_other_shape(folder, layout, None, None, secure=False)
     refuse_other_shape(folder, layout, None, None, secure=None)
     plain = new_layout(folder, 1, "sqlite", ("primary",), {})
