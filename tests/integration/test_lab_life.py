@@ -171,7 +171,7 @@ def test_a_taken_port_is_refused_with_its_holder(running: Lab):
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", port))
         squatter.listen()
-        with pytest.raises(Refused, match=rf"port {port}, which is primary-1's, is taken by pid {os.getpid()}"):
+        with pytest.raises(Refused, match=rf"the port {port} of primary-1 is taken by pid {os.getpid()}"):
             Lab.up(running.dir)
     assert process.marked(running.dir) == {}
 
