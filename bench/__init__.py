@@ -1,6 +1,6 @@
-"""drkit's mirror side by side with MirrorMaker 2: `python -m bench`. See README.md."""
+"""Benchmarks of drkit's mirror and MirrorMaker 2: `python -m bench`. See README.md."""
 
 from os import environ
 
-# An installed drkit has its compiled code, as the peers have theirs; not allowed to keep it, each run compiles again.
+# An installed drkit has compiled code, like the peers; without permission to write it, each run would compile again.
 environ.pop("PYTHONDONTWRITEBYTECODE", None)

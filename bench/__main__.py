@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, print the tables, write JSON and Markdown."""
+"""`python -m bench`: measures, prints the tables, writes JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
 _HERE = Path(__file__).parent
 _INTERRUPTED = 130
-_TABLE_WIDTH = 170  # where the output is no terminal
+_TABLE_WIDTH = 170  # if the output is not a terminal
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -36,8 +36,8 @@ def bench(
         list[str] | None, typer.Option("--case", metavar="NAME", help="Only this one (repeatable).")
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How often; tables show medians.")] = 1,
-    minutes: Annotated[float, typer.Option("--minutes", min=1, help="Begin no further case after so long.")] = 60.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier run measured; do the rest.")] = False,
+    minutes: Annotated[float, typer.Option("--minutes", min=1, help="Begin no case after so long.")] = 60.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep earlier results; measure the rest.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.")] = None,
 ) -> None:
     """Measure drkit's mirror and MirrorMaker 2 on the same clusters, one after the other."""
@@ -53,8 +53,8 @@ def bench(
 
 def _bench(full: bool, case: list[str], repeat: int, minutes: float, resume: bool, out: Path | None) -> int:
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that children and files go
-    for package in ("drkit", "bench"):  # as an installer does: MirrorMaker 2 has its jars, too
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that children end and files go
+    for package in ("drkit", "bench"):  # like an installer: MirrorMaker 2's jars are compiled, too
         compileall.compile_dir(ROOT / package, quiet=1)
     steps, extent = chosen(case), FULL if full else QUICK
     folder = out or (_HERE if full and not case else _HERE / "out")
@@ -84,7 +84,7 @@ def _bench(full: bool, case: list[str], repeat: int, minutes: float, resume: boo
 
 
 def chosen(names: list[str]) -> list[str]:
-    """The steps with these names, all where none is given, in the order in which they run."""
+    """The steps with these names, or all, in the order in which they run."""
     unknown = [name for name in names if name not in STEPS]
     if unknown:
         raise ConfigError(f"there is no case {unknown[0]!r}", remedy=f"There are {', '.join(STEPS)}")

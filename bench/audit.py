@@ -1,7 +1,7 @@
-"""`python -m bench.audit`: what an audit costs, beside a plain client and beside Spark's `exceptAll`.
+"""`python -m bench.audit`: measures the cost of an audit, a plain client and Spark's `exceptAll`.
 
-The same records on two clusters, clean and with one record in a million damaged, compared in several ways one after the
-other on the same brokers. See README.md.
+The same records on two clusters, clean and with one record in a million damaged, are compared in several ways, one
+after the other on the same brokers. See README.md.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _HERE = Path(__file__).parent
 _ONE_IN = 1_000_000
 _QUICK, _FULL = (1_000_000,), (1_000_000, 5_000_000, 50_000_000)
 _WARM = log_of(400_000)
-"""Large enough for every core's worker to have a task of it."""
+"""Large enough for a task on every core."""
 
 _BESIDE = frozenset({"plain", "exceptall"})
-"""What drkit is measured against. Damage costs them nothing more, so they see it at the first size only."""
+"""The ways that drkit is compared with. Damage doesn't cost them more, so they get it only at the first size."""
 
 _BESIDE_UP_TO = 20_000_000
-"""Records: beyond, each of these would take a quarter of an hour."""
+"""Records: with more, each of these would take a quarter of an hour."""
 
 _REPEATED, _REPEATED_UP_TO = 5, 5_000_000
-"""Comparisons that take about a second, and whole commands, are made so many times, and the median counts: one differs
-from the next by a fifth, as much as what is judged."""
+"""How often to repeat whole commands, and comparisons that take about a second; the median counts. Single runs differ
+by a fifth, as much as the differences to judge."""
 
 _NAMES = {
     "batches": "drkit audit",
@@ -62,13 +62,13 @@ _RATIOS = (
     ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), 1.3, False),
     ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), 1.0, True),
 )
-"""Targets at each size: what is over what, the limit, and whether it is the least."""
+"""Targets at each size: numerator and denominator, the limit, and whether it is a lower bound."""
 
 _LINEAR = 1.2
-"""Cost of a record, and memory, at the largest size over those at the size before, at most."""
+"""The upper bound of the cost per record, and of memory, at the largest size relative to the size before."""
 
 _START = "start"
-"""As a way: the whole command on a small link."""
+"""The way that measures the whole command on a small link."""
 
 _START_LOG = log_of(100_000, partitions=4)
 _START_SECONDS = 8.0
@@ -78,7 +78,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison. `cpu`: CPU-seconds of the process and all its children, once warm; `start_cpu`: until then.
+    """One comparison. `cpu`: CPU seconds of the process and all its children, once warm; `start_cpu`: until then.
     `peak_mib`: of the whole run so far; `shuffled`: bytes, None without Spark."""
 
     records: int
@@ -93,13 +93,13 @@ class Row:
 
     @property
     def rate(self) -> float:
-        """Records of one side a second and core."""
+        """Records of one side per second and core."""
         return self.records / self.cpu if self.cpu else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Commands of one kind. `seconds`: the median from launch to end; `slowest` of them; `found`: findings of each."""
+    """Commands of one kind. `seconds`: the median from launch to end; `slowest`: the maximum; `found`: the findings."""
 
     records: int
     damaged: bool
@@ -132,7 +132,7 @@ def main(
 
 @dataclass(slots=True)
 class _Audits:
-    """What is measured on one pair of clusters, kept in `folder` after each. `machine`: as it was before."""
+    """The measurements on one pair of clusters, written to `folder` after each. `machine`: before the run."""
 
     folder: Path
     scratch: Path
@@ -143,11 +143,11 @@ class _Audits:
     def measure(
         self, toolchain: Toolchain, sizes: Sequence[int], ways: Sequence[str], asked: Sequence[str] | None
     ) -> None:
-        """All of it. `asked`: the ways that somebody named, which are measured at every size."""
+        """Measure everything. `asked`: the ways named by the user, which are measured at every size."""
         with Clusters(self.scratch, toolchain, say) as clusters:
             _fill(
                 clusters, "warm", _WARM, self.scratch, one_in=_WARM.loaded_records
-            )  # what follows damage is warm, too
+            )  # after damage, the next one is warm, too
             if _START in ways:
                 self.starts = _starts(clusters, self.scratch)
                 self.write()
@@ -167,7 +167,7 @@ class _Audits:
                     cluster.delete_topics(keep=["warm"])
 
     def write(self) -> None:
-        """Write what there is."""
+        """Write the results so far."""
         measured = {
             "machine": self.machine,
             "rows": list(map(asdict, self.rows)),
@@ -191,7 +191,7 @@ def _job(clusters: Clusters, log: Shape, folder: Path) -> Job:
 
 
 def _compare(clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, scratch: Path) -> Iterator[Row]:
-    """One way, in a process of its own: the median by CPU for each topic."""
+    """One way, in its own process: the median by CPU for each topic."""
     folder = scratch / f"{way}-{log.records}"
     job = json.dumps(asdict(_job(clusters, log, folder)))
     rows: list[Row] = []
@@ -228,8 +228,8 @@ def _compare(clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, 
 
 
 def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
-    """`drkit audit` as a command, from its launch to its end, for each topic in turn; one of each goes ahead, so that
-    files are in the page cache.
+    """`drkit audit` as a command, from its launch to its end, for each topic in turn; an unmeasured run of each brings
+    the files into the page cache.
     """
     folder, topics = scratch / _START, {False: "start-clean", True: "start-damaged"}
     expected = {False: 0, True: len(damaged_batches(_START_LOG, _ONE_IN))}
@@ -289,7 +289,7 @@ def render(machine: dict[str, Any], rows: Sequence[Row], starts: Sequence[Start]
 
 
 _Target = tuple[int, Judgement]
-"""At so many records."""
+"""One row of the targets: the number of records, and the judgement."""
 
 
 def _target(records: int, each: Judgement) -> tuple[str, ...]:
@@ -307,7 +307,7 @@ def _ratios(rows: Sequence[Row]) -> Iterator[_Target]:
 
 
 def _linear(rows: Sequence[Row]) -> Iterator[_Target]:
-    """Whether a record costs as much at the largest size as at the one before, and takes no more memory."""
+    """Whether cost per record and memory at the largest size are about those at the size before."""
     sizes = sorted({row.records for row in rows})[-2:]
     for way in ("batches", "full"):
         clean = {row.records: row for row in rows if row.way == way and not row.damaged}
@@ -321,7 +321,7 @@ def _linear(rows: Sequence[Row]) -> Iterator[_Target]:
 
 
 def _start_targets(starts: Sequence[Start]) -> Iterator[_Target]:
-    """How long the whole command takes."""
+    """The duration of the whole command."""
     for each in starts:
         name = f"drkit audit, {'damaged' if each.damaged else 'clean'}: seconds from the command to its end"
         note = f"(slowest {each.slowest:.1f})"

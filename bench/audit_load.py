@@ -1,4 +1,4 @@
-"""Two equal logs for the bench of the audit, one of them damaged where that is wanted."""
+"""Writes two equal logs for the benchmark of the audit, one of them damaged on request."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _VARIANTS = 40
 
 
 def log_of(records: int, partitions: int = 8) -> Shape:
-    """A log for audits: 150-byte records, lz4, 1,000 a batch."""
+    """A log for audits: 150-byte records, lz4, 1,000 per batch."""
     return Shape(records, 150, "lz4", 1_000, partitions)
 
 
 def damaged_batches(log: Shape, one_in: int) -> frozenset[int]:
-    """Which batches get a corrupted record, so that one record in `one_in` is; at even distances."""
+    """The batches that get one corrupted record each, evenly spaced, for one corrupted record in `one_in`."""
     count = max(1, log.loaded_records // one_in)
     return frozenset(log.batches * (2 * number + 1) // (2 * count) for number in range(count))
 
 
 def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) -> list[RangeDigest]:
-    """Write a log to a topic that is there, round robin over its partitions; every batch has a time of its own.
+    """Write a log to an existing topic, round robin over its partitions; every batch has its own timestamp.
 
-    Returns what a mirror that forwards it, each record to the same offset, keeps of it.
+    Returns the digests that a mirror keeps if it forwards each record to the same offset.
 
     Args:
         address: host:port of the one broker.
-        topic: exists, with `log.partitions` partitions.
-        log: what to write.
-        spoil: numbers of batches in the middle of which one record gets another value.
+        topic: an existing one, with `log.partitions` partitions.
+        log: the log to write.
+        spoil: numbers of batches in which the middle record gets another value.
     """
     made = batch_variants(
         record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
@@ -65,7 +65,7 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
 
 
 def _stamped(batch: Batch, stamp: int, *, spoil: bool) -> bytes:
-    """A batch whose records are stamped `stamp`, and one of them spoiled."""
+    """A batch whose records have the timestamp `stamp`, with one of them damaged."""
     payload: bytes | memoryview = batch.records
     if spoil:
         records = [RawRecord(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]

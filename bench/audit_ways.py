@@ -1,10 +1,10 @@
-"""Ways of finding what differs between two clusters: drkit's three, a plain client with numpy, and `exceptAll`.
+"""Ways of finding the differences between two clusters: drkit's three, a plain client with numpy, and `exceptAll`.
 
     python -m bench.audit_ways WAY JOB
 
-One way in a process of its own, so that what it uses can be measured: compares a small topic, so that everything is
-started and warm, and says `warm`; then compares each topic that a line of stdin names, and says in a line of JSON what
-it found. JOB is JSON: the fields of `Job`.
+Runs one way in its own process, so that its resources can be measured: compares a small topic, so that everything is
+started and warm, and prints `warm`; then compares each topic that a line of stdin names, and prints its findings as a
+line of JSON. JOB is JSON: the fields of `Job`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DIGESTS = "digests.db"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to compare. `folder` gets findings and Spark's event log; beside it is what `keep_digests` kept."""
+    """What to compare. `folder`: for findings and Spark's event log; the digests of `keep_digests` are beside it."""
 
     source: str
     target: str
@@ -56,12 +56,12 @@ class Job:
     folder: str
 
     def config(self) -> Config:
-        """As drkit.toml would say it."""
+        """The link, as in drkit.toml."""
         clusters = {SOURCE: {"bootstrap_servers": self.source}, TARGET: {"bootstrap_servers": self.target}}
         return Config.model_validate({"clusters": clusters, "links": [{"source": SOURCE, "target": TARGET}]})
 
     def runtime(self) -> SparkRuntime:
-        """Spark on all cores of this machine; what it shuffles is in its event log."""
+        """Spark on all cores of this machine; its event log has the shuffled bytes."""
         toolchain = ensure("spark")
         log = {
             "spark.eventLog.enabled": "true",
@@ -69,9 +69,9 @@ class Job:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.compress": "false",
         }
-        connector = {  # for exceptAll alone: drkit reads logs itself
+        connector = {  # only for exceptAll: drkit reads logs itself
             "spark.driver.extraClassPath": toolchain.classpath("spark"),
-            "spark.sql.sources.useV1SourceList": "",  # the connector's newer reader costs less a record
+            "spark.sql.sources.useV1SourceList": "",  # the connector's newer reader costs less per record
         }
         return SparkRuntime(toolchain.spark_java_home, driver_memory=_HEAP, settings=log | connector)
 
@@ -99,7 +99,7 @@ def audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> in
 
 
 def except_all(job: Job, topic: str) -> int:
-    """Two DataFrames of Spark's Kafka connector; what the source has and the target hasn't (one direction only)."""
+    """Two DataFrames of Spark's Kafka connector; the records that are only on the source (one direction)."""
     session = spark_session(job.runtime())
     session.conf.set("spark.sql.shuffle.partitions", 8)
     return _read(session, job.source, topic).exceptAll(_read(session, job.target, topic)).count()
@@ -125,14 +125,14 @@ WAYS: dict[str, Callable[[Job, str], int]] = {
 
 
 def keep_digests(folder: Path, digests: Sequence[RangeDigest]) -> None:
-    """Keep what a mirror would have kept, for jobs whose folders are in this one."""
+    """Keep a mirror's digests, for jobs whose folders are in this one."""
     store = open_store(f"sqlite:///{folder / _DIGESTS}")
     store.put_range_digests(LinkId(SOURCE, TARGET), digests)
     store.close()
 
 
 def remember(store: Store, job: Job, topic: str) -> list[Partition]:
-    """Keep what a mirror would have kept of a topic that is on both sides, at the same offsets; its partitions."""
+    """Keep a mirror's digests of a topic with equal offsets on both sides; returns its partitions."""
     config = job.config()
     link = config.links[0].link()
     with ClusterAdmin(SOURCE, config.clusters[SOURCE]) as admin:
@@ -162,7 +162,7 @@ def remember(store: Store, job: Job, topic: str) -> list[Partition]:
             source_end=end,
             target_start=0,
             observed_at=now(),
-            leader_epoch=0,  # the topic's only one: without it nothing says that the source still has what was read
+            leader_epoch=0,  # the topic's only one: without it nothing proves that the source still has what was read
         )
         for tp, end in ends.items()
     ]
@@ -171,7 +171,7 @@ def remember(store: Store, job: Job, topic: str) -> list[Partition]:
 
 
 def shuffled_bytes(folder: Path) -> int | None:
-    """What Spark wrote for shuffles since the last mark, by its event log; None where there is none."""
+    """The bytes that Spark wrote for shuffles since the last mark, by its event log; None: there is none."""
     logs = [each for each in folder.iterdir() if each.is_file() and not each.name.endswith(".crc")]
     if not logs:
         return None
@@ -206,7 +206,7 @@ def _hashes(address: str, topic: str, partition: int) -> NDArray[np.uint64]:
             "isolation.level": "read_committed",
             "fetch.max.bytes": 50 << 20,
             "fetch.message.max.bytes": 4 << 20,
-            "fetch.queue.backoff.ms": 20,  # by default it rests for a second whenever its queue was full
+            "fetch.queue.backoff.ms": 20,  # by default it pauses for a second whenever its queue was full
         }
     )
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)

@@ -1,8 +1,8 @@
-"""A backlog case: load the source once, then let each mirror copy it onto an empty target, watched from outside.
+"""A backlog case: loads the source once, then lets each mirror copy it to an empty target, and watches from outside.
 
-The one clock is this process's monotonic one. A record counts as being on the target when the partition's
-high watermark there has passed it; on a single broker that is when it was appended. The watcher asks every
-10 ms until the first record is seen, then every 20 ms: that is the resolution of both ends of the measured span.
+The only clock is this process's monotonic one. A record counts as being on the target when the partition's high
+watermark there has passed it; on a single broker that is when it was appended. The watcher polls every 10 ms until the
+first record, then every 20 ms: that is the resolution of both ends of the measured span.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PROGRESS_POINTS = 60
 
 
 class Backlog:
-    """A case on a pair of clusters; nothing else may run there until its last mirror was measured."""
+    """A case on a pair of clusters; nothing else may run there until its last mirror has been measured."""
 
     def __init__(self, case: BacklogCase) -> None:
         self._case = case
         self._loaded = False
 
     def load(self, scene: Scene) -> None:
-        """Make the source's topic and fill it; what was there before, on either side, is deleted."""
+        """Create and fill the source's topic; deletes all earlier topics on both sides."""
         shape = self._case.shape(scene.extent)
         scene.say(f"{self._case.name}: {shape.loaded_records:,} records, {self._case.description}")
         scene.clusters.delete_topics()
@@ -48,10 +48,10 @@ class Backlog:
         self._loaded = True
 
     def measure(self, scene: Scene, mirror: Mirror, repeat: int) -> list[BacklogRun]:
-        """One mirror over the topic, which is loaded for the first. The target's topics are deleted afterwards.
+        """Measure one mirror over the topic, which is loaded for the first one. Deletes the target's topics afterwards.
 
         Raises:
-            MeasurementFailed: it ended or got stuck; its last lines are in the message.
+            MeasurementFailed: it ended or got stuck; the message has its last lines.
         """
         case, clusters = self._case, scene.clusters
         shape = case.shape(scene.extent)
@@ -65,7 +65,7 @@ class Backlog:
                 watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
                 mirror.check(job, running)
             uneven = _uneven(clusters, case) if watched.complete else 0
-        finally:  # on the target everything goes, on the source a mirror's own bookkeeping
+        finally:  # delete everything on the target, and a mirror's own topics on the source
             clusters.target.delete_topics()
             clusters.source.delete_topics(keep=[case.topic])
         run = replace(summary(case, mirror.name, repeat, shape.loaded_records, watched), uneven_partitions=uneven)
@@ -77,7 +77,7 @@ class Backlog:
 
 @dataclass(slots=True)
 class Moment:
-    """What was true at one look. `seconds`: since the launch."""
+    """One observation. `seconds`: since the launch."""
 
     seconds: float
     records: int
@@ -87,7 +87,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Watched:
-    """A run as seen from outside. `moments`: about four a second from the first record on."""
+    """A run, seen from outside. `moments`: about four per second from the first record on."""
 
     first: Moment
     last: Moment
@@ -97,10 +97,10 @@ class Watched:
 
 
 def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> Watched:
-    """Watch a topic, which need not exist yet, until `expected` records are there; not `complete` after three minutes.
+    """Watch a topic, which need not exist yet, until it has `expected` records; not `complete` after three minutes.
 
     Raises:
-        MeasurementFailed: the mirror ended, or was quiet for too long.
+        MeasurementFailed: the mirror ended, or made no progress for too long.
     """
     tree = ProcessTree(running.process)
     first: Moment | None = None
@@ -131,11 +131,11 @@ def watch(address: str, topic: str, partitions: int, expected: int, running: Run
 
 
 def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: Watched) -> BacklogRun:
-    """The figures of a run from what was watched."""
+    """The figures of a run."""
     first, last = watched.first, watched.last
     seconds, mirrored = last.seconds - first.seconds, last.records - first.records
     cpu = last.cpu_seconds - first.cpu_seconds
-    rate = mirrored / seconds if seconds > 0 and mirrored > 0 else None  # all within one look: no rate
+    rate = mirrored / seconds if seconds > 0 and mirrored > 0 else None  # all within one observation: no rate
     half = first.seconds + seconds / 2
     early = [moment.rss_bytes for moment in watched.moments if moment.seconds <= half]
     late = [moment.rss_bytes for moment in watched.moments if moment.seconds > half]
@@ -162,7 +162,7 @@ def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: W
     )
 
 
-# --- what a run leaves --------------------------------------------------------------------------
+# --- after a run --------------------------------------------------------------------------------
 
 
 def _uneven(clusters: Clusters, case: BacklogCase) -> int:
@@ -174,7 +174,7 @@ def _uneven(clusters: Clusters, case: BacklogCase) -> int:
 
 
 def _with_store(run: BacklogRun, folder: Path) -> BacklogRun:
-    """Add what the run left in drkit's store, against a store in which nothing was ever recorded."""
+    """Add the growth of drkit's store by the run, relative to a new store."""
     with TemporaryDirectory(dir=folder) as fresh:
         empty = Path(fresh) / STORE
         open_store(f"sqlite:///{empty}").close()
@@ -187,7 +187,7 @@ def _with_store(run: BacklogRun, folder: Path) -> BacklogRun:
 
 
 def _settled_bytes(path: Path) -> int:
-    """The size of a SQLite file once its write-ahead log is in it."""
+    """The size of a SQLite file, including its write-ahead log."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path.stat().st_size

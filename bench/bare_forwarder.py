@@ -1,10 +1,9 @@
-"""A child process that carries record batches from one broker to another, and does nothing else.
+"""A child process that only forwards record batches from one broker to another.
 
     python -m bench.bare_forwarder SOURCE TARGET TOPIC PARTITIONS
 
-Two sockets and one thread, no mapping, no sequence numbers, nothing kept, nothing checked: it loses and doubles
-records whenever something goes wrong. What it costs and how long a record takes through it is the least that a
-forwarder in Python can do on the machine at hand, and nothing that a mirror could be.
+Two sockets and one thread, no mapping, no sequence numbers, no state, no checks: any failure makes it lose or duplicate
+records. Its cost and latency are the lower bound for a forwarder in Python on this machine; it is not a mirror.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from bench.wire import Connection, Session
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, LOG_OVERHEAD
 
 _LAST_DELTA_AT = 23
-_BASE_OFFSET = bytes(8)  # a producer's batches begin at 0; the broker writes the place
+_BASE_OFFSET = bytes(8)  # a producer's batches begin at 0; the broker sets the base offset
 
 
 def forward(source: str, target: str, topic: str, partitions: int) -> None:
-    """Forward for ever, from what is new on the source."""
+    """Forward new records of the source forever."""
     with Connection(source) as reading, Connection(target) as writing:
         positions = reading.ends(topic, range(partitions))
         changed, session = dict(positions), Session(topic)
@@ -41,7 +40,7 @@ def forward(source: str, target: str, topic: str, partitions: int) -> None:
 
 
 def _batches(data: memoryview, position: int) -> tuple[list[bytes], int]:
-    """The whole batches from a position on, as a producer sends them, and the position after them."""
+    """The whole batches from a position on, in a producer's form, and the position after them."""
     found, at = [], 0
     while at + HEADER_BYTES <= len(data):
         base, length = struct.unpack_from(">qi", data, at)

@@ -1,4 +1,4 @@
-"""What is measured: named cases, chosen so that each question has one, not the full cross product."""
+"""The cases: one for each question, not the full cross product."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def _counted(partitions: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BacklogCase:
-    """A topic that lies there in full before the mirror starts.
+    """A topic that is complete before the mirror starts.
 
-    `records`: in a full run; `quick_records`: in a quick one. `named`: one that a target is about.
+    `records`: in a full run; `quick_records`: in a quick one. `named`: whether a target is about it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class BacklogCase:
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """A readable line."""
         size = f"{self.record_bytes} B" if self.record_bytes < _KB else f"{self.record_bytes // _KB} KB"
         batch = "one a batch" if self.records_a_batch == 1 else f"{self.records_a_batch:,} a batch"
         return f"{size} JSON, {self.codec}, {batch}, {_counted(self.partitions)}"
@@ -55,7 +55,7 @@ class BacklogCase:
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """A steady stream; each record carries the time when it was sent."""
+    """A steady stream; each record has the time at which it was sent."""
 
     name: str
     record_bytes: int
@@ -66,7 +66,7 @@ class LiveCase:
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """A readable line."""
         rate = f"{self.records_per_second:,} records/s of {self.record_bytes:,} B JSON"
         return f"{rate}, {self.codec}, {_counted(self.partitions)}"
 
@@ -88,7 +88,7 @@ class SiteCase:
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """A readable line."""
         return f"{self.groups:,} groups {TIMES} {self.partitions} partitions"
 
 
@@ -108,7 +108,7 @@ BACKLOG = (
     BacklogCase("single-100p", 1, 100, "none", 100, 5 * _M, 60 * _K),
 )
 LONGEST = BACKLOG[0]
-"""What says whether memory and the mapping stay flat: as long as the longest, in the fewest batches."""
+"""The case that shows whether memory and the mapping stay constant: the most records in the fewest batches."""
 WARM_UP = BacklogCase("warm-up", 150, 100, "lz4", 8, 600 * _K, 100 * _K)
 
 LIVE = (
@@ -122,14 +122,14 @@ SITES = (
     SiteCase("site-5000", 4998, 100, 30.0, 1, records=100),
 )
 SITE_WAYS = ("killed", "frozen", "silent")
-"""How sources die: connections are refused; taken, and never answered; not even taken (SYN is dropped)."""
+"""How sources die: connections are refused; accepted, but never answered; not accepted (SYN is dropped)."""
 
 TRANSLATE, MOVE, OUTAGE, LOOKUP, LARGE_LINK = "translate", "move", "outage", "lookup", "partitions-10000"
 ON_THE_PAIR = (*(case.name for case in BACKLOG), *(case.name for case in LIVE), TRANSLATE, MOVE, OUTAGE)
-"""Measured on one pair of clusters, one after the other; the other cases start what they need."""
+"""The cases on one pair of clusters, one after the other; the other cases start their own."""
 
 STEPS = (*ON_THE_PAIR, LOOKUP, LARGE_LINK, *(case.name for case in SITES))
-"""Everything, in the order in which it runs."""
+"""All steps, in the order in which they run."""
 
 LOOKUP_BASE_ROWS = 10 * _K
 
@@ -164,7 +164,7 @@ class Extent:
     outage_seconds: int = 20
 
     def site(self, case: SiteCase) -> SiteCase:
-        """A site as this run has it."""
+        """A site of this run."""
         return case if case.groups <= self.site_groups else replace(case, groups=self.site_groups, repeats=1)
 
 

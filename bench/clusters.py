@@ -1,7 +1,7 @@
-"""Single-broker clusters for the bench, sources and a target: the lab's brokers, with a server's JVM settings.
+"""Starts single-broker clusters for the bench, sources and a target: the lab's brokers, with a server's JVM settings.
 
-The lab starts its brokers for quick tests (one compiler tier, serial GC, small heap). Here both compilers
-and 1 GiB are on, as on a real broker: a slow broker would hide the difference between the mirrors.
+The lab starts its brokers for quick tests (one compiler tier, serial GC, small heap). Here they have both compilers
+and 1 GiB, like a real broker: a slow broker would hide the difference between the mirrors.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from drkit.model.errors import DrkitError
 SOURCE = "primary"
 TARGET = "dr"
 _HEAP_MIB = 1024
-_NEED_MIB = 4600  # two brokers, MirrorMaker 2, and what the page cache must not lose
+_NEED_MIB = 4600  # two brokers, MirrorMaker 2, and the page cache
 _READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _SYN_SECONDS = 0.5
 _SETTINGS = {
-    "num.network.threads": "3",  # Kafka's own defaults, which the lab lowers
+    "num.network.threads": "3",  # Kafka's defaults, which the lab lowers
     "num.io.threads": "8",
     "log.segment.delete.delay.ms": "1000",  # a deleted topic frees its disk space before the next case
     "offsets.topic.num.partitions": "10",
     "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "1000",  # the compacted topic of `translate` soon has its holes
+    "log.cleaner.backoff.ms": "1000",  # the compacted topic of `translate` gets its holes soon
 }
 
 
@@ -59,12 +59,12 @@ class Cluster:
         return ClusterAdmin(self.alias, ClusterConfig(bootstrap_servers=self.address), timeout_seconds=60.0)
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
-        """Create a topic and wait until it can be written."""
+        """Create a topic and wait until it accepts records."""
         with self.admin() as admin:
             admin.create_topic(name, partitions=partitions, replication_factor=1, config=config)
 
     def delete_topics(self, *, keep: Collection[str] = ()) -> None:
-        """Delete every topic but Kafka's own and those to keep, drkit's own too; returns when they are gone."""
+        """Delete every topic, also drkit's, except for Kafka's own and those to keep; returns when they are gone."""
         with self.admin() as admin:
             admin.delete_topics([name for name in admin.topics() if _is_ours(name) and name not in keep])
 
@@ -115,21 +115,21 @@ class Clusters:
 
     @property
     def sources(self) -> tuple[Cluster, ...]:
-        """Where records come from."""
+        """The sources."""
         return tuple(Cluster(node.cluster, node.address) for node in self._nodes[:-1])
 
     @property
     def source(self) -> Cluster:
-        """The first of them."""
+        """The first source."""
         return self.sources[0]
 
     @property
     def target(self) -> Cluster:
-        """Where they go."""
+        """The target."""
         return Cluster(TARGET, self._nodes[-1].address)
 
     def delete_topics(self) -> None:
-        """Delete every topic of the first source and of the target, but Kafka's own."""
+        """Delete every topic of the first source and of the target, except for Kafka's own."""
         self.source.delete_topics()
         self.target.delete_topics()
 
@@ -141,7 +141,7 @@ class Clusters:
                 child.wait()
 
     def silence_sources(self) -> None:
-        """Have every source answer nothing, not even a SYN: it stands still, and its queue of connections is full."""
+        """Make every source unresponsive, even to a SYN: it is stopped, and its queue of connections is full."""
         self.strike_sources(signal.SIGSTOP)
         for node in self._nodes[:-1]:
             host, _, port = node.address.rpartition(":")
@@ -150,12 +150,12 @@ class Clusters:
                     self._queued.append(socket.create_connection((host, int(port)), timeout=_SYN_SECONDS))
 
     def heal_sources(self) -> None:
-        """Have every source answer again, with the data that it had."""
+        """Make every source answer again, with its former data."""
         while self._queued:
             self._queued.pop().close()
         for index, node in enumerate(self._nodes[:-1]):
             child = self._children[index]
-            child.send_signal(signal.SIGCONT)  # nothing is sent to one that has ended
+            child.send_signal(signal.SIGCONT)  # no signal for one that has ended
             if child.poll() is not None:
                 self._children[index] = self._launched(node)
         for node, child in zip(self._nodes[:-1], self._children, strict=False):
@@ -182,7 +182,7 @@ class Clusters:
         while self._queued:
             self._queued.pop().close()
         for child in self._children:
-            child.send_signal(signal.SIGCONT)  # one that stands still can't end in order
+            child.send_signal(signal.SIGCONT)  # a stopped one can't end in order
         end(self._children)
 
     def _launched(self, node: Node) -> subprocess.Popen[bytes]:

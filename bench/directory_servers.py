@@ -1,4 +1,4 @@
-"""Real directory servers for the bench and the tests: BIND, etcd and Consul, with ports and folders of their own."""
+"""Starts real directory servers for the bench and the tests: BIND, etcd and Consul, on their own ports and folders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def binary(name: str, package: str) -> str:
     """The path of a program.
 
     Raises:
-        NotInstalled: it isn't there.
+        NotInstalled: it is not installed.
     """
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if found is None:
@@ -42,7 +42,7 @@ def binary(name: str, package: str) -> str:
 
 @contextmanager
 def child(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that ends with the block."""
+    """A server that runs during the block."""
     with log.open("ab") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             yield process
@@ -55,7 +55,7 @@ def child(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 class Bind:
-    """BIND as the primary of `drkit.test`, taking updates that the key signs."""
+    """BIND as the primary of `drkit.test`, which accepts updates signed with the key."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
@@ -63,7 +63,7 @@ class Bind:
         self.secret = b64encode(secrets.token_bytes(32)).decode()
 
     def ask(self, name: str, kind: str) -> list[str]:
-        """What any client gets."""
+        """A client's answer to a query."""
         query = dns.message.make_query(f"{name}.{ZONE}.", kind)
         answer = dns.query.tcp(query, self.address, timeout=5, port=self.port)
         return sorted(str(record) for rrset in answer.answer for record in rrset)
@@ -71,7 +71,7 @@ class Bind:
 
 @contextmanager
 def bind(folder: Path, address: str = "127.0.0.1", port: int | None = None, records: str = "") -> Iterator[Bind]:
-    """BIND; `port`: else a free one; `records`: lines that the zone begins with."""
+    """Run BIND; `port`: default: a free one; `records`: the first lines of the zone."""
     named = binary("named", "bind9")
     server = Bind(address, free_ports(1)[0] if port is None else port)
     (folder / "zone").write_text(
@@ -98,7 +98,7 @@ def bind(folder: Path, address: str = "127.0.0.1", port: int | None = None, reco
 
 @contextmanager
 def etcd(folder: Path) -> Iterator[int]:
-    """Etcd of one node; its client port."""
+    """Run etcd with one node; yields its client port."""
     program = binary("etcd", "etcd-server")
     client, peer = free_ports(2)
     command = [
@@ -116,7 +116,7 @@ def etcd(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def consul(folder: Path) -> Iterator[int]:
-    """A Consul agent in its development mode; its HTTP port."""
+    """Run a Consul agent in development mode; yields its HTTP port."""
     program = binary("consul", "consul")
     http, *others = free_ports(5)
     names = ("serf-lan", "serf-wan", "server", "dns")

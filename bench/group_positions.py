@@ -1,4 +1,4 @@
-"""Where consumer groups stand: put there, looked at, removed. By a client of its own, which no case measures."""
+"""Commits, checks and removes positions of consumer groups, with a separate client that no case measures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _groups(cluster: Cluster) -> GroupAdmin:
 
 
 def scattered(prefix: str, groups: int, topic: str, partitions: int, records: int) -> dict[str, Offsets]:
-    """Positions of groups on a topic with so many records a partition: nine of ten are caught up, the others lag."""
+    """Positions of groups on a topic with so many records per partition: nine of ten are caught up, the others lag."""
     chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
     found = {}
     for number in range(groups):
@@ -31,14 +31,14 @@ def scattered(prefix: str, groups: int, topic: str, partitions: int, records: in
 
 
 def commit(cluster: Cluster, positions: Mapping[str, Offsets]) -> None:
-    """Commit where each group is to stand."""
+    """Commit each group's position."""
     with _groups(cluster) as admin:
         for failure in admin.commit_many(positions).values():
             raise failure
 
 
 def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
-    """Raise `MeasurementFailed` where a group stands elsewhere than a tool should have put it."""
+    """Raise `MeasurementFailed` if a tool has left a group at another position."""
     with _groups(cluster) as admin:
         found = {(each.group, each.tp): each.offset for each in admin.committed(sorted({group for group, _ in wanted}))}
     wrong = [key for key, offset in wanted.items() if found.get(key) != offset]
@@ -51,6 +51,6 @@ def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition
 
 
 def delete_groups(cluster: Cluster, prefix: str) -> None:
-    """Delete the groups whose names begin so."""
+    """Delete the groups with this prefix."""
     with _groups(cluster) as admin:
         admin.delete_groups([name for name in admin.list_groups() if name.startswith(prefix)])

@@ -1,9 +1,8 @@
-"""A link of 10,000 partitions in 1,000 topics: how soon it moves, what it costs at rest, how long commands take.
+"""Measures a link of 10,000 partitions in 1,000 topics: its start, its cost when idle, and the duration of commands.
 
-The source's topics are made by a bare kafka-python loop on a broker that does nothing else: what that takes is the
-least that a mirror, which has to make the same topics on the target, can need. Then `drkit mirror` is launched, left
-alone, and looked at by `status`, `doctor`, `failover --dry-run` and `serve`; then it is launched once more, with new
-records everywhere.
+A bare kafka-python loop creates the source's topics on an otherwise idle broker: a mirror, which must create the same
+topics on the target, can't be faster. Then `drkit mirror` is launched and left alone while `status`, `doctor`,
+`failover --dry-run` and `serve` run; then it is launched again, with new records everywhere.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _COMMANDS = {
     "plan": ("failover", "--to", TARGET, "--unplanned", "--accept-unfenced", "--dry-run"),
 }
 _NOT_READY = frozenset({0, 3, 6})
-"""Exit codes of commands that looked: a link without groups may be called not ready, for that it is."""
+"""Exit codes of successful commands: a link without groups may be reported as not ready."""
 
 
 def measure(scene: Scene, repeat: int) -> list[LargeLinkRun]:
-    """All of it, once, on two brokers of its own.
+    """Measure everything once, on its own two brokers.
 
     Raises:
         MeasurementFailed: the mirror or a command failed, or not every partition moved in time.
@@ -95,7 +94,7 @@ def measure(scene: Scene, repeat: int) -> list[LargeLinkRun]:
 
 
 def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
-    """Make the topics, and wait until each partition has a log; the seconds."""
+    """Create the topics, and wait until each partition has a log; returns the seconds."""
     names = list(topics)
     admin = KafkaAdminClient(bootstrap_servers=cluster.address, request_timeout_ms=120_000)
     try:
@@ -114,7 +113,7 @@ def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
 
 
 def _fill(cluster: Cluster, topics: Mapping[str, int]) -> None:
-    """A batch of records on each partition."""
+    """Write a batch of records to each partition."""
     batch = batch_variants(record_bytes=100, codec="lz4", records_a_batch=_RECORDS_A_BATCH, variants=1)[0]
     with Connection(cluster.address) as connection:
         for topic, partitions in topics.items():
@@ -123,7 +122,7 @@ def _fill(cluster: Cluster, topics: Mapping[str, int]) -> None:
 
 
 def _ends(connection: Connection, topics: Mapping[str, int], above: int) -> int:
-    """How many partitions end above an offset."""
+    """The number of partitions that end above an offset."""
     found = connection.ends_of({topic: range(partitions) for topic, partitions in topics.items()})
     return sum(offset > above for ends in found.values() for offset in ends.values())
 
@@ -150,7 +149,7 @@ def _await_moving(
 
 
 def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds by command: by the clock, and of CPU."""
+    """Seconds by command: wall clock, and CPU."""
     walls, cpus = {}, {}
     for name, command in _COMMANDS.items():
         ended = run(drkit(folder, *command, "--output", "json"), folder, _NOT_READY)
@@ -160,7 +159,7 @@ def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _page(folder: Path) -> tuple[float, float]:
-    """From the launch of `drkit serve` until its page has all that it shows first; and CPU seconds until then."""
+    """Seconds from the launch of `drkit serve` until its page is complete; and its CPU seconds until then."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
     serving = Running.launch(drkit(folder, "serve", "--listen", address), folder / "serve.log", folder)
     with serving.watched("serve"):

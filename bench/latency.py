@@ -1,19 +1,19 @@
-"""Child processes that measure how long a record takes: sent, read, or acknowledged at a steady rate.
+"""Child processes that measure the latency of records: sent, read, or acknowledged at a steady rate.
 
     python -m bench.latency send ADDRESS TOPIC PARTITIONS BYTES CODEC RATE
     python -m bench.latency read ADDRESS TOPIC SECONDS
     python -m bench.latency acknowledge ADDRESS TOPIC PARTITIONS RATE
 
-`send`: every 2 ms one produce request goes out that holds what is due since the last one, spread over the partitions,
-each record stamped with its time of sending. It runs until it is ended; where it can't keep the rate, it exits with 1.
+`send`: sends a produce request every 2 ms, with the records due since the last one, spread over the partitions, each
+with its time of sending. It runs until it is ended; if it can't keep the rate, it exits with 1.
 
-`read`: from the topic's end; says `reading` once the first record has come, and after SECONDS how old each record of
-`send` was when it arrived.
+`read`: from the topic's end; prints `reading` after the first record, and after SECONDS the age of each record of
+`send` on arrival.
 
-`acknowledge`: one small record at a time; says `producing` once the first is acknowledged, and after SIGTERM how long
-each took from when it was due, so one that waits for another's answer isn't left out.
+`acknowledge`: one small record at a time; prints `producing` once the first is acknowledged, and after SIGTERM each
+one's latency from when it was due, so that the wait for an earlier one's response counts.
 
-What was measured is one line of JSON, in milliseconds. The clock is monotonic and one for all processes of a machine.
+The measurements are one line of JSON, in milliseconds. The monotonic clock is the same for all processes of a machine.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _SHARES = (*(number / 100 for number in range(1, 100)), 0.999)
 
 
 def stamped(filler: bytes, at_ns: int) -> bytes:
-    """A JSON value that carries `at_ns`, padded with `filler` (no quotes or backslashes in it)."""
+    """A JSON value with `at_ns`, padded with `filler` (which has no quotes or backslashes)."""
     return _PREFIX + str(at_ns).zfill(_DIGITS).encode() + b'","note":"' + filler + b'"}'
 
 
 OVERHEAD = len(stamped(b"", 0))
-"""Bytes of a value besides its filler."""
+"""Bytes of a value without its filler."""
 
 
 def sent_ns(value: bytes) -> int:
-    """When a value was sent, nanoseconds of the monotonic clock."""
+    """The time at which a value was sent, in nanoseconds of the monotonic clock."""
     return int(value[_STAMP])
 
 
@@ -117,7 +117,7 @@ def read(address: str, topic: str, seconds: float) -> dict[str, Any]:
             if not began:
                 began = time.monotonic_ns()
                 print("reading", flush=True)
-            for each in (message, *consumer.consume(_AT_ONCE, 0)):  # `consume` with a timeout waits all of it
+            for each in (message, *consumer.consume(_AT_ONCE, 0)):  # `consume` waits its whole timeout
                 value = None if each.error() else each.value()
                 if value is not None:
                     ages.append(time.monotonic_ns() - sent_ns(value))
@@ -146,7 +146,7 @@ def acknowledge(address: str, topic: str, partitions: int, rate: float) -> dict[
             connection.send_produce(topic, {number % partitions: record_batch([values[number % _VALUES]], "none")})
             connection.receive_produce()
             spent.append(time.monotonic() - due)
-            if number == 0:  # connecting and the broker's first look at the topic aren't counted
+            if number == 0:  # connecting and the broker's first access to the topic don't count
                 print("producing", flush=True)
                 began = time.monotonic() - 1 / rate
                 spent.pop()
@@ -156,7 +156,7 @@ def acknowledge(address: str, topic: str, partitions: int, rate: float) -> dict[
 
 
 def main(what: str, address: str, topic: str, *more: str) -> None:
-    """As the module says."""
+    """Run the command line; see the module docstring."""
     if what == "send":
         partitions, record_bytes, codec, rate = more
         send(address, topic, int(partitions), int(record_bytes), codec, int(rate))  # type: ignore[arg-type]  # a codec

@@ -1,4 +1,4 @@
-"""A live case: a steady stream into the source; how old each record is when a reader of the target gets it."""
+"""A live case: a steady stream to the source; measures the age of each record on arrival at a reader of the target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRACE_SECONDS = 5.0
 
 
 def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) -> list[LiveRun]:
-    """One measurement on the pair of clusters; without a mirror the source itself is read.
+    """One measurement on the pair of clusters; without a mirror, the reader reads the source.
 
     Raises:
         MeasurementFailed: nothing arrived, or the producer or the reader failed.
@@ -43,7 +43,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
         _await_first(read_from, topic, case.partitions, producer, running)
         if mirror is not None and running is not None:
             mirror.check(job, running)
-        time.sleep(extent.live_warm_seconds)  # compilers, buffers and catching up, for each alike
+        time.sleep(extent.live_warm_seconds)  # compilers, buffers and catching up, the same for each
         tree = ProcessTree(running.process) if running else None
         seen, cpu_share = _read(read_from, topic, extent.live_seconds, tree)
         peak = round(tree.peak_rss_bytes() / MIB, 1) if tree else None
@@ -53,7 +53,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
         if running is not None:
             running.stop()
         scene.clusters.delete_topics()
-        if not kept_pace:  # without it no record comes, so this is the cause of the reader's failure
+        if not kept_pace:  # without it no record comes, so it is the cause of the reader's failure
             raise MeasurementFailed(f"{case.name}, {name}: the producer ended: {producer.last_words()}")
     percentiles = seen["percentiles"]
     return [
@@ -74,7 +74,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
 
 
 def _read(cluster: Cluster, topic: str, seconds: int, tree: ProcessTree | None) -> tuple[dict[str, Any], float | None]:
-    """What a reader measured, and the share of a core that the mirror took meanwhile."""
+    """The reader's measurements, and the share of a core that the mirror used meanwhile."""
     with Helper.running("latency", "read", cluster.address, topic, seconds, ready="reading") as reader:
         began, cpu = time.monotonic(), tree.cpu_seconds() if tree else 0.0
         seen = reader.answer()

@@ -1,4 +1,4 @@
-"""Fill a topic with record batches of an exact size, as fast as the broker takes them."""
+"""Fills a topic with record batches of an exact size, as fast as the broker accepts them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ IN_FLIGHT = 8
 _REQUEST_BYTES = 4 << 20
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.05
-_VARIANT_RECORDS = 16_000  # different records, at most; more would only cost memory here
+_VARIANT_RECORDS = 16_000  # the most different records; more would only cost memory
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a source topic holds: `records` of `record_bytes` each, `records_a_batch` in every batch."""
+    """The content of a source topic: `records` of `record_bytes` each, `records_a_batch` per batch."""
 
     records: int
     record_bytes: int
@@ -43,17 +43,17 @@ class Shape:
 
     @property
     def batches(self) -> int:
-        """How many batches hold at most `records` records; at least one for each partition."""
+        """The number of batches with at most `records` records; at least one for each partition."""
         return max(self.partitions, self.records // self.records_a_batch)
 
     @property
     def loaded_records(self) -> int:
-        """How many records `load` really writes: whole batches only."""
+        """The number of records that `load` writes: only whole batches."""
         return self.batches * self.records_a_batch
 
 
 def load(address: str, topic: str, shape: Shape) -> None:
-    """Write the batches round robin over the partitions of a topic that is there.
+    """Write the batches round robin over the partitions of an existing topic.
 
     Raises:
         WireError: the broker refused a batch.
@@ -78,7 +78,7 @@ def load(address: str, topic: str, shape: Shape) -> None:
 
 
 def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterator[dict[int, bytes]]:
-    """The batches as produce requests: one batch a partition in each (Kafka's limit), at most 4 MiB together."""
+    """The batches as produce requests: one batch per partition in each (Kafka's limit), at most 4 MiB together."""
     source = cycle(variants)
     request: dict[int, bytes] = {}
     size = 0
@@ -94,7 +94,7 @@ def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterat
 
 
 def await_leaders(connection: Connection, topic: str, partitions: int) -> None:
-    """Metadata names a leader a moment before that broker knows of its office."""
+    """Wait for the leaders: metadata names a leader a moment before that broker knows its role."""
     deadline = time.monotonic() + _READY_SECONDS
     while len(connection.ends(topic, range(partitions))) < partitions:
         if time.monotonic() > deadline:

@@ -1,12 +1,11 @@
-"""Looking a position up in Cassandra as the number of mapping rows grows, through drkit's own store.
+"""Measures lookups of positions in Cassandra as the number of mapping rows grows, with drkit's own store.
 
-All rows are of one topic partition, which is Cassandra's worst case: one wide row. The same node holds the
-small and the large mapping, in keyspaces of their own; lookups alternate between the two, so that both see
-the same caches, compactions and neighbours.
+All rows are of one topic partition, Cassandra's worst case: one wide row. The same node holds the small and the large
+mapping, in different keyspaces; lookups alternate between the two, so that both have the same caches, compactions and
+neighbours.
 
-Rows are filled in with drkit's own statement, in unlogged batches. A mirror's way of appending rows, each
-batch of a partition conditional on the worker's claim and after the one before, is made for the few rows
-that a mirror writes, not for ten million.
+Rows are written with drkit's own statement, in unlogged batches. A mirror appends rows in another way, each batch of a
+partition conditional on the worker's claim and after the previous one, which suits its few rows, not ten million.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LINK = LinkId("primary", "dr")
 _PLACE = TopicPartition("orders", 0)
 _EPOCH = 1
 _STRIDE = 40  # source offsets from one row to the next
-_CHUNK = 20_000  # rows a call: the store keeps many small batches of them in flight
+_CHUNK = 20_000  # rows per call: the store keeps many small batches of them in flight
 _WARM_LOOKUPS = 2_000  # the node's code is compiled again after its restart
 _PARTITIONS = 1
 _SEED = 7
@@ -49,10 +48,10 @@ class _Mapping:
     load_seconds: float
 
     def timed(self, store: Store, dice: random.Random) -> float:
-        """Seconds of one floor lookup somewhere.
+        """Seconds of one floor lookup at a random position.
 
         Raises:
-            RuntimeError: the store answered wrongly.
+            RuntimeError: the store's answer is wrong.
         """
         number = dice.randrange(self.rows)
         wanted = number * _STRIDE + dice.randrange(_STRIDE)
@@ -65,15 +64,15 @@ class _Mapping:
 
 
 def measure(scene: Scene) -> list[LookupRun]:
-    """Start a Cassandra, fill it, time the lookups; the small mapping's figures come first."""
+    """Start a Cassandra node, fill it, time the lookups; returns the small mapping's figures first."""
     lab = Lab.up(scene.work / "cassandra", store="cassandra", clusters=(), say=scene.say)
     try:
         sizes = {"bench_small": LOOKUP_BASE_ROWS, "bench_large": scene.extent.lookup_rows}
         mappings = [_filled(lab, keyspace, rows, scene) for keyspace, rows in sizes.items()]
-        # else the small one would be answered from memory, as only the newest rows of a real one are
+        # else the small one would be served from memory, like only the newest rows of a real one
         scene.say("lookup: restarting Cassandra, so that both are read from their files")
         lab.restart("cassandra-1")
-        time.sleep(_SETTLE_SECONDS)  # compactions that loading began run on
+        time.sleep(_SETTLE_SECONDS)  # loading began compactions, which still run
         with ExitStack() as stores:
             opened = [stores.enter_context(closing(open_store(lab.store_url(each.keyspace)))) for each in mappings]
             scene.say(f"lookup: {scene.extent.lookups:,} lookups in each")
@@ -105,7 +104,7 @@ def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupR
 
 
 def _filled(lab: Lab, keyspace: str, rows: int, scene: Scene) -> _Mapping:
-    open_store(lab.store_url(keyspace)).close()  # makes the tables
+    open_store(lab.store_url(keyspace)).close()  # creates the tables
     began = time.monotonic()
     scene.say(f"lookup: loading {rows:,} rows")
     with closing(CassandraSession(parse_cassandra_url(lab.store_url(keyspace)))) as session:
@@ -116,7 +115,7 @@ def _filled(lab: Lab, keyspace: str, rows: int, scene: Scene) -> _Mapping:
             for attempt in range(_ATTEMPTS, 0, -1):
                 try:
                     session.write_all(statement, [values])
-                except Unreachable:  # a node that is asked for all it can may be late; writing a row again is harmless
+                except Unreachable:  # a busy node may be late; writing a row again is harmless
                     if attempt == 1:
                         raise
                 else:
@@ -125,6 +124,6 @@ def _filled(lab: Lab, keyspace: str, rows: int, scene: Scene) -> _Mapping:
 
 
 def _row(number: int) -> OffsetMapping:
-    """Each row's delta is one less than the one before, as after a transaction marker that was left out."""
+    """A row, whose delta is one less than the previous one's, as after a transaction marker."""
     source = number * _STRIDE
     return OffsetMapping(*_PLACE, _EPOCH, source, source - number)

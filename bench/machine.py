@@ -1,4 +1,4 @@
-"""The machine and the versions that figures belong to. Nothing that names the machine itself."""
+"""Describes the machine and the versions of a run, without the machine's name."""
 
 from __future__ import annotations
 

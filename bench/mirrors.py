@@ -1,4 +1,4 @@
-"""The mirrors that are compared, each as its users start it, and the bare forwarder beside them."""
+"""The compared mirrors, each started like by its users, and the bare forwarder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.processes import CONFIG, ROOT, MeasurementFailed, Running, drkit
 from drkit.lab.toolchain import Toolchain
 
 DRKIT, OTHER, BARE, DIRECT = "drkit", "mirrormaker", "bare", "direct"
-"""Names in results; `direct`: nothing, the source itself is read."""
+"""Names in results; `direct`: no mirror, the source itself is read."""
 
 TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", BARE: "a bare forwarder", DIRECT: "the source, directly"}
 STORE = "drkit.db"
 PROPERTIES = Path(__file__).parent / "mm2.properties"
 _BACKLOG_LINGER_MS = 20
-_CALM_SECONDS, _CALM_GROUP_SECONDS = 60, 600  # between checkpoints and looks at groups: MirrorMaker 2's defaults
+_CALM_SECONDS, _CALM_GROUP_SECONDS = 60, 600  # of checkpoints and of group refreshes: MirrorMaker 2's defaults
 _BUSY_SECONDS = 2
 _DATA_PATH = re.compile(r"^connector-producer-MirrorSourceConnector|\|replication-consumer$")
 
@@ -36,10 +36,10 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a mirror is to do. `folder`: empty, for its files. `topics`: a regular expression (Java's and Python's).
+    """The job of a mirror. `folder`: empty, for its files. `topics`: a regular expression (Java's and Python's).
 
-    `codec`: that of the source's batches, for a mirror that compresses again. `live`: tuned for latency.
-    `groups`: also carry group positions often enough to be read soon.
+    `codec`: of the source's batches, for a mirror that compresses again. `live`: tuned for latency.
+    `groups`: whether to translate group positions, often enough to read them soon.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Job:
 
 
 class Mirror(ABC):
-    """A mirror that can be measured. `name`: as in results; `title`: for people."""
+    """A mirror to measure. `name`: in results; `title`: a readable name."""
 
     name: str
     title: str
@@ -62,12 +62,12 @@ class Mirror(ABC):
         """Start it; it runs until stopped."""
 
     def check(self, job: Job, running: Running) -> None:  # noqa: B027 - most have nothing that can be tuned
-        """Raise `MeasurementFailed` where it did not run as it was to; once it has mirrored something."""
+        """Raise `MeasurementFailed` if it did not run with its settings; call it once it has mirrored something."""
 
 
 @dataclass(frozen=True)
 class Drkit(Mirror):
-    """`drkit mirror` with a drkit.toml of its own and the embedded store. `lines`: further keys of the link."""
+    """`drkit mirror` with its own drkit.toml and the embedded store. `lines`: further keys of the link."""
 
     title: str = TITLES[DRKIT]
     lines: tuple[str, ...] = ()
@@ -83,14 +83,14 @@ class Drkit(Mirror):
 
 @dataclass(frozen=True)
 class Bare(Mirror):
-    """`bench.bare_forwarder`: forwards one topic of so many partitions, from what is new on it. No mirror."""
+    """`bench.bare_forwarder`, which is not a mirror: forwards new records of one topic with so many partitions."""
 
     partitions: int
     name: str = BARE
     title: str = TITLES[BARE]
 
     def launch(self, job: Job) -> Running:
-        """Make the topic on the target, then start."""
+        """Create the topic on the target, then start."""
         job.target.create_topic(job.topics, self.partitions)
         command = [sys.executable, "-m", "bench.bare_forwarder", job.source.address, job.target.address, job.topics]
         return Running.launch([*command, str(self.partitions)], job.folder / "forwarder.log", ROOT)
@@ -164,10 +164,10 @@ def mirrormaker_properties(job: Job) -> str:
 
 
 def effective_settings(log: str) -> dict[str, set[str]]:
-    """What the clients of the data path say they run with, from MirrorMaker 2's own log.
+    """The effective settings of the data path's clients, from MirrorMaker 2's own log.
 
-    Every value seen of each setting, as `consumer.NAME` or `producer.NAME`, in the blocks that the source
-    connector's consumers and producers log when they start; not those of its bookkeeping.
+    All values of each setting, as `consumer.NAME` or `producer.NAME`, in the blocks that the source connector's
+    consumers and producers log when they start, without its internal clients.
     """
     found: dict[str, set[str]] = {}
     for kind, block in re.findall(r"(Consumer|Producer)Config values:\s*\n((?:\t[^\n]*\n)+)", log):
@@ -180,7 +180,7 @@ def effective_settings(log: str) -> dict[str, set[str]]:
 
 
 def untuned(properties: str, log: str, job: Job) -> list[str]:
-    """Client settings of a properties text that aren't the ones in force, each with what is."""
+    """Client settings of a properties text that are not in force, each with the effective value."""
     in_force = effective_settings(log)
     prefixes = {f"{job.source.alias}.consumer.": "consumer.", f"{job.target.alias}.producer.": "producer."}
     wrong = []

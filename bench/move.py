@@ -1,9 +1,8 @@
-"""Moving many groups, from launch to done: `drkit failover --at`, beside Kafka's own `kafka-consumer-groups`.
+"""Measures moving many groups, from launch to end, with `drkit failover --at` and Kafka's `kafka-consumer-groups`.
 
-Both put the same groups on the same topic of the same target where the log was at one moment. Kafka's tool only
-commits. drkit also looks at both clusters, plans, fences and seals, never passes what a group had not read, journals
-every step, reads every position back and the record there. Nine groups of ten are caught up; every tenth
-lags somewhere.
+Both set the same groups on the same topic of the same target to the log's position at one time. Kafka's tool only
+commits. drkit also inspects both clusters, plans, fences and seals, never skips unread records, journals every step,
+and reads back every position and the record there. Nine groups of ten are caught up; every tenth lags.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _TOPIC = "bench-move"
 _PREFIX = "bench-move-"
 _STEP_MS = 1000
 _FLUSH_SECONDS = 60.0
-_HEAP = "-Xmx512M"  # what Kafka's own script gives its tools is 256 MiB
+_HEAP = "-Xmx512M"  # Kafka's own script gives its tools 256 MiB
 _CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 def measure(scene: Scene, repeats: int) -> list[MoveRun]:
-    """Both tools on the pair of clusters, by turns, so many times.
+    """Run both tools on the pair of clusters alternately, so many times.
 
     Raises:
-        MeasurementFailed: one of them failed, or left a group elsewhere than it should be.
+        MeasurementFailed: one of them failed, or left a group at another position.
     """
     extent, folder = scene.extent, scene.work
     scene.say(f"move: {extent.move_groups:,} groups {TIMES} {extent.move_partitions} partitions")
@@ -52,13 +51,13 @@ def measure(scene: Scene, repeats: int) -> list[MoveRun]:
         runs = []
         for repeat in range(1, repeats + 1):
             ends = {TopicPartition(_TOPIC, each): (extent.move_records, "") for each in range(extent.move_partitions)}
-            commit(target, dict.fromkeys(positions, ends))  # Kafka's tool resets groups that are on its cluster
+            commit(target, dict.fromkeys(positions, ends))  # Kafka's tool resets only groups that exist on its cluster
             runs.append(_measured(scene, MOVE_OTHER, _kafka(scene, at), repeat, positions, lambda _: back_to))
             delete_groups(target, _PREFIX)
             words = ("--to", target.alias, "--all-groups", "--execute", "--yes", "--accept-unfenced")
             command = drkit(folder, "failover", *words, "--at", at.strftime("%Y-%m-%dT%H:%M:%SZ"))
             runs.append(_measured(scene, DRKIT, command, repeat, positions, lambda offset: min(offset, back_to)))
-            target.delete_topics(keep=(_TOPIC,))  # drkit's copy of its state: a store older than it moves nothing
+            target.delete_topics(keep=(_TOPIC,))  # drkit's copy of its state: an older store moves nothing
             for rest in folder.glob(f"{STORE}*"):
                 rest.unlink()
             shutil.copy(folder / "before.db", folder / STORE)
@@ -70,7 +69,7 @@ def measure(scene: Scene, repeats: int) -> list[MoveRun]:
 
 
 def _fill(source: Cluster, extent: Extent, back_to: int) -> datetime:
-    """A topic with a record a second on each partition; returns the moment of record `back_to`, cut to the second."""
+    """Fill a topic, one record per second on each partition; returns the time of record `back_to`, in whole seconds."""
     source.create_topic(_TOPIC, extent.move_partitions, {"retention.ms": "-1"})
     first = int(time.time() * 1000) - 2 * _STEP_MS * extent.move_records
     producer = Producer(
@@ -107,7 +106,7 @@ def _measured(
     positions: Mapping[str, Offsets],
     expected: Callable[[int], int],
 ) -> MoveRun:
-    """Run one tool, and check where it put each group."""
+    """Run one tool, and check each group's position."""
     ended = run(command, scene.work)
     wanted = {
         (group, tp): expected(offset) for group, offsets in positions.items() for tp, (offset, _) in offsets.items()

@@ -1,4 +1,4 @@
-"""A network namespace of a command's own, which ends with it: its addresses, rules and settings are nobody else's."""
+"""Runs a command in its own network namespace, which ends with it, with its addresses, rules and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSIDE = "BENCH_NAMESPACE"
 
 
 def lacking(tools: Sequence[str], probe: str, what: str) -> str:
-    """Why there can be none here; "" where there can. `probe`: a shell command that must work in it, for `what`."""
+    """Why there can be none here; "": there can. `probe`: a shell command that must work in it, for `what`."""
     if os.geteuid() != 0:
         return "a network namespace and iptables need root"
     missing = [tool for tool in ("unshare", *tools) if shutil.which(tool) is None]
@@ -30,7 +30,7 @@ def inside() -> bool:
 
 
 def run_inside(module: str, arguments: Sequence[str], *options: str) -> int:
-    """Run `python -m MODULE` in one; its exit code. `options`: of `unshare`, beside `--net`."""
+    """Run `python -m MODULE` in one; returns its exit code. `options`: of `unshare`, besides `--net`."""
     os.environ[_INSIDE] = "1"
     child = subprocess.Popen(
         ["unshare", "--net", *options, sys.executable, "-m", module, *arguments],
@@ -40,5 +40,5 @@ def run_inside(module: str, arguments: Sequence[str], *options: str) -> int:
 
 
 def loopback_up() -> None:
-    """Have loopback addresses answer in it."""
+    """Bring up its loopback interface."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

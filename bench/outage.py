@@ -1,8 +1,8 @@
-"""Measures what a producer on the target feels while the backlog of thousands of partitions is copied there.
+"""Measures the effect on a producer on the target while the backlog of thousands of partitions is copied there.
 
-The mirror has copied all partitions once and was away; meanwhile a backlog came up on the source. A producer sends
-200 records a second to a topic of its own on the target: first undisturbed, then while `drkit mirror --until-caught-
-up` runs, from its launch to its end. By turns as the link is by default, and with `catch_up.adaptive = false`.
+The mirror has copied all partitions once and was down; meanwhile the source has got a backlog. A producer sends 200
+records per second to its own topic on the target: first undisturbed, then while `drkit mirror --until-caught-up` runs,
+from its launch to its end. Alternately with the link's defaults, and with `catch_up.adaptive = false`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _A_BATCH = 100
 
 
 def measure(scene: Scene, repeats: int) -> list[OutageRun]:
-    """Each policy on the pair of clusters, by turns, so many times.
+    """Measure each policy on the pair of clusters alternately, so many times.
 
     Raises:
         MeasurementFailed: the mirror or the producer failed.
@@ -44,7 +44,7 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
             load(source.address, topic, Shape(records // len(topics), _RECORD_BYTES, "lz4", _A_BATCH, partitions))
 
     def mirror(lines: tuple[str, ...] = ()) -> float:
-        """Have all copied; returns the seconds from the mirror's launch to its end."""
+        """Copy everything; returns the seconds from the mirror's launch to its end."""
         write_config(Job(scene.work, source, target, f"{_PREFIX}.*", "lz4"), lines)
         return run(drkit(scene.work, "mirror", "--until-caught-up"), scene.work).seconds
 
@@ -81,7 +81,7 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
 
 
 def _beside(scene: Scene, work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
-    """What a producer on the target measured while something was done, and what that returned."""
+    """The measurements of a producer on the target during a call, and the result of that call."""
     arguments = (scene.clusters.target.address, _USERS_TOPIC, _USERS_PARTITIONS, _RATE)
     with Helper.running("latency", "acknowledge", *arguments, ready="producing") as producer:
         done = work()

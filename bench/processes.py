@@ -1,4 +1,4 @@
-"""Child processes of the bench: how they are started, metered and ended. Each dies with this process."""
+"""Starts, measures and ends child processes of the bench. Each dies with this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import psutil
 from drkit.lab.start import last_lines
 
 ROOT = Path(__file__).parents[1]
-"""Where `-m bench…` is found from."""
+"""The working directory for `-m bench…`."""
 
 CONFIG = "drkit.toml"
 MIB = 1 << 20
@@ -34,11 +34,11 @@ _LOOK_FOR_CHILDREN_SECONDS = 1.0
 
 
 class MeasurementFailed(Exception):
-    """What was to be measured ended, failed, or did something else than it should."""
+    """The measured process ended, failed, or did something else than it should."""
 
 
 def say(line: str) -> None:
-    """A line for people, on stderr: standard output is for results."""
+    """Print a readable line to stderr: standard output is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -46,12 +46,12 @@ def say(line: str) -> None:
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the kernel kills the child when this process ends, however it ends."""
+    """For `preexec_fn`: the kernel kills the child when this process ends for any reason."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def spawn(command: Sequence[str], log: Path, *, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a child, both outputs to `log`. Call from the main thread only."""
+    """Start a child, with both outputs to `log`. Call it only from the main thread."""
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -59,13 +59,13 @@ def spawn(command: Sequence[str], log: Path, *, cwd: Path | None = None) -> subp
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            start_new_session=True,  # a terminal's Ctrl-C is ours to pass on, in order
+            start_new_session=True,  # this process forwards a terminal's Ctrl-C in order
             preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
         )
 
 
 def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE_SECONDS) -> None:
-    """SIGTERM, then SIGKILL what hasn't ended after the grace; returns when all are gone."""
+    """SIGTERM, then SIGKILL those that haven't ended after the grace; returns when all are gone."""
     for child in children:
         if child.poll() is None:
             child.terminate()
@@ -79,10 +79,10 @@ def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE
 
 
 def await_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Ask again and again until it is so.
+    """Poll until the condition holds.
 
     Raises:
-        MeasurementFailed: not within so many seconds.
+        MeasurementFailed: it doesn't within so many seconds.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -93,7 +93,7 @@ def await_until(condition: Callable[[], bool], what: str, seconds: float) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A command that was launched and writes to `log`. `launched_at`: by the monotonic clock."""
+    """A launched command that writes to `log`. `launched_at`: by the monotonic clock."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -101,7 +101,7 @@ class Running:
 
     @classmethod
     def launch(cls, command: Sequence[str], log: Path, cwd: Path) -> Self:
-        """Start it, and note when."""
+        """Start it, and note the time."""
         at = time.monotonic()
         return cls(spawn(command, log, cwd=cwd), log, at)
 
@@ -115,12 +115,12 @@ class Running:
         end([self.process])
 
     def last_words(self) -> str:
-        """The end of what it wrote."""
+        """The end of its output."""
         return "\n".join(line[:400] for line in last_lines(self.log, 5))
 
     @contextmanager
     def watched(self, what: str) -> Iterator[None]:
-        """Stop it at the end of the block, whose failure names `what` was measured and has its last words."""
+        """Stop it at the end of the block; a failure of the block names `what` and has the end of its output."""
         try:
             yield
         except MeasurementFailed as error:
@@ -131,7 +131,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A command that ended: its standard output, seconds from its launch to its end, and its CPU seconds."""
+    """A finished command: its standard output, seconds from its launch to its end, and its CPU seconds."""
 
     stdout: str
     seconds: float
@@ -139,10 +139,10 @@ class Ended:
 
 
 def run(command: Sequence[str], folder: Path, accepted: Collection[int] = (0,)) -> Ended:
-    """Run a command in a folder to its end. An operator's own files (the journal's anchors) are kept out of it.
+    """Run a command in a folder to its end. It doesn't see the operator's own files (the journal's anchors).
 
     Raises:
-        MeasurementFailed: it ended with a code that isn't accepted; its last lines are in the message.
+        MeasurementFailed: its exit code isn't accepted; the message has its last lines.
     """
     used, began = _children_cpu(), time.monotonic()
     ended = subprocess.run(
@@ -162,18 +162,18 @@ def run(command: Sequence[str], folder: Path, accepted: Collection[int] = (0,)) 
 
 
 def drkit(folder: Path, *words: str) -> list[str]:
-    """A command line of drkit with the drkit.toml of a folder."""
+    """A command line of drkit, with the drkit.toml of a folder."""
     return [sys.executable, "-m", "drkit", *words, "--config", str(folder / CONFIG)]
 
 
 def _children_cpu() -> float:
-    """CPU seconds of the children of this process that have ended."""
+    """The CPU seconds of this process's finished children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 class Helper:
-    """A module of the bench that runs as a process: says one word when it is ready, then answers in lines of JSON."""
+    """A module of the bench as a process: prints one word when it is ready, then answers with lines of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -181,12 +181,12 @@ class Helper:
     @classmethod
     @contextmanager
     def running(cls, module: str, *arguments: object, ready: str, patience_seconds: float = 0.0) -> Iterator[Self]:
-        """`python -m bench.MODULE`, once it has said that it is ready; ended with the block.
+        """Start `python -m bench.MODULE`, and wait until it is ready; it ends with the block.
 
-        `patience_seconds`: for how long it may end by itself, once its standard input is closed.
+        `patience_seconds`: how long it may take to end by itself, once its standard input is closed.
 
         Raises:
-            MeasurementFailed: it ended before; its message is on stderr.
+            MeasurementFailed: it ended before it was ready; its message is on stderr.
         """
         command = [sys.executable, "-m", f"bench.{module}", *map(str, arguments)]
         with subprocess.Popen(
@@ -209,13 +209,13 @@ class Helper:
                 end([process])
 
     def ask(self, line: str) -> dict[str, Any]:
-        """What it answers to a line of its standard input."""
+        """Its answer to a line of its standard input."""
         self._stdin.write(f"{line}\n")
         self._stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """What it measured.
+        """Its measurements.
 
         Raises:
             MeasurementFailed: it ended without an answer; its message is on stderr.
@@ -240,9 +240,9 @@ class Helper:
 
 
 class ProcessTree:
-    """CPU and memory of a child process and all that it starts, from /proc.
+    """Measures CPU and memory of a child process and all its descendants, from /proc.
 
-    The CPU time of a descendant that has ended is still counted: its parent's account has it once it was waited for.
+    The CPU time of finished descendants counts, too: their parent's account includes it once it has waited for them.
     """
 
     def __init__(self, root: subprocess.Popen[Any]) -> None:
@@ -252,7 +252,7 @@ class ProcessTree:
         self._peaks: dict[int, int] = {}
 
     def cpu_seconds(self) -> float:
-        """User and system time used so far by all of them."""
+        """The user and system time that all of them have used so far."""
         total = 0.0
         for member in self._living():
             with suppress(psutil.Error):
@@ -261,7 +261,7 @@ class ProcessTree:
         return total
 
     def rss_bytes(self) -> int:
-        """Resident memory of all of them now (memory they share is counted for each)."""
+        """The current resident memory of all of them (shared memory counts for each)."""
         total = 0
         for member in self._living():
             with suppress(psutil.Error):
@@ -269,9 +269,9 @@ class ProcessTree:
         return total
 
     def peak_rss_bytes(self) -> int:
-        """The sum of each one's highest resident memory, as the kernel noted it (`VmHWM`).
+        """The sum of each one's peak resident memory, by the kernel (`VmHWM`).
 
-        Call it while they run, last of all just before the end; one that ended keeps its last figure.
+        Call it while they run, and again just before the end; one that has ended keeps its last figure.
         """
         for member in self._living():
             with suppress(OSError, ValueError):
@@ -290,9 +290,9 @@ def _high_water_mark(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"the kernel tells no VmHWM of process {pid}")
+    raise ValueError(f"the kernel has no VmHWM of process {pid}")
 
 
 def cores() -> int:
-    """CPUs that this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))

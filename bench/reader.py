@@ -1,4 +1,4 @@
-"""The independent reader: every committed record of a topic, by a bare consumer; no code of a mirror takes part."""
+"""The independent reader: reads every committed record of a topic with a plain consumer, without a mirror's code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_ONCE = 10_000
 
 
 class Read(NamedTuple):
-    """A record as it lies on a log."""
+    """A record of a log."""
 
     tp: TopicPartition
     offset: int
@@ -24,7 +24,7 @@ class Read(NamedTuple):
 
 
 def read(address: str, topic: str) -> list[Read]:
-    """Every record that readers of committed data see, from the start to the end of now; by partition in order.
+    """Every record that readers of committed data see, from the start to the current end; by partition, in order.
 
     Raises:
         MeasurementFailed: nothing came for 30 s.

@@ -1,4 +1,4 @@
-"""The tables of a run, made once as rows of text: shown by rich on a terminal, and as Markdown in RESULTS.md."""
+"""Renders the tables of a run as rows of text, for rich on a terminal and as Markdown in RESULTS.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table as text. The first `left` columns are aligned left, and those named in `also_left`; the others right."""
+    """A table as text. The first `left` columns, and those in `also_left`, are left-aligned; others right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ class Grid:
     also_left: tuple[str, ...] = ()
 
     def is_left(self, index: int) -> bool:
-        """Whether a column is aligned left."""
+        """Whether a column is left-aligned."""
         return index < self.left or self.columns[index] in self.also_left
 
 
@@ -70,7 +70,7 @@ def render(results: Results) -> str:
 
 
 def grids(results: Results) -> list[Grid]:
-    """Every table for which something was measured; the targets come first."""
+    """Every table that has measurements; the targets come first."""
     tables = (
         *(_targets, _backlog, _launch_and_memory, _live, _translate, _lookup),
         *(_moves, _large_links, _sites, _outages),
@@ -79,7 +79,7 @@ def grids(results: Results) -> list[Grid]:
 
 
 def rich_table(grid: Grid) -> Table:
-    """For a terminal."""
+    """The table for a terminal."""
     table = Table(title=grid.title, title_justify="left", title_style="bold", box=None, header_style="dim")
     for index, column in enumerate(grid.columns):
         table.add_column(column, justify="left" if grid.is_left(index) else "right")
@@ -89,7 +89,7 @@ def rich_table(grid: Grid) -> Table:
 
 
 def markdown(grid: Grid) -> str:
-    """For a file; without the title."""
+    """The table for a file, without the title."""
     rule = ["---" if grid.is_left(index) else "---:" for index in range(len(grid.columns))]
     return "".join(map(_line, (grid.columns, rule, *grid.rows)))
 
@@ -102,12 +102,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A figure for people: thousands separated; a dash where it isn't known."""
+    """A readable figure: with thousands separators; a dash if it is unknown."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 def significant(value: float | None) -> str:
-    """A figure with three digits that mean something."""
+    """A figure with three significant digits."""
     if value is None:
         return UNKNOWN
     digits = next((count for limit, count in ((100, 0), (10, 1), (1, 2)) if abs(value) >= limit), 3)
@@ -119,7 +119,7 @@ Column = tuple[str, Callable[[Any], str]]
 
 
 def table(title: str, left: int, columns: Sequence[Column], items: Iterable[Any]) -> Grid:
-    """A table with a row for each item; the first `left` columns are aligned left."""
+    """A table with a row for each item; the first `left` columns are left-aligned."""
     rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
     return Grid(title, tuple(name for name, _ in columns), rows, left)
 
@@ -180,7 +180,7 @@ def _star(case: BacklogCase | LiveCase) -> str:
 
 
 def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None) -> str:
-    """Whether a case meets the target for its number of records a batch."""
+    """Whether a case meets the target for its number of records per batch."""
     wanted = SPEED.get(case.records_a_batch)
     if wanted is None:
         return "none"

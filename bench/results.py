@@ -1,7 +1,7 @@
-"""What was measured, kept after every single measurement so that an interrupted run can continue.
+"""The results, written after every single measurement, so that an interrupted run can continue.
 
 One JSON document: `machine`, `extent`, and a list for each kind of measurement; its keys are the fields of
-the classes here. What isn't known is null.
+the classes here. Unknown values are null.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from drkit.model.errors import ConfigError
 class BacklogRun:
     """One mirror over one backlog. `seconds`: from the first to the last record on the target.
 
-    `cpu_seconds`: of the process tree in that span; `launch_*`: until the first record. `complete` is
-    false where time ran out; rates are then of the part that was done. `mapping_*`: drkit's store after
-    the run (None for the other mirror): rows, bytes of those rows, growth of the whole file.
-    `uneven_partitions`: those that end elsewhere on the target than on the source once the mirror was stopped.
+    `cpu_seconds`: of the process tree in that span; `launch_*`: until the first record. `complete`: false if time ran
+    out; then the rates are of the finished part. `mapping_*`: drkit's store after the run (None for the other mirror):
+    rows, bytes of those rows, growth of the whole file. `uneven_partitions`: those with another end on the target than
+    on the source after the mirror was stopped.
     """
 
     case: str
@@ -72,9 +72,9 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class TranslateRun:
-    """How a mirror's translated positions would serve the groups that committed on one kind of topic.
+    """The cost of a mirror's translated positions for the groups that committed on one kind of topic.
 
-    Sums and maxima are over the commits for which it gave a position.
+    Sums and maxima are over the commits for which it has a position.
     """
 
     peer: str
@@ -90,7 +90,7 @@ class TranslateRun:
 
 @dataclass(frozen=True, slots=True)
 class LookupRun:
-    """Floor lookups in Cassandra through drkit's store, milliseconds. `partitions`: over which the rows lie."""
+    """Floor lookups in Cassandra with drkit's store, in milliseconds. `partitions`: the partitions of the rows."""
 
     rows: int
     partitions: int
@@ -133,13 +133,13 @@ class SiteRun:
 
 @dataclass(frozen=True, slots=True)
 class LargeLinkRun:
-    """A link of very many partitions. Seconds, but for `idle_share` (of a core) and `peak_rss_mib`.
+    """A link of very many partitions. In seconds, except for `idle_share` (of a core) and `peak_rss_mib`.
 
-    `created`: what a bare client needed until as many topics could be written on a broker that does nothing else: what
-    no mirror of new topics can be faster than. `first`, `moving`: from the mirror's launch until the first record, and
-    until one of every partition, is on the target, whose topics the mirror makes. `again_first`, `again_moving`: the
-    same when it is launched again, with the topics there and new records in each. `commands`: wall-clock seconds of
-    each command from its launch to its end (`page`: until all of it was served); `commands_cpu`: their CPU seconds.
+    `created`: the time of a bare client to create as many topics on an otherwise idle broker, the lower bound for a
+    mirror of new topics. `first`, `moving`: from the mirror's launch until the first record, and until one of every
+    partition, is on the target, whose topics the mirror creates. `again_first`, `again_moving`: the same for a second
+    launch, with existing topics and new records in each. `commands`: wall-clock seconds of each command from its launch
+    to its end (`page`: until it was served completely); `commands_cpu`: their CPU seconds.
     """
 
     topics: int
@@ -159,9 +159,9 @@ class LargeLinkRun:
 
 @dataclass(frozen=True, slots=True)
 class OutageRun:
-    """One backlog of many partitions, copied while somebody produces on the target. `policy`: the link's `catch_up`.
+    """One backlog of many partitions, copied beside a producer on the target. `policy`: the link's `catch_up`.
 
-    `alone_…`: what the producer's records took without the mirror, in milliseconds; the others: beside it.
+    `alone_…`: the latency of the producer's records without the mirror, in milliseconds; the others: with it.
     `seconds`: from the mirror's launch to its end.
     """
 
@@ -189,7 +189,7 @@ KINDS: dict[str, type[Any]] = {
     "large_links": LargeLinkRun,
     "outages": OutageRun,
 }
-"""By the document's lists, what they hold."""
+"""The types of the document's lists."""
 
 
 @dataclass(slots=True)
@@ -209,11 +209,11 @@ class Results:
     failures: list[str] = field(default_factory=list)
 
     def rows(self, kind: str, **where: object) -> list[Any]:
-        """The measurements of one list whose fields are these."""
+        """The measurements of one list with these values."""
         return [run for run in getattr(self, kind) if all(getattr(run, name) == value for name, value in where.items())]
 
     def typical(self, kind: str, measure: str, **where: object) -> float | None:
-        """The median over those rows of one field; None where it was not measured."""
+        """The median of one field over those rows; None if it was not measured."""
         return median(getattr(run, measure) for run in self.rows(kind, **where))
 
     def save(self, path: Path) -> None:
@@ -222,10 +222,10 @@ class Results:
 
 
 def load(path: Path) -> Results:
-    """The results kept in a file.
+    """The results in a file.
 
     Raises:
-        ConfigError: there is none, or it isn't one of ours.
+        ConfigError: the file doesn't exist, or holds no results of the bench.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -238,7 +238,7 @@ def load(path: Path) -> Results:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, as they were when it was measured."""
+    """Convert lists back to tuples."""
     if isinstance(value, dict):
         return {name: _tuples(each) for name, each in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The order of things: which step runs when, what is kept, what happens when one fails."""
+"""Runs the steps of a benchmark in order, keeps the results, and handles failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FAILURES = (MeasurementFailed, WireError, DrkitError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The least that is measured and kept at once: rows of one list of `Results`, found again by `where`."""
+    """The unit of measurement: rows of one list of `Results`, identified by `where`."""
 
     step: str
     kind: str
@@ -59,10 +59,10 @@ class Run:
     """One run of the bench.
 
     Args:
-        steps: names of what to measure, in order.
-        out: where results go; written after every measurement.
-        deadline: by the monotonic clock; steps that haven't begun by then are left out, and named.
-        say: gets a line for people about each step.
+        steps: the names of the steps, in order.
+        out: the folder for results, which are written after every measurement.
+        deadline: by the monotonic clock; steps that haven't begun by then are skipped and reported.
+        say: called with a readable line about each step.
     """
 
     steps: Sequence[str]
@@ -75,7 +75,7 @@ class Run:
     say: Callable[[str], None]
 
     def run(self) -> None:
-        """Measure what is asked for and isn't there yet."""
+        """Measure the requested steps that have no results yet."""
         self.results.failures.clear()  # they are tried again
         with tempfile.TemporaryDirectory(prefix="drkit-bench-") as name:
             work = Path(name)
@@ -101,13 +101,13 @@ class Run:
                     self._step(step, todo[step], scene)
 
     def write(self) -> None:
-        """Write the report of what there is."""
+        """Write the report of the results so far."""
         (self.out / REPORT_FILE).write_text(render(self.results), encoding="utf-8")
 
-    # -- what a step consists of -------------------------------------------------------------------
+    # -- the parts of a step -----------------------------------------------------------------------
 
     def _units(self, step: str, mirrors: Sequence[Mirror]) -> list[Unit]:
-        """All of a step. Which mirror comes first alternates from step to step and from repeat to repeat."""
+        """All parts of a step. The first mirror alternates from step to step and from repeat to repeat."""
         ordered = mirrors if self.steps.index(step) % 2 else mirrors[::-1]
         once: dict[str, tuple[str, Callable[[Scene], Sequence[Any]]]] = {
             MOVE: ("moves", partial(move.measure, repeats=self.repeat)),
@@ -132,7 +132,7 @@ class Run:
         return [*self._compared(step, ordered)]
 
     def _compared(self, step: str, ordered: Sequence[Mirror]) -> Iterator[Unit]:
-        """A case that is measured with each mirror in each repeat: a backlog, or live."""
+        """A case for each mirror in each repeat: a backlog, or live."""
         live_case = next((case for case in LIVE if case.name == step), None)
         backlog = next((Backlog(case) for case in BACKLOG if case.name == step), None)
         for repeat in range(1, (max(self.repeat, self.extent.live_repeats) if live_case else self.repeat) + 1):
@@ -150,7 +150,7 @@ class Run:
     # -- measuring ---------------------------------------------------------------------------------
 
     def _warm_up(self, scene: Scene, mirrors: Sequence[Mirror]) -> None:
-        """Both mirrors once, unmeasured: the brokers' code is compiled and their caches are filled."""
+        """Run both mirrors once without measuring, to compile the brokers' code and fill their caches."""
         self.say("warming the brokers up: each mirror once, not measured")
         backlog = Backlog(WARM_UP)
         for mirror in mirrors:
@@ -168,7 +168,7 @@ class Run:
             self.results.save(self.out / RESULTS_FILE)
 
     def _attempt(self, step: str, measure: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """What was measured; a failure is noted, and the other steps continue."""
+        """The measurements; notes a failure, and the other steps continue."""
         try:
             return measure()
         except Exception as error:  # noqa: BLE001 - one case's failure, whatever it is, mustn't cost the others

@@ -1,7 +1,7 @@
-"""A site that goes down: three links into one cluster, all their sources dead, `drkit failover` from launch to end.
+"""Measures a site's failover: three links to one cluster, all sources dead, `drkit failover` from launch to end.
 
-The mirror still runs, as it does where it stands beside the target: the failover has to wait until it has left. Every
-group is caught up or lags somewhere; afterwards each position is read by a client of its own.
+The mirror still runs, like a mirror beside the target: the failover must wait until it has left. Every group is caught
+up or lags; afterwards a separate client reads each position.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _READY_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _FAILOVER = ("failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
 _Positions = Mapping[str, Mapping[str, Offsets]]
-"""Of the groups of each source."""
+"""The prefix of each source's groups."""
 
 
 def measure(scene: Scene, case: SiteCase, repeats: int) -> list[SiteRun]:
-    """Each way to die, by turns, so many times, on four brokers of its own.
+    """Measure each way to die alternately, so many times, on its own four brokers.
 
     Raises:
-        MeasurementFailed: mirror or failover failed, or a group stands elsewhere than it should.
+        MeasurementFailed: mirror or failover failed, or a group has another position than it should.
     """
     case = scene.extent.site(case)
     scene.say(f"{case.name}: {len(SOURCES)} links, {case.description}")
@@ -49,7 +49,7 @@ def measure(scene: Scene, case: SiteCase, repeats: int) -> list[SiteRun]:
 
 
 def _fill(source: Cluster, case: SiteCase) -> dict[str, Offsets]:
-    """A topic on one source, and where its share of the groups stands."""
+    """A topic on one source, and the positions of its share of the groups."""
     topic, partitions, records = f"{_PREFIX}{source.alias}", case.partitions, case.records
     source.create_topic(topic, partitions, {"retention.ms": "-1"})
     load(source.address, topic, Shape(records * partitions, 100, "lz4", records // 10, partitions))
@@ -108,7 +108,7 @@ def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Position
 
 @contextmanager
 def _mirroring(folder: Path, case: SiteCase, positions: _Positions) -> Iterator[None]:
-    """A mirror of all links, which has brought everything over when the block begins."""
+    """A mirror of all links, which has copied everything when the block begins."""
     mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
     with mirror.watched(case.name):
         deadline = time.monotonic() + _READY_SECONDS

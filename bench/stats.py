@@ -1,4 +1,4 @@
-"""Small statistics: percentiles, medians, ratios that may be unknown."""
+"""Statistics: percentiles, medians, ratios that may be unknown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value at or below which `share` (0 to 1) of an ascending sequence lies (nearest rank).
+    """The percentile `share` (0 to 1) of an ascending sequence (nearest rank).
 
     Raises:
         ValueError: nothing was measured, or a share outside 0 to 1.
@@ -21,13 +21,13 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """The median of what is known; None where nothing is."""
+    """The median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """The quotient; None where either is unknown or `below` is 0."""
+    """The quotient; None if either is unknown or `below` is 0."""
     if above is None or below is None or below == 0:
         return None
     return above / below

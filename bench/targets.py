@@ -1,7 +1,7 @@
 """The targets, and whether the measurements meet them. Pure.
 
-A target whose measurement is missing is `not measured`, never met. One that was measured on less than the
-target speaks of (a quick run's backlog, say) is judged all the same, and its note says so.
+A target without a measurement is `not measured`, never met. A measurement on less than the target specifies (such as a
+quick run's backlog) is judged nevertheless, with a note.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LOOKS = ("status", "doctor", "plan", "page")
 LARGE_LINK_PARTITIONS = 10_000
 
 SPEED = {1000: (5.0, 15.0), 150: (2.5, 8.0), 1: (4.0, 8.0)}
-"""By records a batch: at least so many times MirrorMaker 2's records/s, at most one so-manieth of its CPU."""
+"""By records per batch: the least factor of MirrorMaker 2's records/s, and the least divisor of its CPU."""
 
 _BACKLOG_RECORDS = 10_000_000
 _NAMED = tuple(case for case in BACKLOG if case.named)
 _SMALL = tuple(case for case in BACKLOG if case.partitions == 100 and case.records_a_batch == 1)  # noqa: PLR2004
 _BATCHED = tuple(case for case in BACKLOG if case.partitions == 100 and case.records_a_batch > 1)  # noqa: PLR2004
-"""Memory is judged without backlogs of small batches: with one, Numba and LLVM are loaded, too."""
+"""The cases that judge memory, without backlogs of small batches: these also load Numba and LLVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """As `Judgement`, before it is measured."""
+    """A `Judgement` before its measurement."""
 
     name: str
     limit: float
@@ -77,12 +77,12 @@ def judge(results: Results) -> list[Judgement]:
 
 
 def rate_ratio(results: Results, case: str) -> float | None:
-    """How many times MirrorMaker 2's records/s drkit's are."""
+    """The ratio of drkit's records/s to MirrorMaker 2's."""
     return _of("backlog", "records_per_second", DRKIT, OTHER, case)(results)
 
 
 def cpu_ratio(results: Results, case: str) -> float | None:
-    """How many times drkit's CPU per record MirrorMaker 2's is."""
+    """The ratio of MirrorMaker 2's CPU per record to drkit's."""
     return _of("backlog", "cpu_seconds_per_million", OTHER, DRKIT, case)(results)
 
 
@@ -93,7 +93,7 @@ def mapping_bytes_per_million(results: Results) -> float | None:
 
 
 def _of(kind: str, measure: str, one: str, other: str, case: str) -> Measure:
-    """One mirror's figure over another's."""
+    """The ratio of one mirror's figure to another's."""
     return lambda results: ratio(*(results.typical(kind, measure, case=case, peer=peer) for peer in (one, other)))
 
 
@@ -117,7 +117,7 @@ def _inexact(results: Results) -> float | None:
 
 
 def _lookups(results: Results) -> tuple[LookupRun | None, LookupRun | None]:
-    """The base size and the largest, where both were measured."""
+    """The base size and the largest, if both were measured."""
     by_rows = {run.rows: run for run in results.lookup}
     small, large = by_rows.get(LOOKUP_BASE_ROWS), by_rows.get(max(by_rows, default=0))
     return (None, None) if small is large else (small, large)
@@ -228,7 +228,7 @@ def _outage_note(results: Results) -> str:
 
 _LIVE = f"live at {LIVE[0].records_per_second:,}/s"
 _LIVE_ALONE = f"live on 1 partition, {LIVE[1].records_per_second:,}/s"
-"""Every record waits for the one before it."""
+"""The case in which every record waits for the previous one."""
 
 _MANY = f"{LARGE_LINK_PARTITIONS:,} partitions"
 _LOOKUP = "lookup {} at {:,} rows against {:,}".format

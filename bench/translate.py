@@ -1,13 +1,13 @@
-"""Translated positions, judged: what 1,000 groups would read again or skip with each mirror's answers.
+"""Judges translated positions: how many records 1,000 groups would read again or skip with each mirror's positions.
 
-Each mirror gets source topics of its own, made the same way: half of the records lie there (and are
-compacted) before it starts, half come while it runs. When all is on the target, a thousand groups commit
-a random position each; the mirror carries them, its answers are taken (`drkit translate --all-groups`;
-MirrorMaker 2's checkpoints topic), and an independent reader of the target says what each would cost.
+Each mirror gets its own source topics, created the same way: half of the records are there (and compacted) before it
+starts, half come while it runs. When everything is on the target, a thousand groups commit a random position each; the
+mirror translates them (`drkit translate --all-groups`; MirrorMaker 2's checkpoints topic), and an independent reader
+of the target determines the cost of each.
 
-A record is known by its offset on the source, which is found in its value on the target. A group that had read
-everything below the commit `c` on the source and continues at position `p` of the target reads again what lies below
-`c` and at or after `p`, and skips what lies at or above `c` and before `p`.
+A record is identified by its offset on the source, which its value on the target gives. A group that had read
+everything below the commit `c` on the source and continues at position `p` of the target reads again the records below
+`c` and at or after `p`, and skips those at or above `c` and before `p`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from drkit.model.topology import TopicPartition
 _CAUGHT_UP_SECONDS = 120.0
 _CALM_SECONDS = 5.0
 _ANSWER_SECONDS = 90.0
-_NO_MORE_SECONDS = 20.0  # both mirrors look at groups at least every few seconds here
+_NO_MORE_SECONDS = 20.0  # both mirrors read groups at least every few seconds here
 _PARTS = 5
 _POLL_SECONDS = 0.5
 _ASK_SECONDS = 2.0
 _Answers = dict[str, int | None]
-"""Target positions by group; None where a mirror gave none."""
+"""Target positions by group; None if a mirror has none."""
 
 
 def measure(scene: Scene, mirror: Mirror) -> list[TranslateRun]:
     """One mirror's figures on the pair of clusters, by kind of topic.
 
     Raises:
-        MeasurementFailed: it ended, didn't catch up, or the source could not be made.
+        MeasurementFailed: it ended, didn't catch up, or the source could not be created.
     """
     source = Source(scene.clusters.source, f"bench-translate-{mirror.name}")
     scene.say(f"translate: {mirror.title}, {scene.extent.commits:,} commits")
@@ -77,7 +77,7 @@ def measure(scene: Scene, mirror: Mirror) -> list[TranslateRun]:
 
 
 class Copied(NamedTuple):
-    """A record as it lies on the target."""
+    """A record of the target."""
 
     target_offset: int
     source_offset: int
@@ -85,14 +85,14 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Records that a group would read again, and those that it would never read."""
+    """The records that a group would read again, and those that it would never read."""
 
     reread: int
     skipped: int
 
 
 def cost(log: Sequence[Copied], committed: int, position: int) -> Cost:
-    """The cost of continuing at `position` of a target partition that holds `log`, in order of target offsets."""
+    """The cost of continuing at `position` of a target partition with `log`, in the order of target offsets."""
     at = bisect_left(log, (position, -1))
     return Cost(
         reread=sum(record.source_offset < committed for record in log[at:]),
@@ -107,7 +107,7 @@ def judge(
     answers: Mapping[str, int],
     logs: Mapping[TopicPartition, Sequence[Copied]],
 ) -> TranslateRun:
-    """The sums and maxima for a mirror; `answers`: target positions by group, absent where it gave none."""
+    """The sums and maxima for a mirror; `answers`: target positions by group, without groups that have none."""
     costs = [cost(logs.get(each.tp, ()), each.offset, answers[each.group]) for each in commits if each.group in answers]
     return TranslateRun(
         peer=peer,
@@ -122,11 +122,11 @@ def judge(
     )
 
 
-# --- the mirror at work -------------------------------------------------------------------------
+# --- the running mirror -------------------------------------------------------------------------
 
 
 def _await_calm(source: Source, job: Job, running: Running) -> None:
-    """Wait until the target's ends have stood still for five seconds and nothing plain is missing."""
+    """Wait until the target's ends are constant for five seconds and no plain record is missing."""
     deadline = time.monotonic() + _CAUGHT_UP_SECONDS
     before: dict[TopicPartition, int] = {}
     still_since = time.monotonic()
@@ -154,7 +154,7 @@ def _logs(source: Source, job: Job) -> dict[TopicPartition, list[Copied]]:
 
 
 def _settled(ask: Callable[[], _Answers]) -> dict[str, int]:
-    """Ask until every group has an answer, or no further one has come for a while; only the groups answered."""
+    """Poll until every group has a position, or none has come for a while; returns only groups with a position."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     most, more_at = 0, time.monotonic()
     while True:

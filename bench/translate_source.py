@@ -1,7 +1,7 @@
-"""The source for the comparison of translated positions: plain, transactional, compacted; and commits on them.
+"""Writes the source topics for the comparison of translated positions: plain, transactional, compacted; and commits.
 
-Written with an ordinary client, so that transactions are real ones; every record's source offset is noted
-from its delivery report, by the record's value, which is unique.
+It uses an ordinary client, so that transactions are real; it notes every record's source offset from its delivery
+report, by the record's unique value.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Commit(NamedTuple):
 class Source:
     """Topics `PREFIX-plain`, `PREFIX-transactions`, `PREFIX-compacted` on a cluster.
 
-    `offsets`: where each value lies on the source. `half_ends`: the partitions' ends when the mirror started.
+    `offsets`: the source offset of each value. `half_ends`: the partitions' ends when the mirror started.
     """
 
     cluster: Cluster
@@ -75,16 +75,16 @@ class Source:
             self.cluster.create_topic(self.topic(kind), _PARTITIONS[kind], config)
 
     def write(self, records: int) -> None:
-        """Write about so many records to each topic, a good part of the transactional ones in vain."""
+        """Write about so many records to each topic; many of the transactional ones are aborted."""
         self._write_plain(PLAIN, records, keyed=False)
         self._write_plain(COMPACTED, records, keyed=True)
         self._write_transactions(records)
 
     def compact(self) -> None:
-        """Wait until compaction has made holes in the compacted topic.
+        """Wait until the compacted topic has holes.
 
         Raises:
-            MeasurementFailed: it has not after two minutes.
+            MeasurementFailed: it has none after two minutes.
         """
         topic = self.topic(COMPACTED)
         before = len(read(self.cluster.address, topic))
@@ -96,18 +96,18 @@ class Source:
             self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The end of each partition now."""
+        """The current end of each partition."""
         return self.ends_on(self.cluster)
 
     def ends_on(self, cluster: Cluster) -> dict[TopicPartition, int]:
-        """The ends of those of its partitions that a cluster has."""
+        """The ends of its partitions that exist on a cluster."""
         with Connection(cluster.address) as connection:
             found = connection.ends_of({self.topic(kind): range(_PARTITIONS[kind]) for kind in KINDS})
         return {TopicPartition(topic, number): end for topic, ends in found.items() for number, end in ends.items()}
 
     def commits(self, count: int, ends: dict[TopicPartition, int]) -> dict[str, list[Commit]]:
-        """Random positions by kind of topic: half anywhere, a quarter in what was there before the mirror
-        started (lagging groups), a quarter close to the end. Each is of a group of its own.
+        """Random positions by kind of topic: half anywhere, a quarter in the records from before the mirror's start
+        (lagging groups), a quarter close to the end. Each is of a different group.
         """
         made: dict[str, list[Commit]] = {}
         for kind in KINDS:
@@ -131,7 +131,7 @@ class Source:
             {"bootstrap.servers": self.cluster.address, "transactional.id": self.prefix, "linger.ms": 1}
         )
         producer.init_transactions(30)
-        left = records // 4  # a commit each for every thirty or so takes its time
+        left = records // 4  # a commit for about every thirty takes time
         while left > 0:
             size = self._dice.randint(1, _LARGEST_TRANSACTION)
             left -= size
@@ -165,7 +165,7 @@ class Source:
 
 
 def partition_of(key: str | None, number: int, partitions: int) -> int:
-    """The partition of a record: the same for the same key, else by turns."""
+    """The partition of a record: the same for the same key, else round robin."""
     return (number if key is None else int(key.rpartition("-")[2])) % partitions
 
 

@@ -1,8 +1,8 @@
-"""A mirror over a long line: a backlog read through packets that are held up, `python -m bench.wan --delay SCRIPT`.
+"""Measures a mirror over a slow network: it reads a backlog with delayed packets, `python -m bench.wan --delay SCRIPT`.
 
-Everything runs in a network namespace of its own, which ends with this command: brokers, the mirror, and iptables
-rules that hand each packet of the source broker to a script that holds it for half a round trip. So it needs root,
-`unshare`, `iptables` and the kernel's NFQUEUE; where one of them lacks, it says which and does nothing.
+Everything runs in its own network namespace, which ends with this command: brokers, the mirror, and iptables rules that
+pass each packet of the source broker to a script that delays it for half a round trip. So it needs root, `unshare`,
+`iptables` and the kernel's NFQUEUE; if one of them is missing, it names it and does nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _READ_SECONDS = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """How the source's machine is set up. `settings`: of its broker; `window`: what TCP may keep in flight."""
+    """The configuration of the source's machine. `settings`: its broker's; `window`: TCP's limit of bytes in flight."""
 
     name: str
     megabytes: int
@@ -59,7 +59,7 @@ HOSTS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one reader reached on one kind of host, its first third aside; `peak_rss_mib`: of the mirror."""
+    """The throughput of one reader on one kind of host, without its first third; `peak_rss_mib`: of the mirror."""
 
     host: str
     reader: str
@@ -69,20 +69,20 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table (and JSON to `--out`); 0 also where it can't be measured, with the reason."""
+    """Measure, print a table (and JSON to `--out`); returns 0 even if it can't measure here, with the reason."""
     options = _options(arguments)
     lacks = _lacks(options.delay)
     if lacks:
         print(f"skipped: {lacks}")
         return 0
-    toolchain = ensure("kafka")  # fetched before there is no network any more
+    toolchain = ensure("kafka")  # fetch while there is still a network
     if not namespace.inside():
         return namespace.run_inside("bench.wan", sys.argv[1:] if arguments is None else arguments)
     namespace.loopback_up()
     rows: list[Row] = []
     for host in HOSTS:
         if host.window_bytes is not None:
-            for name in ("tcp_wmem", "tcp_rmem"):  # of this namespace alone
+            for name in ("tcp_wmem", "tcp_rmem"):  # only in this namespace
                 value = f"net.ipv4.{name}=4096 131072 {host.window_bytes}"
                 subprocess.run(["sysctl", "-q", "-w", value], check=True)
         with (
@@ -119,12 +119,12 @@ def _measure(scene: Scene, host: Host, options: argparse.Namespace) -> Iterator[
 
 
 def buffer_line(size: int) -> str:
-    """The key of a link that sets its buffer."""
+    """The line of a link that sets its buffer."""
     return f"buffer_bytes = {size}"
 
 
 def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
-    """MB/s from the look at which a third was there to the last: large answers come all at once."""
+    """MB/s from the observation with a third of it to the last one: large responses come all at once."""
     late = [look for look in looks if look[1] >= records / 3]
     if len(late) < 2 or late[-1][0] <= late[0][0]:  # noqa: PLR2004 - two ends
         return None
@@ -132,7 +132,7 @@ def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
 
 
 def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
-    """A plain consumer over the whole topic: MB/s of values as `_steady` has it, and records."""
+    """A plain consumer over the whole topic: MB/s of values by `_steady`, and records."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-wan", "enable.auto.commit": False})
     parts = [TopicPartition(case.topic, number) for number in range(case.partitions)]
     ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
@@ -154,9 +154,9 @@ def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
 
 @contextmanager
 def _delayed(address: str, options: argparse.Namespace) -> Iterator[None]:
-    """Hold packets from and to this address for half a round trip each, in this namespace."""
+    """Delay packets from and to this address for half a round trip each, in this namespace."""
     port = address.rpartition(":")[2]
-    # where they come in: held where they go out, they would count against what the sender may have under way
+    # on input: on output they would count against the sender's limit of bytes in flight
     rules = [["INPUT", "-i", "lo", "-p", "tcp", side, port] for side in ("--sport", "--dport")]
     command = [sys.executable, str(options.delay), _QUEUE, str(options.rtt_ms / 2), "0", "0"]
     holder = subprocess.Popen(
@@ -180,9 +180,9 @@ def _delayed(address: str, options: argparse.Namespace) -> Iterator[None]:
 
 
 def _lacks(delay: Path) -> str:
-    """What is missing, or ""."""
+    """The missing requirement, or ""."""
     if not delay.is_file():
-        return f"{delay} isn't there: the script that holds packets back (see bench/README.md)"
+        return f"{delay} doesn't exist: the script that delays packets (see bench/README.md)"
     probe = f"iptables -A INPUT -i lo -p tcp --sport 1 -j NFQUEUE --queue-num {_QUEUE}"
     return namespace.lacking(("ip", "iptables", "sysctl"), probe, "NFQUEUE")
 

@@ -1,8 +1,8 @@
-"""The requests that the bench itself sends, as bytes on one connection: Produce, Fetch and ListOffsets.
+"""The bench's own requests, as bytes on one connection: Produce, Fetch and ListOffsets.
 
-A client library would batch, compress and retry as it likes; the loader must decide how many records a
-batch holds, and the watcher must cost next to nothing beside what it watches. Single-broker clusters on
-loopback, no security: the one broker leads every partition.
+A client library would batch, compress and retry by itself; the loader must control the number of records per batch, and
+the watcher must cost almost nothing. Single-broker clusters on loopback, without security: the only broker leads every
+partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-_PRODUCE = (0, 7)  # the first version that takes zstd
+_PRODUCE = (0, 7)  # the first version with zstd
 _FETCH = (1, 10)
 _LIST_OFFSETS = (2, 2)
 _FETCH_WAIT_MS = 500
@@ -33,7 +33,7 @@ class WireError(Exception):
 
 @dataclass(slots=True)
 class Session:
-    """A fetch session (KIP-227) over one topic: each request names only the partitions read from since the last."""
+    """A fetch session (KIP-227) of one topic: each request names only the partitions read since the last one."""
 
     topic: str
     number: int = 0
@@ -41,7 +41,7 @@ class Session:
 
 
 class Connection:
-    """A connection to a broker; requests may be pipelined (`send_produce` many, then `receive_produce`)."""
+    """A connection to a broker; requests can be pipelined (many `send_produce`, then `receive_produce`)."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
@@ -64,7 +64,7 @@ class Connection:
         self._socket.close()
 
     def send_produce(self, topic: str, batches: Mapping[int, bytes]) -> None:
-        """Send one record batch for each partition named, acks=1; read the answer with `receive_produce`."""
+        """Send one record batch for each named partition, acks=1; read the response with `receive_produce`."""
         parts = [struct.pack(">hhi", -1, 1, int(_TIMEOUT_SECONDS * 1000)), _array_of_one(topic)]
         parts.append(struct.pack(">i", len(batches)))
         for partition, data in batches.items():
@@ -72,7 +72,7 @@ class Connection:
         self._send(_PRODUCE, parts)
 
     def receive_produce(self) -> dict[int, int]:
-        """The base offset that each partition of the oldest unanswered request got.
+        """The base offset for each partition of the oldest pending request.
 
         Raises:
             WireError: a partition was refused.
@@ -91,11 +91,11 @@ class Connection:
         return offsets
 
     def fetch(self, session: Session, positions: Mapping[int, int]) -> dict[int, memoryview]:
-        """Wait half a second for something to read; the record batches that came, by partition.
+        """Wait half a second for records; returns the record batches by partition.
 
         Args:
-            session: new, or as the last call left it.
-            positions: where to read on, of the partitions whose position changed (at first of all).
+            session: a new one, or that of the last call.
+            positions: the next offsets of the partitions whose position changed (at first: of all).
 
         Raises:
             WireError: the broker refuses.
@@ -103,7 +103,7 @@ class Connection:
         head = struct.pack(">iiiibii", _CONSUMER, _FETCH_WAIT_MS, 1, _FETCH_BYTES, 1, session.number, session.epoch)
         parts = [head, _array_of_one(session.topic), struct.pack(">i", len(positions))]
         parts += [struct.pack(">iiqqi", number, -1, at, -1, _FETCH_BYTES) for number, at in positions.items()]
-        parts.append(struct.pack(">i", 0))  # nothing leaves the session
+        parts.append(struct.pack(">i", 0))  # no partition leaves the session
         self._send(_FETCH, parts)
         answer = _Reader(self._receive())
         answer.skip(4)  # throttle time
@@ -125,7 +125,7 @@ class Connection:
         return found
 
     def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """High watermark by partition; partitions that don't exist (yet) are left out.
+        """The high watermarks by partition, without partitions that don't exist (yet).
 
         Raises:
             WireError: any other error.
@@ -133,7 +133,7 @@ class Connection:
         return self.ends_of({topic: partitions}).get(topic, {})
 
     def ends_of(self, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:
-        """As `ends`, of many topics with one request."""
+        """Like `ends`, for many topics with one request."""
         parts = [struct.pack(">ibi", _CONSUMER, 0, len(wanted))]
         for topic, partitions in wanted.items():
             name = topic.encode()
@@ -164,7 +164,7 @@ class Connection:
 
     def _receive(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)[4:]  # without the correlation id: answers come in the order of requests
+        return self._exactly(size)[4:]  # without the correlation id: responses come in the order of requests
 
     def _exactly(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
@@ -173,11 +173,11 @@ class Connection:
         return data
 
 
-_NOT_YET = {_UNKNOWN_TOPIC_OR_PARTITION, 5, 6}  # created a moment ago: unknown, no leader, or not that leader yet
+_NOT_YET = {_UNKNOWN_TOPIC_OR_PARTITION, 5, 6}  # just created: unknown, no leader, or not that leader yet
 
 
 class _Reader:
-    """Reads the fields of an answer one after the other."""
+    """Reads the fields of a response one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

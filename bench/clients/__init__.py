@@ -1,5 +1,5 @@
-"""How long applications wait for a cluster after a disaster: clients of each kind, however they find it.
+"""Measures how long applications are without a cluster after a disaster, by kind of client and of discovery.
 
 Real clients of each kind read from and write to a primary that is then killed, or vanishes from the network. `drkit
-failover` moves the groups and tells the directory. What is measured is when each client reads and writes again.
+failover` moves the groups and updates the directory. The measurement is when each client reads and writes again.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench.clients`: every kind of client through every kind of disaster."""
+"""`python -m bench.clients`: measures every kind of client in every kind of disaster."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FINDS_BY = (BY_DNS, BY_ADDRESS, BY_RESTART)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and write the results; 0 also where it can't be measured, with the reason."""
+    """Measure and write the results; returns 0 even if it can't measure here, with the reason."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _options(given)
     lacks = network.lacking()
     if lacks:
         print(f"skipped: {lacks}")
         return 0
-    toolchain = ensure("kafka", "mirrormaker", "clients-3.9", "cassandra")  # before there is no network any more
+    toolchain = ensure("kafka", "mirrormaker", "clients-3.9", "cassandra")  # while there is still a network
     if not namespace.inside():
         if options.go_program is not None:
             return namespace.run_inside("bench.clients", given, "--mount")
@@ -75,9 +75,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--way", action="append", choices=list(_LIMITS), help="how primary is lost (default: each)")
     parser.add_argument("--finds-by", action="append", choices=list(_FINDS_BY), help="default: each")
     parser.add_argument("--kind", action="append", help="of client (default: each)")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long clients are waited for")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long to wait for clients")
     parser.add_argument("--out", type=Path, default=Path("bench/out/clients.json"), help="where results go")
-    parser.add_argument(_GO_PROGRAM, help="the application on franz-go, compiled before (default: it is compiled)")
+    parser.add_argument(_GO_PROGRAM, help="the compiled application on franz-go (default: compile it)")
     return parser.parse_args(arguments)
 
 

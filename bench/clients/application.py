@@ -1,4 +1,4 @@
-"""One client of a run: two processes, a reader and a writer, and what they say."""
+"""One client of a run: two processes, a reader and a writer, and their output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bench.processes import ROOT, end, spawn
 
 TOPIC = "clients"
 STOP_SECONDS = 3.0
-"""What a supervisor gives a process to end by itself."""
+"""The time that a supervisor gives a process to end by itself."""
 
 
 @dataclass
 class Process:
-    """One application process after the other in the same role. `log` grows with each."""
+    """One role, with one application process after the other. All append to `log`."""
 
     kind: Kind
     told: Told
@@ -32,7 +32,7 @@ class Process:
     _read_bytes: int = 0
 
     def start(self, bootstrap: str) -> None:
-        """Start it on these servers, once the one before has ended."""
+        """Start it on these servers, once the previous one has ended."""
         self.stop()
         self.look()
         self._starts += 1
@@ -40,7 +40,7 @@ class Process:
         self._log = self.told.folder / f"{self.told.name}-{role}-{self._starts}.log"
         self._read_bytes = 0
         told = replace(self.told, bootstrap=bootstrap)
-        if not told.reads:  # a value is written once, or nobody could tell what a group has read
+        if not told.reads:  # each value is written once: otherwise nobody could see what a group has read
             told = replace(
                 told, name=f"{told.name}.{self._starts}", number=self._MOST_STARTS * told.number + self._starts
             )
@@ -62,7 +62,7 @@ class Process:
             end([self._child], STOP_SECONDS)
 
     def look(self) -> None:
-        """Take what it has said since the last look."""
+        """Read its new output."""
         if not self._starts:
             return
         with self._log.open("rb") as log:
@@ -77,11 +77,11 @@ class Process:
                 self.values[event.value] += 1
 
     def first(self, chosen: Callable[[Event], bool]) -> float | None:
-        """The moment of the first such event."""
+        """The time of the first such event."""
         return next((event.at for event in self.events if chosen(event)), None)
 
     def last_lines(self) -> str:
-        """The end of what it said."""
+        """The end of its output."""
         return " | ".join(self._log.read_text(errors="replace").splitlines()[-3:])[-400:] if self._starts else ""
 
 
@@ -89,7 +89,7 @@ class Process:
 class Client:
     """Reader and writer of one kind with one set of settings. `finds_by`: as in `results.Waited`.
 
-    `restart_on`: the servers on which both are started again once they have ended, or when it is `kill_at`.
+    `restart_on`: the servers on which both are started again once they have ended, or at `kill_at`.
     """
 
     kind: Kind
@@ -108,7 +108,7 @@ class Client:
 
 
 def client(kind: Kind, settings: str, finds_by: str, number: int, folder: Path, *, restarted: bool) -> Client:
-    """One that isn't started yet. `number`: unique in the run."""
+    """A client that isn't started yet. `number`: unique in the run."""
     name = f"{kind.name}-{number}"
     chosen = kind.variants[settings]
     reader = Process(kind, Told(True, "", TOPIC, name, number, chosen, folder))

@@ -1,10 +1,10 @@
-"""The applications that are measured, one for each client library of Python.
+"""The measured applications, one for each client library of Python.
 
     python -m bench.clients.apps LIBRARY read|write SPEC
 
-The spec is JSON: `bootstrap`, `topic`, `name` and `settings`. They do what robust applications do: an error is written
-to stderr, and they continue with the same client. Each prints a JSON object a line: `{"at": MS, "read": VALUE}` or
-`{"at": MS, "written": VALUE}`. A process loads the one library that it is about.
+The spec is JSON: `bootstrap`, `topic`, `name` and `settings`. Like robust applications, they write errors to stderr and
+continue with the same client. Each prints one JSON object per line: `{"at": MS, "read": VALUE}` or
+`{"at": MS, "written": VALUE}`. A process loads only its own library.
 """
 
 # ruff: noqa: PLC0415
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 _PAUSE_SECONDS = 0.1
-"""Between two records that a client writes."""
+"""Seconds between two records that a client writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an application is told; it reads as a group of this name, or writes values that begin with it."""
+    """The spec of an application. It reads as a group with this name, or writes values with this prefix."""
 
     bootstrap: str
     topic: str
@@ -34,7 +34,7 @@ class Task:
     settings: dict[str, Any]
 
     def value(self, number: int) -> bytes:
-        """What it writes."""
+        """The values that it writes."""
         return f"{self.name}.{number}".encode()
 
 
@@ -116,7 +116,7 @@ def _write_kafka_python(task: Task) -> None:
 
 
 def _reading(task: Task) -> dict[str, Any]:
-    """How the readers of kafka-python and aiokafka are set up."""
+    """The common settings of the readers of kafka-python and aiokafka."""
     return {
         "bootstrap_servers": task.bootstrap,
         "group_id": task.name,
@@ -167,7 +167,7 @@ async def _write_aiokafka(task: Task) -> None:
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-# --- what they say ------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 def _say_read(value: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""One disaster that clients of every kind come through together."""
+"""One disaster, for clients of every kind at the same time."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _FOUND_AT = {BY_DNS: f"{DNS_NAME}:{network.PORT}", BY_ADDRESS: network.MOVING, B
 _TTL_SECONDS = 5
 _DIRECTORIES = ("file", "dns", "etcd", "consul", "command")
 _EVERY_DIRECTORY = "librdkafka"
-"""The kind that is started again by each kind of directory; the others by a file."""
+"""The kind of client that is measured with each kind of directory; the others use a file."""
 _START_SECONDS = 180.0
 _LOOK_SECONDS = 0.1
 _WATCH_SECONDS = 1.0
-"""How often a supervisor asks the directory."""
+"""The interval at which a supervisor polls the directory."""
 _FAILOVER_SECONDS = 120.0
 _PROBE = "dr"
-"""Begins what somebody writes to dr alone, once the directory names it: who reads it reads dr."""
+"""The prefix of values that are written only to dr, once the directory names it: who reads them reads dr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is played. `limit_seconds`: how long clients are waited for after the disaster."""
+    """A plan. `limit_seconds`: how long to wait for clients after the disaster."""
 
     way: str
     finds_by: str
@@ -65,7 +65,7 @@ class _Scene:
 
 
 def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, say: Callable[[str], None]) -> Disaster:
-    """Start everything, let it strike, fail over, and wait for the clients.
+    """Start everything, inject the disaster, fail over, and wait for the clients.
 
     Raises:
         DrkitError: clusters, mirror or failover failed.
@@ -93,7 +93,7 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
 
 
 def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, str]:
-    """Directory servers and drkit.toml; which directories can't be had here, and why."""
+    """Start directory servers, write drkit.toml; returns the directories that this machine lacks, with the reason."""
     missing: dict[str, str] = {}
     blocks = [f'url = "file://{folder}/active.json"']
     for kind, server in (("dns", _bind), ("etcd", _etcd), ("consul", _consul)):
@@ -135,7 +135,7 @@ def _consul(stack: ExitStack, place: Path) -> str:
 def _clients(
     plan: Plan, kinds: Sequence[Kind], folder: Path, missing: dict[str, str]
 ) -> tuple[list[Client], list[Waited]]:
-    """Those that are measured in this disaster, and those that can't be."""
+    """The clients for this disaster, and those that can't be measured."""
     chosen: list[tuple[Kind, str, str]] = []
     for kind in kinds:
         if plan.finds_by != BY_RESTART:
@@ -158,7 +158,7 @@ def _clients(
 
 
 def _started(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list[Client], list[Waited]]:
-    """Start them on primary; those that read and write there, and those that don't."""
+    """Start them on primary; returns those that read and write there, and those that don't."""
     for each in clients:
         for process in each.both:
             process.start(_FOUND_AT[plan.finds_by])
@@ -242,7 +242,7 @@ def _struck(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Sequen
 def _wait_for_clients(
     scene: _Scene, plan: Plan, clients: Sequence[Client], struck_at: float, write: Callable[[], None]
 ) -> None:
-    """Until all read and write on dr, or the time is up; supervisors start again those that need it."""
+    """Wait until all read and write on dr, or the time is up; supervisors restart those that need it."""
     to_restart = [each for each in clients if each.restarted]
     watched = 0.0
     while time.time() - struck_at < plan.limit_seconds:
@@ -260,7 +260,7 @@ def _wait_for_clients(
 
 
 def _ask_directory(scene: _Scene, each: Client) -> None:
-    """What a supervisor does: once its directory names dr it asks its processes to end."""
+    """Act as supervisor: once the directory names dr, tell the processes to end."""
     if each.restart_on is not None:
         return
     entry = scene.directories[each.finds_by].read()
@@ -271,7 +271,7 @@ def _ask_directory(scene: _Scene, each: Client) -> None:
 
 
 def _restarted(each: Client) -> bool:
-    """Whether both were started again: when they have ended, or were given their time."""
+    """Restart both once they have ended, or had their time; returns whether that is done."""
     if each.restart_on is None:
         return False
     if time.monotonic() < each.kill_at and not all(process.ended for process in each.both):
@@ -282,7 +282,7 @@ def _restarted(each: Client) -> bool:
 
 
 def _moments(each: Client, struck_at: float) -> tuple[float | None, float | None]:
-    """When it first read a record that was written to dr alone, and when dr first took one of its own."""
+    """The times at which it first read a record written only to dr, and at which dr first accepted one of its own."""
     read = each.reader.first(lambda event: event.value.startswith(f"{_PROBE}."))
     write = each.writer.first(lambda event: event.at > struck_at + 1.0)
     return read, write
@@ -304,7 +304,7 @@ def _waited(address: str, each: Client, struck_at: float) -> Waited:
 
 
 def _never_read(address: str, each: Client) -> int:
-    """Records of dr that its group passed over: below the last that it saw, on each partition."""
+    """The records of dr that its group skipped: below the last one that it saw, on each partition."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-bystander", "enable.auto.commit": False})
     never = 0
     try:
@@ -329,7 +329,7 @@ def _never_read(address: str, each: Client) -> int:
 
 @contextmanager
 def _writing(address: str) -> Iterator[Callable[[], None]]:
-    """Somebody who writes to dr: each call, a record to each partition."""
+    """A writer to dr: each call writes a record to each partition."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     written = 0
 

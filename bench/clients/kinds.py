@@ -1,7 +1,7 @@
-"""The kinds of client, the settings that each is measured with, and how its application is started.
+"""The kinds of client, their settings, and the command lines of their applications.
 
-The Java applications are Kafka's own VerifiableProducer and VerifiableConsumer, from the jars of each release: no
-compiler is needed, and they print each record with its moment.
+The Java applications are Kafka's own VerifiableProducer and VerifiableConsumer, from the jars of each release: they
+need no compiler, and print each record with its time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Settings = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an application is started with.
+    """The input of an application.
 
-    `name`: its group, or what the values that it writes begin with (Java: `number`); `folder`: where it may write.
+    `name`: its group, or the prefix of the values that it writes (Java: `number`); `folder`: for its files.
     """
 
     reads: bool
@@ -46,7 +46,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record that was read or acknowledged. `at`: seconds since 1970."""
+    """A read or acknowledged record. `at`: seconds since the epoch."""
 
     at: float
     read: bool
@@ -69,7 +69,7 @@ class Kind(ABC):
         """The command line of its application."""
 
     def event(self, line: str) -> Event | None:
-        """What a line of the application's output says; None: nothing about records."""
+        """Parse a line of the application's output; None: it is not about a record."""
         try:
             said = json.loads(line)
         except ValueError:
@@ -80,12 +80,12 @@ class Kind(ABC):
 
 
 _JVM = "jvm:"
-"""Begins the name of a setting that is the JVM's own."""
+"""The prefix of settings of the JVM."""
 
 
 @dataclass(frozen=True)
 class Java(Kind):
-    """kafka-clients of one release. `jars`: the set that has its tools."""
+    """The kafka-clients of one release. `jars`: the set with its tools."""
 
     name: str
     toolchain: Toolchain
@@ -121,7 +121,7 @@ class Java(Kind):
         ]
 
     def event(self, line: str) -> Event | None:
-        """What a line of these tools says."""
+        """Parse a line of these tools."""
         try:
             said = json.loads(line)
         except ValueError:
@@ -135,7 +135,7 @@ class Java(Kind):
 
 @dataclass(frozen=True)
 class Python(Kind):
-    """A client library of Python. `name`: its application's, too; `package`: what is installed."""
+    """A client library of Python. `name`: also its application's; `package`: the installed distribution."""
 
     name: str
     package: str
@@ -153,7 +153,7 @@ class Python(Kind):
 
 @dataclass(frozen=True)
 class Go(Kind):
-    """franz-go, where a Go compiler is. `program`: what `built_go` made."""
+    """The client franz-go, if there is a Go compiler. `program`: the result of `built_go`."""
 
     program: Path
     name: str = "franz-go"
@@ -187,7 +187,7 @@ def built_go(folder: Path) -> Go:
     """The application on franz-go, compiled.
 
     Raises:
-        DrkitError: no Go is installed, or its modules can't be had.
+        DrkitError: Go is not installed, or its modules can't be fetched.
     """
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
@@ -220,7 +220,7 @@ _JAVA_QUICK: Settings = {
 
 
 def kinds(toolchain: Toolchain) -> list[Kind]:
-    """All that are measured everywhere; franz-go comes from `built_go`."""
+    """The kinds that every machine can measure; franz-go comes from `built_go`."""
     return [
         Java("java-3.9", toolchain, "clients-3.9", {DEFAULTS: {}, RECOMMENDED: _JAVA_QUICK}),
         Java(

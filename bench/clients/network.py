@@ -1,7 +1,7 @@
-"""The network of a run, a namespace of its own: addresses that lead to brokers, and a cluster that vanishes.
+"""The network namespace of a run: addresses of brokers, and a cluster that vanishes.
 
-`PRIMARY` and `DR` lead to the clusters' brokers on one port, as a name in DNS needs it. `MOVING` is one address that
-is moved from one cluster to the other, as a load balancer or a virtual IP is: by a directory of the kind command.
+`PRIMARY` and `DR` lead to the clusters' brokers on the same port, as a name in DNS needs it. `MOVING` is an address
+that moves from one cluster to the other, like a load balancer or a virtual IP: with a directory of the kind command.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ place.write_text(json.dumps(entry))
 
 
 def lacking() -> str:
-    """Why there can be no such namespace here; "" where there can."""
+    """Why such a namespace is impossible here; "": it is possible."""
     probe = "iptables -t nat -A OUTPUT -p tcp -j DNAT --to-destination 127.0.0.1:1"
     return namespace.lacking(("mount", "ip", "iptables"), probe, "NAT")
 
 
 def set_up(folder: Path) -> None:
-    """Loopback, and the resolver of this namespace."""
+    """Set up loopback, and the resolver of this namespace."""
     namespace.loopback_up()
     resolver = folder / "resolv.conf"
     resolver.write_text(f"nameserver {RESOLVER}\noptions timeout:1 attempts:1\n", encoding="ascii")
@@ -52,7 +52,7 @@ def set_up(folder: Path) -> None:
 
 @contextmanager
 def addresses(primary: str, dr: str) -> Iterator[None]:
-    """Have the three addresses lead to these brokers (`host:port`); `MOVING` to primary's."""
+    """Route the three addresses to these brokers (`host:port`); `MOVING` to primary's."""
     rules = [
         "*nat",
         f":{_CHAIN} - [0:0]",
@@ -76,7 +76,7 @@ def addresses(primary: str, dr: str) -> Iterator[None]:
 
 
 def vanish(address: str) -> None:
-    """Have every packet from and to a broker be lost, without a word."""
+    """Silently drop every packet from and to a broker."""
     port = address.rpartition(":")[2]
     for side in ("--dport", "--sport"):
         subprocess.run(["iptables", "-A", "INPUT", "-p", "tcp", side, port, "-j", "DROP"], check=True)

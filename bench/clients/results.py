@@ -1,4 +1,4 @@
-"""What was measured, as JSON (`bench/clients.json`)."""
+"""The measurements, as JSON (`bench/clients.json`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How one client came through one disaster.
+    """The measurements of one client in one disaster.
 
     `finds_by`: how it finds the cluster: `dns`, `address`, or, started again, by a directory's kind; `read_seconds`,
     `write_seconds`: from the disaster to its first good read and write on dr; None: not within the limit.
@@ -31,10 +31,10 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Disaster:
-    """One disaster with all clients that came through it together.
+    """One disaster with all its clients.
 
     `way`: `killed` or `vanished`; `published_seconds`: from the disaster to when the directory named dr;
-    `failover_seconds`: to the end of `drkit failover`; `limit_seconds`: how long clients were waited for.
+    `failover_seconds`: to the end of `drkit failover`; `limit_seconds`: how long the run waited for clients.
     """
 
     way: str
@@ -47,7 +47,7 @@ class Disaster:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A whole run. `titles`: of each kind; `settings`: what each kind was set to; `not_run`: what could not be had."""
+    """A whole run. `titles`, `settings`: of each kind; `not_run`: what this machine lacks."""
 
     machine: Mapping[str, str | int | float]
     titles: Mapping[str, str]
@@ -56,12 +56,12 @@ class Results:
     disasters: Sequence[Disaster] = field(default=())
 
     def write(self, path: Path) -> None:
-        """Keep it."""
+        """Write the results."""
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """What `write` kept."""
+        """Read what `write` wrote."""
         found = json.loads(path.read_text(encoding="utf-8"))
         disasters = [
             Disaster(**{**each, "clients": [Waited(**client) for client in each["clients"]]})

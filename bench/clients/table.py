@@ -1,4 +1,4 @@
-"""The tables of docs/clients.md, from `bench/clients.json`: `python -m bench.clients.table` writes them there."""
+"""Renders the tables of docs/clients.md from `bench/clients.json`: `python -m bench.clients.table` writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STAYS = ("dns", "address")
 
 
 def tables(results: Results) -> str:
-    """All that is measured, as Markdown."""
+    """All measurements, as Markdown."""
     disasters = {(each.way, each.finds_by): each for each in results.disasters}
     ways = list(dict.fromkeys(each.way for each in results.disasters))
     parts = [_machine(results), _staying(results, disasters, ways), _restarted(results, disasters, ways)]
@@ -24,7 +24,7 @@ def tables(results: Results) -> str:
 
 
 def page_with(page: str, measured: str) -> str:
-    """The page with these tables in place of its own."""
+    """The page, with these tables instead of its own."""
     before, _, rest = page.partition(_BEGIN)
     return f"{before}{_BEGIN}\n{measured}\n{rest[rest.index(_END) :]}"
 

@@ -82,7 +82,9 @@ def test_a_safety_rule_ends_a_drill_with_its_rollbacks(play, tmp_path):
     drill = play("run", write(tmp_path, (HANGS % 300).replace("method:", safety)))
     code, result = drill.end()
     assert (code, result["verdict"]) == (8, "unknown")
-    said = "aborted before wait until silent (line 14) by a safety rule: 0 brokers of primary healthy, 1 must be"
+    said = (
+        "aborted before wait until silent (line 14) by a safety rule: 0 brokers of primary healthy, at least 1 must be"
+    )
     assert result["reasons"][0] == said
     steps = [(step["step"], step["outcome"]) for step in result["steps"]]
     assert steps == [("workload", "ok"), ("pause primary", "ok"), ("resume primary", "ok"), ("restart dr", "ok")]

@@ -24,7 +24,7 @@ def test_without_the_script_it_is_skipped_with_the_reason(
 ) -> None:
     delay = tmp_path / "delay.py"
     assert wan.main(["--delay", str(delay)]) == 0
-    assert "delay.py isn't there" in capsys.readouterr().out
+    assert "delay.py doesn't exist" in capsys.readouterr().out
     delay.touch()
     monkeypatch.setattr(namespace.os, "geteuid", lambda: 0)
     monkeypatch.setattr(namespace.shutil, "which", lambda name: None if name == "iptables" else name)
