@@ -1,1 +1,1 @@
-"""What tests of every kind share: a lab, a Cassandra node, waiting for conditions."""
+"""Helpers for tests of every kind: a lab, a Cassandra node, waiting for conditions."""

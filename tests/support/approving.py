@@ -1,4 +1,4 @@
-"""Two operators, ana and ben, who sign plans by `drkit evidence approve`."""
+"""Two operators, ana and ben, who sign plans with `drkit evidence approve`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OPERATORS = ("ana", "ben")
 
 
 def operators(folder: Path) -> str:
-    """Their keys, made in `folder`, as the table of the configuration that names them."""
+    """Create their keys in `folder`; returns the table of the configuration with them."""
     keys = "".join(f'{name} = "{make_key(folder / name)}"\n' for name in OPERATORS)
     return f"\n[approvals.operators]\n{keys}"
 
 
 def approved(config: Path, folder: Path, name: str, plan: str, *flags: str) -> Path:
-    """What one of them signed: a plan's file or digest, and the flags that it may be carried out with."""
+    """The approval of one of them: of a plan's file or digest, and the flags that its execution may use."""
     out = folder / f"{name}.approval"
     out.unlink(missing_ok=True)
     words = ["evidence", "approve", plan, "--key", str(folder / name), "--out", str(out), *flags]
@@ -39,7 +39,7 @@ def approved_by_both(config: Path, folder: Path, digest: str, *flags: str) -> li
 
 
 def approval(config: Config, folder: Path, digest: str, *flags: str) -> Approval:
-    """Both signatures, as a command takes them from its options."""
+    """Both signatures, as a command gets them from its options."""
     assert config.file is not None
     assert config.approvals is not None
     files = approved_by_both(config.file, folder, digest, *flags)

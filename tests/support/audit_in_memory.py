@@ -1,4 +1,4 @@
-"""An audit of two logs in memory: cut, compared and classified by the code that Spark's tasks and the driver run.
+"""An audit of two logs in memory: split, compared and classified by the code of Spark's tasks and of the driver.
 
 _, findings = InMemory(Log.of(source, 20), Log.of(target, 20), places).classified()
 """
@@ -40,7 +40,7 @@ class Log:
 
     @classmethod
     def of(cls, records: Sequence[Record], size: int) -> Log:
-        """Records one after the other, so many a batch."""
+        """Consecutive records, so many per batch."""
         rows = [(each.stamp, each.key, each.value, list(each.headers)) for each in records]
         return cls([(at, rows[at : at + size]) for at in range(0, len(rows), size)])
 
@@ -49,7 +49,7 @@ class Log:
         return max((base + len(rows) for base, rows in self.batches), default=0)
 
     def read(self, first: int, until: int) -> Iterator[list[Batch]]:
-        """As `LogReader.read`, one batch an answer."""
+        """Like `LogReader.read`, with one batch per response."""
         for base, rows in self.batches:
             if base + len(rows) > first and base < until:
                 yield list(parse(memoryview(batch_bytes(rows, base_offset=base))))
@@ -57,7 +57,7 @@ class Log:
 
 @dataclass
 class InMemory:
-    """Both logs of a partition and where records belong."""
+    """Both logs of a partition, and the target offset of each record."""
 
     source: Log
     target: Log
@@ -72,9 +72,9 @@ class InMemory:
     target_bound: int | None = None
     """The target's."""
     sealed_at: int | None = None
-    """Where a sealed link's part of the target ends."""
+    """The end of a sealed link's part of the target."""
     known: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known of the partition, as fields of `PartitionLimits`."""
+    """Other facts about the partition: fields of `PartitionLimits`."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -102,7 +102,7 @@ class InMemory:
         return [piece for task in cut_up(scope, parallel, SHIFT) for piece in task]
 
     def compared(self, parallel: int, *, full: bool) -> PieceComparison:
-        """All pieces' outcomes as one."""
+        """The outcomes of all parts as one."""
         found = PieceComparison(0)
         for piece in self.pieces(parallel):
             source = self.source.read(piece.source.first, piece.source.until)
@@ -128,7 +128,7 @@ class InMemory:
     def classified(
         self, *, parallel: int = 1, full: bool = False, meanwhile: Callable[[], None] | None = None
     ) -> tuple[ClassifiedPartition, set[Expected]]:
-        """The classification as the driver does it, and its findings. `meanwhile`: once both sides are compared."""
+        """The driver's classification, and its findings. `meanwhile`: called once both sides are compared."""
         found = self.compared(parallel, full=full)
         if meanwhile is not None:
             meanwhile()
@@ -144,7 +144,7 @@ class InMemory:
         }
 
     def driven(self, steps: Steps) -> ClassifiedPartition:
-        """A classification taken to its end."""
+        """A finished classification."""
         answer = None
         try:
             while True:
@@ -154,14 +154,14 @@ class InMemory:
             return result
 
     def in_a_task(self, *, parallel: int = 1, full: bool = False) -> tuple[Counter[str], set[Expected]]:
-        """The classification as a task does it: how many rows of each kind, and the findings among them."""
+        """A task's classification: the number of rows of each kind, and the findings among them."""
         rows = self.task_rows(parallel=parallel, full=full)
         findings = [(row["outcome"], row["s"], row["t"]) for row in rows if row["outcome"] in FINDINGS]
         assert len(set(findings)) == len(findings)
         return Counter(row["outcome"] for row in rows), set(findings)
 
     def task_rows(self, *, parallel: int = 1, full: bool = False, alone: bool = False) -> list[dict[str, Any]]:
-        """All rows of a task. `alone`: it judges each record by its own place."""
+        """All rows of a task. `alone`: it judges each record by its own offset."""
         found = self.compared(parallel, full=full)
         log = (self.source.start, self.scope().source_end)
         unit = Unit(self.limits(found), tuple(self.pieces(parallel)), tuple(found.stretches), log, alone=alone)
@@ -171,7 +171,7 @@ class InMemory:
         ]
 
     def answer(self, request: LogRequest) -> object:
-        """As tasks do, each of which reads some of the ranges."""
+        """Like tasks, each of which reads some of the ranges."""
         self.requests.append(request)
         answer = request.new()
         log, topic = (self.target, COPY) if request.of_target else (self.source, TOPIC)
@@ -186,7 +186,7 @@ class InMemory:
 
 @dataclass
 class _Reader:
-    """Reads a log as `LogReader` does, of one topic."""
+    """Reads the log of one topic, like `LogReader`."""
 
     log: Log
     topic: str

@@ -1,4 +1,4 @@
-"""All ways of comparing: an audit of what a mirror wrote by each of them, and the continuous one.
+"""All ways of comparing: an audit of a mirror's output with each of them, and the continuous one.
 
 found = every_way(audit, topic, link=mirrored(bench, topic)); assert rows(found["full"]) == rows(found["default"])
 """
@@ -29,7 +29,7 @@ _NAMES_THE_AUDIT = {"observed_at", "run"}
 
 
 def mirrored(bench: Bench, pattern: str) -> Link:
-    """Mirror the topics that match, until all is on the target; returns the link of these topics."""
+    """Mirror the matching topics until everything is on the target; returns the link of these topics."""
     link = replace(bench.link, topics=(pattern,))
     assert MirrorRuntime(bench.config, link, bench.store).run(until_caught_up=True).caught_up
     return link
@@ -37,7 +37,7 @@ def mirrored(bench: Bench, pattern: str) -> Link:
 
 @contextmanager
 def in_tasks() -> Iterator[None]:
-    """The driver has no room: all that differs is classified by Spark's tasks, and stays with the executors."""
+    """Without space in the driver: Spark's tasks classify all differences, which stay with the executors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
         yield
@@ -56,7 +56,7 @@ def every_way(
 
 
 def rows(result: AuditResult, topic: str | None = None) -> list[dict[str, Any]]:
-    """All findings (of a topic), as they are on the disk, but what names the audit itself; sorted."""
+    """All findings (of a topic) on the disk, without the fields that name the audit itself; sorted."""
     table = pq.read_table(result.findings_path)
     kept = [name for name in table.column_names if name not in _NAMES_THE_AUDIT]
     return sorted((row for row in table.select(kept).to_pylist() if topic in {None, row["topic"]}), key=str)
@@ -65,15 +65,15 @@ def rows(result: AuditResult, topic: str | None = None) -> list[dict[str, Any]]:
 def continuously(
     bench: Bench, link: Link, spark: SparkRuntime, folder: Path, url: str, agrees: Callable[[AuditProgress], None]
 ) -> None:
-    """Run a continuous audit that begins now until what it has found agrees.
+    """Run a continuous audit that begins now until its findings agree.
 
     Args:
         bench: both clusters, and the store at `url`.
-        link: what to audit.
-        spark: what to run on.
-        folder: of the checkpoint.
-        url: of the store, which Spark's stream opens by itself.
-        agrees: asserts that the sum is as it should be; asked until it is.
+        link: the link to audit.
+        spark: the session.
+        folder: the checkpoint's.
+        url: the store's, which Spark's stream opens by itself.
+        agrees: asserts that the sum is correct; called until it is.
     """
     told: list[object] = []
     request = ContinuousRequest(link, folder, url, 0.5)

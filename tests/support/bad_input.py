@@ -1,8 +1,8 @@
-"""Runs drkit on what is wrong, through its real entry point, and holds it to what every refusal must do.
+"""Runs drkit on bad input, through its real entry point, and checks the requirements for every refusal.
 
-A row is data: what is wrong, the command, the exit code of the contract, what the one message must name. `refused`
-runs it for people and for programs: one message that says what happened and what to do, no trace, one document on
-stdout with --output json, and every file as it was.
+A row is data: the error, the command, the exit code of the contract, what the only message must name. `refused` runs it
+for people and for programs: one message that says what happened and what to do, no stack trace, one document on stdout
+with --output json, and all files unchanged.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _MARKS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Something that is wrong.
+    """One bad input.
 
     Attributes:
-        what: in a few words; the test's name.
-        command: what is run, behind `drkit`.
-        names: what the message must name: file, key, value, place.
+        what: a short description; the test's name.
+        command: the arguments of `drkit`.
+        names: what the message must name: file, key, value, line.
         code: the exit code.
         remedy: what the remedy must name.
-        config: what drkit.toml holds; None: there is none.
+        config: the content of drkit.toml; None: there is none.
         files: further files by name, with their content.
         variables: of the environment.
-        prepare: makes what files alone can't say, in the folder.
+        prepare: creates in the folder what files alone can't express.
     """
 
     what: str
@@ -79,20 +79,20 @@ class Bad:
 
 
 def rows(found: Sequence[Bad]) -> Any:
-    """A parametrization by rows; two of one name are a mistake."""
+    """A parametrization by rows; two with the same name are a mistake."""
     names = [each.what for each in found]
     assert len(set(names)) == len(names), sorted({name for name in names if names.count(name) > 1})
     return pytest.mark.parametrize("bad", found, ids=[name.replace(" ", "-") for name in names])
 
 
 def changed(text: str, old: str, new: str) -> str:
-    """A text with a part of it replaced, which must be there."""
+    """A text with a part of it replaced, which must exist."""
     assert old in text, old
     return text.replace(old, new, 1)
 
 
 def lay(bad: Bad, folder: Path) -> None:
-    """Put the row's files where drkit runs."""
+    """Write the row's files to drkit's working directory."""
     files = dict(bad.files)
     if bad.config is not None:
         files["drkit.toml"] = bad.config
@@ -105,7 +105,7 @@ def lay(bad: Bad, folder: Path) -> None:
 
 
 def refused(bad: Bad, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a row for people and for programs, and look at what came."""
+    """Run a row for people and for programs, and check the output."""
     lay(bad, folder)
     settle(folder, bad.variables, monkeypatch)
     before = contents(folder)
@@ -116,7 +116,7 @@ def refused(bad: Bad, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settle(folder: Path, variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand in the folder, with a state directory in it and no variable of drkit's but the row's."""
+    """Change to the folder, with a state directory in it and only the row's variables of drkit."""
     for name in [name for name in os.environ if name.upper().startswith("DRKIT_")]:
         monkeypatch.delenv(name)
     for name, value in {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), **variables}.items():
@@ -125,7 +125,7 @@ def settle(folder: Path, variables: Mapping[str, str], monkeypatch: pytest.Monke
 
 
 def check(bad: Bad, people: Ended, programs: Ended) -> None:
-    """One message that names place and remedy, for people and as a document."""
+    """One message with location and remedy, for people and as a document."""
     assert (people.code, programs.code) == (bad.code, bad.code), f"{people.err}\n{programs.err}"
     text = _MARKS.sub("", people.err)
     assert "Traceback" not in text + programs.err
@@ -150,7 +150,7 @@ def _flat(text: str) -> str:
 
 
 def contents(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every file below a folder: its mode, and the digest of its content (of a link: where it leads)."""
+    """Every file below a folder: its mode, and the digest of its content (of a link: its target)."""
     found = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode

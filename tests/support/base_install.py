@@ -1,10 +1,10 @@
-"""drkit as the base installation has it: a process in which what the extras bring can't be found.
+"""drkit in the base installation: a process in which the packages of the extras can't be found.
 
     python tests/support/base_install.py MODULE,… < commands.json > ended.json
 
-Runs the commands of the list one after the other in one process, and writes the exit code and the output of each; with
-them doctor's check of the installation, and what a mirror's log says where it finds small batches. Without a module
-it runs in what is really installed.
+Runs the commands of the list one after the other in one process, and writes the exit code and the output of each;
+besides, doctor's check of the installation, and the log of a mirror that finds small batches. Without a module it runs
+in the real installation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def hide(modules: set[str]) -> None:
-    """Make these top-level modules as if they were not installed."""
+    """Hide these top-level modules, as if they were not installed."""
 
     class Without(PathFinder):
         @classmethod
@@ -33,7 +33,7 @@ def hide(modules: set[str]) -> None:
 
 
 def ran(arguments: list[str]) -> dict[str, Any]:
-    """A command's exit code and what it wrote."""
+    """A command's exit code and output."""
     from drkit.cli.application import run  # noqa: PLC0415 - once the modules are hidden
 
     out, err = io.StringIO(), io.StringIO()
@@ -46,7 +46,7 @@ def ran(arguments: list[str]) -> dict[str, Any]:
 
 
 def small_batches() -> list[str]:
-    """What the mirror's log says where small batches are found, twice."""
+    """The mirror's log after it found small batches, twice."""
     from drkit.kafka import compiled  # noqa: PLC0415 - as above
     from drkit.kafka.compiled.limits import ENOUGH  # noqa: PLC0415 - as above
 
@@ -62,7 +62,7 @@ def small_batches() -> list[str]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command line; see the module docstring."""
     hide(set(sys.argv[1].split(",")))
     from drkit.observe.readiness.readiness import installation  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""Record batches as a broker would hold them, built with aiokafka's builders: an encoder that isn't drkit's."""
+"""Record batches in a broker's form, built with aiokafka: an encoder that isn't drkit's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def control_bytes(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def retouched(data: bytes, **fields: int) -> bytes:
-    """A batch with fields of its header changed, and its checksum again."""
+    """A batch with changed header fields and a matching checksum."""
     places = {
         "attributes": (21, ">h"),
         "last_delta": (23, ">i"),
@@ -70,7 +70,7 @@ def retouched(data: bytes, **fields: int) -> bytes:
 
 
 def thinned(keep: list[int], codec: int = 0) -> bytes:
-    """A batch of ten records at offset 0 of which the log cleaner kept some; their deltas stay."""
+    """A batch of ten records at offset 0, after the log cleaner kept only some; their deltas stay."""
     (whole,) = scan(memoryview(batch_bytes([(7, b"k%d" % i, b"v", []) for i in range(10)])))[0]
     assert isinstance(whole, Batch)
     out = bytearray()

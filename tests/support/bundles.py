@@ -1,4 +1,4 @@
-"""Changing a bundle of evidence as somebody would who wants it to say something else."""
+"""Tampers with bundles of evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def change_a_byte(path: Path, place: float) -> Iterator[str]:
-    """One bit of one byte is another in the block; `place` from 0 (the first byte) to 1 (the last)."""
+    """Flip one bit of one byte during the block; `place`: from 0 (the first byte) to 1 (the last)."""
     content = path.read_bytes()
     number = min(len(content) - 1, int(place * len(content)))
     path.write_bytes(content[:number] + bytes([content[number] ^ 1]) + content[number + 1 :])
@@ -31,7 +31,7 @@ def change_a_byte(path: Path, place: float) -> Iterator[str]:
 
 
 def problems_of(bundle: Path, copy: Path, signer: Signer, change: Callable[[Path], object]) -> list[str]:
-    """What the verifier says of a copy that was changed, and signed again by somebody who has the key."""
+    """The verifier's result for a changed copy that was signed again with the key."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(bundle, copy)
     change(copy)
@@ -40,7 +40,7 @@ def problems_of(bundle: Path, copy: Path, signer: Signer, change: Callable[[Path
 
 
 def sign_again(folder: Path, signer: Signer) -> None:
-    """A statement that fits the folder as it is now: its digests, and what evidence.json says of itself."""
+    """A statement for the current content of the folder: its digests, and the fields from evidence.json."""
     evidence = json.loads((folder / "evidence.json").read_bytes())
     page = (folder / "report.html").read_text()
     was = page.rpartition("SHA-256 <code>")[2][:64]
@@ -62,7 +62,7 @@ def sign_again(folder: Path, signer: Signer) -> None:
 
 
 def document_of(bundle: Path) -> dict[str, Any]:
-    """A bundle's evidence.json, valid by its schema; every null at the top says why."""
+    """A bundle's evidence.json, valid by its schema; every null at the top has its reason."""
     document: dict[str, Any] = json.loads((bundle / "evidence.json").read_text())
     schema = json.loads((ROOT / "docs" / "schemas" / "evidence-bundle.schema.json").read_text())
     Draft202012Validator(schema).validate(document)
@@ -92,7 +92,7 @@ def nulls(value: object, pointer: str = "") -> Iterator[str]:
 
 
 def chained(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries with every hash computed again, as somebody does who changed them."""
+    """Entries with every hash computed again, as after tampering."""
     before, found = "0" * 64, []
     for number, row in enumerate(rows):
         entry = {**row, "seq": number, "previous": before}

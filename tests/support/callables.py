@@ -1,4 +1,4 @@
-"""Callables of the tests' own, named in `filter` and `transform`."""
+"""The tests' own callables for `filter` and `transform`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def keeps_none(record: Record) -> bool:
 
 
 def redacts(record: Record) -> Record | None:
-    """Leaves out what is marked so, gives the others another key, an upper-case value and one more header."""
+    """Filters out marked records; gives the others another key, an upper-case value and one more header."""
     if (record.value or b"").startswith(b"secret"):
         return None
     return record.replace(
@@ -39,7 +39,7 @@ def strips_headers(record: Record) -> Record:
 
 
 def fails_on_poison(record: Record) -> bool:
-    """Raises on the record `poison` unless the file that the environment names is there."""
+    """Raises on the record `poison` unless the file named by the environment exists."""
     if record.value == b"poison" and not Path(os.environ["TEST_MENDED"]).exists():
         raise ValueError("can't read this")
     return True
@@ -49,7 +49,7 @@ _TURNS = itertools.count()
 
 
 def answers_by_chance(record: Record) -> Record:
-    """Another answer each time it is asked about the record `odd`."""
+    """Returns another result at each call for the record `odd`."""
     return record if record.key != b"odd" else record.replace(value=b"%d" % next(_TURNS))
 
 
@@ -60,7 +60,7 @@ def raises_on_some(record: Record) -> Record:
 
 
 def answers_none(record: Record) -> None:
-    """No answer at all."""
+    """Never returns a valid result."""
 
 
 def moves(record: Record) -> Record:

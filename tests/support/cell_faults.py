@@ -1,10 +1,9 @@
-"""Breaks a part of prepared runs for real, and corrects it again once the commands were carried out.
+"""Breaks a component of prepared runs for real, and repairs it after the commands have run.
 
-A broker is killed, frozen (SIGSTOP), comes back without the contents of its logs, with logs that were cut, or as a new
-cluster at the same address. A store is at an address where nothing answers, is held by somebody for ever, is lost, an
-earlier copy, or a new one. A mirror is frozen in its work. A run's process is frozen and wakes up too late; another
-machine has another pid namespace and another home, and may lack the first one's files. A salvage folder is lost,
-emptied, cut, full, or read-only.
+A broker is killed, frozen (SIGSTOP), returns with empty or cut logs, or as a new cluster at the same address. A store's
+address doesn't answer, another process locks the store forever, it is lost, an earlier copy, or a new one. A running
+mirror is frozen. A run's process is frozen and wakes up too late; another machine has another pid namespace and another
+home, and may lack the first one's files. A salvage folder is lost, emptied, cut, full, or read-only.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _PARTITIONS = (0, 1)
 
 
 Mend = Callable[[PreparedRun], None]
-"""Brings back a run's store that was down, as it was."""
+"""Restores a run's store that was down, unchanged."""
 
 
 @contextmanager
 def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Mend]:
-    """What is broken during the body."""
+    """Break the component during the body."""
     stores: dict[str, ExitStack] = {}
     with ExitStack() as later:
         if fault.part in ALIAS:
@@ -63,7 +62,7 @@ def broken(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> Iterator[Me
         for run in runs:
             if run.frozen is not None:
                 run.frozen.send_signal(signal.SIGCONT)
-                run.frozen.wait(60)  # woken up too late, it ends by itself
+                run.frozen.wait(60)  # it woke up too late and ends by itself
 
 
 def _cluster(
@@ -93,7 +92,7 @@ def _cluster(
 
 
 def _cut(disk: Disk, topic: str) -> None:
-    """Without the last batch of each partition."""
+    """Remove the last batch of each partition."""
     for partition in _PARTITIONS:
         if not disk.partition(topic, partition).exists():
             continue
@@ -103,7 +102,7 @@ def _cut(disk: Disk, topic: str) -> None:
 
 
 def format_anew(data: Path) -> None:
-    """The disk of a new cluster with another id."""
+    """Replace the disk with that of a new cluster with another id."""
     checkpoint = (data / "bootstrap.checkpoint").read_bytes()
     meta = dict(line.split("=", 1) for line in (data / "meta.properties").read_text().splitlines() if "=" in line)
     shutil.rmtree(data)
@@ -134,7 +133,7 @@ def _store(run: PreparedRun, condition: ComponentCondition, later: ExitStack) ->
 
 
 def _at(run: PreparedRun, url: str, later: ExitStack) -> None:
-    """Let the configuration name another store's URL for a while."""
+    """Make the configuration name another store's URL during the body."""
     text, there = run.config_path.read_text(), f"sqlite:///{run.store}"
     assert there in text
     run.config_path.write_text(text.replace(there, url))
@@ -148,14 +147,14 @@ def _free_port() -> int:
 
 
 def unmirrored(run: PreparedRun) -> bool:
-    """Whether the source still serves, so that a mirror that is down leaves something behind."""
+    """Whether the source still serves, so that records wait while the mirror is down."""
     kind, mode, state = run.at
     early = state in {State.PLANNED, State.FENCED}
     return kind is None or (kind is Kind.FAILOVER and mode is Mode.PLANNED and early)
 
 
 def _mirrors(condition: ComponentCondition, runs: Sequence[PreparedRun], later: ExitStack) -> None:
-    """Frozen at work, or none; where the source serves it has more than was mirrored."""
+    """A frozen mirror, or none; if the source serves, it has records that aren't mirrored yet."""
     if condition is ComponentCondition.FROZEN:
         children = [(run, _mirror(run, later)) for run in runs]
         for run, child in children:
@@ -193,7 +192,7 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
 
 
 def _locked(store: Path) -> bool:
-    """Whether a process holds the store for writing."""
+    """Whether a process holds the store's write lock."""
     with contextlib.closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -228,7 +227,7 @@ def _salvages(site: Site, condition: ComponentCondition, runs: Sequence[Prepared
 
 
 def _small_disk(folder: Path, condition: ComponentCondition, later: ExitStack) -> None:
-    """Put a disk with the folder's contents in its place, which is full or read-only."""
+    """Replace the folder with a full or read-only disk with the same contents."""
     kept = folder.with_name("salvage.before")
     shutil.copytree(folder, kept)
     later.callback(shutil.rmtree, kept)
@@ -244,7 +243,7 @@ def _small_disk(folder: Path, condition: ComponentCondition, later: ExitStack) -
 
 
 def _unmounted(folder: Path) -> None:
-    """Take the disk away, and leave in the folder what was on it."""
+    """Remove the disk, and keep its contents in the folder."""
     there = folder.with_name("salvage.after")
     shutil.copytree(folder, there, ignore=shutil.ignore_patterns("filler"))
     _run("umount", str(folder))

@@ -1,6 +1,6 @@
-"""Carries out what docs/recovery.md says of a cell, and looks with plain clients at the outcome.
+"""Executes the commands of docs/recovery.md for a cell, and checks the outcome with plain clients.
 
-Nothing that judges here uses drkit: records are read by confluent-kafka, positions by kafka-python, salvages as JSON.
+The checks don't use drkit: they read records with confluent-kafka, positions with kafka-python, salvages as JSON.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _READ_SECONDS = 60.0
 _LEASE_SECONDS = 40.0
 _ROOT = Path(__file__).parents[2]
 Records = dict[str, dict[str, set[str]]]
-"""By cluster and topic: every value."""
+"""Every value, by cluster and topic."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a cell; `problem`: what was not as the table says."""
+    """The outcome of a cell; `problem`: the difference from the table."""
 
     cell: str
     seconds: float
@@ -70,10 +70,10 @@ class Verdict:
 
 
 def play_all(site: Site, played: Sequence[Cell], known: Mapping[RunState, PreparedRun]) -> list[Verdict]:
-    """Play cells of one fault, each on its run.
+    """Play the cells of one fault, each on its run.
 
     Args:
-        site: the lab; the runs are as they were left.
+        site: the lab, with the runs in their states.
         played: the cells.
         known: their runs.
     """
@@ -112,7 +112,7 @@ def play_all(site: Site, played: Sequence[Cell], known: Mapping[RunState, Prepar
 
 
 def play_runs(lab: Lab, fault: Fault, runs: Sequence[PreparedRun], mend: Mend) -> list[Verdict]:
-    """Carry out what the table says of each run."""
+    """Execute the table's commands for each run."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda run: _played(lab, Cell(run.at, fault), run, mend), runs))
 
@@ -141,7 +141,7 @@ def _carried_out(lab: Lab, cell: Cell, run: PreparedRun, mend: Mend) -> None:
     wait_until(lambda: write(lab, serves, run.topic) == "written", what=f"a client of {serves} to write to {run.topic}")
     if BY_HAND in out.commands:
         mend(run)
-        with _mirror_kept_up(run):  # what came meanwhile has to be brought over
+        with _mirror_kept_up(run):  # the records that came meanwhile must be copied
             _commands(run, way_out(Situation(*cell.at).where(Component.STORE, ComponentCondition.BACK)).commands)
 
 
@@ -163,9 +163,9 @@ def _commands(run: PreparedRun, commands: Sequence[str]) -> None:
 def _carry_out(
     mine: OwnLink, estate: ClusterContext, words: Sequence[str], run: PreparedRun, *, or_abandoned: bool = False
 ) -> bool:
-    """What a command does, without its dialogue; whether the next one is needed.
+    """Do what a command does, without its dialogue; returns whether the next one is needed.
 
-    `or_abandoned`: the next one is for a run that this one can't take to its end.
+    `or_abandoned`: the next command is for a run that this one can't complete.
     """
     match words[1:]:
         case ["status", *_]:
@@ -193,7 +193,7 @@ def _carry_out(
 
 
 def recover_store(run: PreparedRun, words: Sequence[str]) -> None:
-    """The command itself; a store that holds something of the link is moved away first, as its refusal says."""
+    """Run the command; first moves away a store that holds data of the link, as the refusal tells."""
     command = [sys.executable, "-m", "drkit", *words, "--config", str(run.config_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if ended.returncode == int(ExitCode.REFUSED) and "the store holds data" in ended.stderr:
@@ -204,7 +204,7 @@ def recover_store(run: PreparedRun, words: Sequence[str]) -> None:
 
 
 def _resume(mine: OwnLink, estate: ClusterContext, name: str, folder: Path, *, unplanned: bool) -> DrkitError | None:
-    """Where somebody still holds the run, once their lease is over; what keeps it from its end."""
+    """Wait until another holder's lease of the run is over; yields the error that keeps the run from its end."""
     deadline = time.monotonic() + _LEASE_SECONDS
     while True:
         try:
@@ -221,7 +221,7 @@ def _resume(mine: OwnLink, estate: ClusterContext, name: str, folder: Path, *, u
 
 @contextmanager
 def _mirror_kept_up(run: PreparedRun) -> Iterator[None]:
-    """A mirror that is started again whenever it ends, as a service is; where a failover needs one."""
+    """A mirror that is restarted whenever it ends, like a service, if a failover needs one."""
     if run.at.kind is not Kind.FAILOVER:
         yield
         return
@@ -253,7 +253,7 @@ def _nothing(_run: PreparedRun) -> None:
 
 
 def lift_by_hand(lab: Lab, alias: str, run: PreparedRun) -> None:
-    """What an operator does with kafka-acls: remove the rules that deny everybody the link's topics and groups."""
+    """Like an operator with kafka-acls: remove the rules that deny everybody the link's topics and groups."""
     admin = AdminClient({"bootstrap.servers": lab.bootstrap(alias)})
     everything = AclBindingFilter(
         ResourceType.ANY,
@@ -285,7 +285,7 @@ def lift_by_hand(lab: Lab, alias: str, run: PreparedRun) -> None:
 
 
 def _on_another_machine(site: Site, fault: Fault, runs: Sequence[PreparedRun]) -> list[Verdict]:
-    """Play in a pid namespace of its own, with an empty home: what drkit tells machines apart by."""
+    """Play in a new pid namespace, with an empty home: drkit distinguishes machines by these."""
     home = Path(tempfile.mkdtemp(prefix="home-", dir=site.folder))
     told = {"lab": str(site.lab.dir), "fault": list(fault), "runs": [_text(run) for run in runs]}
     environment = {
@@ -306,7 +306,7 @@ def _text(run: PreparedRun) -> dict[str, object]:
 
 
 def main() -> None:
-    """Play the runs named on stdin; the verdicts as one line of JSON."""
+    """Play the runs named on stdin; prints the verdicts as one line of JSON."""
     told = json.load(sys.stdin)
     part, condition = told["fault"]
     runs = [
@@ -329,7 +329,7 @@ def main() -> None:
 
 
 def contents(lab: Lab, alias: str, prefixes: Sequence[str]) -> dict[str, set[str]]:
-    """Every committed value of the topics that begin so, by topic."""
+    """Every committed value of the topics with this prefix, by topic."""
     read = read_topics(lab.bootstrap(alias), lambda name: name.startswith(tuple(prefixes)))
     return {
         topic: {(each.value or b"").decode() for records in partitions.values() for each in records}
@@ -338,11 +338,11 @@ def contents(lab: Lab, alias: str, prefixes: Sequence[str]) -> dict[str, set[str
 
 
 Places = dict[str, set[int]]
-"""By run: the partitions on which its group has a position somewhere."""
+"""The partitions on which a run's group has a position anywhere, by run."""
 
 
 def positions(lab: Lab, runs: Sequence[PreparedRun]) -> Places:
-    """On which partitions each run's group has a position, on either cluster or in a salvage."""
+    """The partitions on which each run's group has a position, on either cluster or in a salvage."""
     found = {run.name: _salvaged_positions(run) for run in runs}
     for alias in ALIASES:
         offsets = wait_until(partial(_committed, lab, alias, runs), what=f"the groups' coordinator of {alias}")
@@ -352,7 +352,7 @@ def positions(lab: Lab, runs: Sequence[PreparedRun]) -> Places:
 
 
 def _committed(lab: Lab, alias: str, runs: Sequence[PreparedRun]) -> dict[str, dict[TopicPartition, object]]:
-    """What all groups have committed on a cluster."""
+    """The committed offsets of all groups on a cluster."""
     client = KafkaAdminClient(bootstrap_servers=lab.bootstrap(alias), request_timeout_ms=20_000)
     try:
         found: dict[str, dict[TopicPartition, object]] = client.list_group_offsets([run.group for run in runs])
@@ -375,7 +375,7 @@ def _read(file: Path) -> list[dict[str, object]]:
 
 
 def kept(run: PreparedRun) -> set[str]:
-    """Every value in a salvage of the run that can be read."""
+    """Every value in a readable salvage of the run."""
     found = set()
     for folder in (run.salvage, run.folder / "elsewhere"):
         for file in folder.rglob("*.jsonl"):
@@ -393,7 +393,7 @@ def _missing(
     after: Mapping[str, Mapping[str, set[str]]],
     stand: Places,
 ) -> str:
-    """What is nowhere any more that was somewhere after the fault."""
+    """Report values and positions that existed after the fault and are now lost."""
     before = set().union(salvaged[run.name], *(held[alias].get(run.topic, set()) for alias in ALIASES))
     there = set().union(kept(run), *(after[alias].get(run.topic, set()) for alias in ALIASES))
     said = []

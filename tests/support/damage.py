@@ -1,8 +1,8 @@
-"""A topic mirrored by hand and damaged from a seed, with what an audit must find worked out beside it.
+"""A topic mirrored by hand and damaged from a seed, with the findings that an audit must have.
 
-`Bench` produces exact records and keeps what a mirror would have recorded; `damaged` makes of a
-partition's records what a faulty mirror would have written, and the findings that follow. Nothing of
-drkit.audit is used: the expectation comes from what was done, not from comparing.
+`Bench` produces exact records and stores a mirror's records of them; `damaged` computes what a faulty mirror would have
+written, and the expected findings. It doesn't use drkit.audit: the expectation follows from the damage, not from a
+comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.log_reader import read_partition
 
 LINK = LinkId("primary", "dr")
 _QUEUED = 50_000
-"""Records that a producer holds at most; it refuses more than 100,000."""
+"""The most records that a producer buffers; it refuses more than 100,000."""
 STAMP = 1_700_000_000_000
 
 RETAINED = {"retention.bytes": "1"}
@@ -42,7 +42,7 @@ RETAINED = {"retention.bytes": "1"}
 
 @dataclass(frozen=True)
 class Record:
-    """The content of a record: what an audit compares."""
+    """The content of a record that an audit compares."""
 
     key: bytes | None
     value: bytes | None
@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass
 class Bench:
-    """Both clusters of a lab, and a store of its own."""
+    """Both clusters of a lab, and a separate store."""
 
     lab: Lab
     store: Store = field(default_factory=lambda: open_store("sqlite:///:memory:"))
@@ -101,8 +101,8 @@ class Bench:
         transaction: int = 7,
         batched: int = 10_000,
     ) -> None:
-        """Write records in order. `transactions`: of each `transaction` records, commit (c) or abort (a) in turn.
-        `batched`: records a batch, at most."""
+        """Write records in order. `transactions`: for every `transaction` records, commit (c) or abort (a) in turn.
+        `batched`: the most records per batch."""
         settings = {"linger_ms": 5, "enable_idempotence": True, "batch_num_messages": batched}
         producer = Producer(
             confluent_config(self.config.clusters[alias], **settings)
@@ -145,8 +145,8 @@ class Bench:
         assert not failed
 
     def forward(self, topic: str, partition: int, source: Sequence[Stored], target: Sequence[Record]) -> None:
-        """Write records to the target as a mirror that forwards batches does: each batch of the source whose
-        records are to stand there, next to each other, goes as it is; the others are put together again."""
+        """Write records to the target like a mirror that forwards batches: each source batch whose records are wanted
+        there, next to each other, is forwarded unchanged; the others are encoded again."""
         servers = {alias: self.config.clusters[alias].bootstrap_servers for alias in ("primary", "dr")}
         committed = {each.offset: each.record for each in source}
         begins: dict[Record, tuple[list[Record], Batch]] = {}
@@ -170,7 +170,7 @@ class Bench:
         raw.produce(servers["dr"], topic, partition, *appended, *_rebuilt(waiting))
 
     def read(self, alias: str, topic: str, partition: int) -> list[Stored]:
-        """All committed records of a partition, by a client that drkit's audit doesn't use."""
+        """All committed records of a partition, read with a client that drkit's audit doesn't use."""
         read = read_partition(confluent_config(self.config.clusters[alias]), topic, partition)
         return [Stored(each.offset, Record(each.key, each.value, each.timestamp, each.headers)) for each in read]
 
@@ -184,8 +184,8 @@ class Bench:
         target_topic: str | None = None,
         epoch: int = 0,
     ) -> None:
-        """Keep what a mirror would have: mapping rows of these places (target by source offset, by
-        partition), a watermark at `through` (the last place's source offset + 1 by default)."""
+        """Store a mirror's records: mapping rows of these offsets (target by source offset, by partition), and a
+        watermark at `through` (default: the last source offset + 1)."""
         name = target_topic or topic
         with self.admin("primary") as source, self.admin("dr") as target:
             on_source, on_target = source.topics([topic]).get(topic), target.topics([name]).get(name)
@@ -225,12 +225,12 @@ class Bench:
 
 
 def forwarded(batch: Batch) -> Payload:
-    """A batch as it is, of no producer."""
+    """A batch, unchanged except that it has no producer."""
     return unowned(batch.attributes, batch, batch.records)
 
 
 def unowned(attributes: int, like: Batch | Built, payload: bytes | memoryview) -> Payload:
-    """A batch of no producer: these records, counted and stamped as that one's."""
+    """A batch without a producer, with these records, and with that one's offsets and timestamps."""
     head = header(
         attributes=attributes,
         count=like.records_count,
@@ -245,7 +245,7 @@ def unowned(attributes: int, like: Batch | Built, payload: bytes | memoryview) -
 
 
 def _rebuilt(records: Sequence[Record]) -> list[Payload]:
-    """One batch of these records, as another encoder makes it; none where there are none."""
+    """One batch of these records, by another encoder; none if there are no records."""
     if not records:
         return []
     rows = [(each.stamp, each.key, each.value, list(each.headers)) for each in records]
@@ -253,17 +253,17 @@ def _rebuilt(records: Sequence[Record]) -> list[Payload]:
 
 
 def seeded(seed: int | str) -> random.Random:
-    """Chance that comes out the same each time."""
+    """A reproducible random generator."""
     return random.Random(seed)  # noqa: S311 - repeatable, not secret
 
 
 def dense(source: Sequence[Stored], base: int = 0) -> dict[int, int]:
-    """The places that a mirror gives: one target offset after the other."""
+    """A mirror's target offsets: one after the other."""
     return {each.offset: base + position for position, each in enumerate(source)}
 
 
 def records(count: int, *, rng: random.Random, keys: int | None = None, first: int = 0) -> list[Record]:
-    """Records of every shape: null and empty keys and values, headers, unordered stamps.
+    """Records of every shape: null and empty keys and values, headers, unordered timestamps.
 
     `keys`: draw keys from so many (a compacted topic); else most are different.
     """
@@ -289,7 +289,7 @@ Expected = tuple[str, int | None, int | None]
 
 @dataclass
 class Damaged:
-    """What is on the target, and what an audit must find.
+    """The target's records, and the findings that an audit must have.
 
     `either`: swaps, of which one of two records counts as reordered.
     """
@@ -310,11 +310,11 @@ class Damaged:
 
 
 _CELL = 8
-"""Records between two acts of damage: each has intact ones on both sides."""
+"""The intact records between two damages."""
 
 
 def damaged(source: Sequence[Stored], kinds: Mapping[str, int], rng: random.Random) -> Damaged:
-    """Damage a copy of a partition: so many acts of each kind, at random places of their own.
+    """Damage a copy of a partition: so many damages of each kind, at separate random offsets.
 
     Kinds: lost, corrupted, duplicated, foreign, swapped, moved.
     """
@@ -352,13 +352,13 @@ _MIXES = (
     {"swapped": 1},
     {"moved": 1},
 )
-"""Damage that leaves as many records as there were."""
+"""Damages that keep the number of records."""
 
 _BLOCK = 64
 
 
 def damaged_here_and_there(source: Sequence[Stored], rng: random.Random) -> Damaged:
-    """Damage blocks of a partition, one in three, in ways that leave what follows at its place."""
+    """Damage one in three blocks of a partition, in ways that keep the offsets of later records."""
     whole = Damaged([], set(), [])
     for start in range(0, len(source), _BLOCK):
         block = source[start : start + _BLOCK]
@@ -401,7 +401,7 @@ def _written(
 
 
 def _spoiled(record: Record, rng: random.Random) -> Record:
-    """The record with one of its parts changed, often as little as can be."""
+    """The record with one part changed, often as little as possible."""
     part = rng.choice(["key", "value", "headers", "order", "stamp"])
     if part == "key":
         return replace(record, key=b"" if record.key is None else None if record.key == b"" else record.key + b"!")

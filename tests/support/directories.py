@@ -1,7 +1,7 @@
-"""Real directory servers for the tests (`bench.directory_servers`), and one that does as Consul's documentation says.
+"""Real directory servers for the tests (`bench.directory_servers`), and one that follows Consul's documentation.
 
-Where a program is absent, the test that asks for it is skipped with the reason. Consul isn't in every
-Debian: then what drkit says to it is tried on a small server that does what its documentation says.
+If a program is missing, its tests are skipped with the reason. Not every Debian has Consul: a small server that follows
+its documentation tests drkit's requests without it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def _or_skipped(server: AbstractContextManager[Server]) -> Iterator[Server]:
 
 
 def bind(folder: Path) -> AbstractContextManager[Bind]:
-    """BIND as the primary of `drkit.test`; two TXT records there are somebody else's."""
+    """BIND as the primary of `drkit.test`, with two TXT records of another owner."""
     return _or_skipped(directory_servers.bind(folder, records=_TAKEN))
 
 
 def etcd(folder: Path) -> AbstractContextManager[int]:
-    """etcd of one node; its client port."""
+    """One etcd node; yields its client port."""
     return _or_skipped(directory_servers.etcd(folder))
 
 
 def consul(folder: Path) -> AbstractContextManager[int]:
-    """A Consul agent in its development mode; its HTTP port."""
+    """A Consul agent in development mode; yields its HTTP port."""
     return _or_skipped(directory_servers.consul(folder))
 
 

@@ -1,7 +1,7 @@
-"""Defects put back into what a drill starts: by each of them an experiment of the library must fail.
+"""Planted defects for the commands of a drill: each must make an experiment of the library fail.
 
-`planted(folder, name)` is the environment for `drkit drill`: Python loads `sitecustomize` from there in every child; in
-the command that has the defect it is patched in before drkit's own modules are loaded. drkit has nothing of this in it.
+`planted(folder, name)` is the environment for `drkit drill`: Python loads `sitecustomize` from there in every child; it
+patches the defect into its command before drkit's own modules are loaded. drkit itself has no code for this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if {verb!r} in sys.orig_argv:
 
 
 def seal_not_heeded() -> None:
-    """The mirror runs on whatever was decided about its link."""
+    """The mirror continues regardless of decisions about its link."""
 
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
         from drkit.mirror.control import Orders  # noqa: PLC0415 - what is patched is loaded first
@@ -36,19 +36,19 @@ def seal_not_heeded() -> None:
 
 
 def deletions_followed() -> None:
-    """What is deleted on the source is deleted on the target, although the link says nothing of it."""
+    """Topics deleted on the source are deleted on the target, although the link doesn't ask for it."""
     from drkit.model.topology import Link  # noqa: PLC0415 - as above
 
     Link.mirrors_deletions = property(lambda _: True)  # type: ignore[method-assign, assignment]
 
 
 def gaps_not_told() -> None:
-    """What the source's retention took before it was mirrored is passed over in silence."""
+    """Records that the source's retention removed before they were mirrored are silently skipped."""
     patch("drkit.mirror.resume.partition_resume:Resumer._note_gap", lambda _: lambda *_, **__: None)
 
 
 def fence_believed() -> None:
-    """The rules of a fence aren't put, and nobody looks whether writers are turned away."""
+    """The rules of a fence aren't created, and nobody checks whether writers are denied."""
     patch("drkit.failover.fencing.deny_rules:closing_rules", lambda _: lambda *_: frozenset())
     patch(
         "drkit.failover.fencing.cluster_fence:ClusterFence._denied",
@@ -57,7 +57,7 @@ def fence_believed() -> None:
 
 
 def checksums_not_compared() -> None:
-    """What the source gives is passed on whether its checksum fits or not."""
+    """Batches are forwarded whether their checksum matches or not."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda data: plain(memoryview(_with_checksums(bytearray(data))))
@@ -66,7 +66,7 @@ def checksums_not_compared() -> None:
 
 
 def _with_checksums(data: bytearray) -> bytearray:
-    """Fetched bytes, each complete batch with the checksum that fits what it holds."""
+    """Fetched bytes, in which each complete batch has a matching checksum."""
     from crc32c import crc32c  # noqa: PLC0415 - as above
 
     from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD  # noqa: PLC0415 - as above
@@ -82,17 +82,17 @@ def _with_checksums(data: bytearray) -> bytearray:
 
 
 def caught_up_believed() -> None:
-    """The old primary is taken to hold what was mirrored and nothing else, without a look at its logs."""
+    """The old primary is assumed to hold exactly the mirrored records, without a look at its logs."""
     patch("drkit.failover.failback.planner:is_caught_up", lambda _: lambda *_, **__: True)
 
 
 def silence_not_ended() -> None:
-    """A connection on which an answer is due is waited on for ever, however long nothing comes."""
+    """A connection with a pending response is waited for forever."""
     patch("drkit.kafka.client.connection:ResponseReader._look", lambda _: lambda _: None)
 
 
 def interruption_taken_for_done() -> None:
-    """A commit that was begun when the run was killed is taken to have come to its end."""
+    """A commit that had begun when the run was killed counts as finished."""
     patch(
         "drkit.failover.stages.failover_stages:Commit._done_before",
         lambda _: lambda _self, _context, wanted: dict.fromkeys(wanted, "committed"),
@@ -100,7 +100,7 @@ def interruption_taken_for_done() -> None:
 
 
 _VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect", "interruption_taken_for_done": "resume"}
-"""The command that has the defect, where it isn't the mirror."""
+"""The commands with a defect, except for the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
     each.__name__: each
     for each in (
@@ -122,7 +122,7 @@ def put(name: str) -> None:
 
 
 def planted(folder: Path, name: str) -> dict[str, str]:
-    """The environment in which what a drill starts has the defect of this name."""
+    """The environment in which a drill's commands have the defect of this name."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=_VERBS.get(name, "mirror")))
     return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}

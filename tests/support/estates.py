@@ -1,7 +1,6 @@
-"""A link of one's own on the shared lab: unique topics and groups, a store of its own, an independent reader.
+"""A test's own link on the shared lab: unique topics and groups, its own store, an independent reader.
 
-Everything here speaks to Kafka through confluent-kafka's plain clients, so that what drkit did is
-seen by something that is not drkit.
+Everything here uses confluent-kafka's plain clients, so that drkit's effects are checked without drkit.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TIMEOUT = 30.0
 
 @dataclass
 class OwnLink:
-    """`primary->dr` over the topics and groups whose names begin with `name`."""
+    """`primary->dr` with the topics and groups that have the prefix `name`."""
 
     name: str
     config_path: Path
@@ -56,7 +55,7 @@ class OwnLink:
     def client(self, alias: str) -> dict[str, str]:
         return {"bootstrap.servers": self.config.clusters[alias].bootstrap_servers}
 
-    # -- what happens to the clusters --------------------------------------------------------------
+    # -- actions on the clusters -------------------------------------------------------------------
 
     def create(self, alias: str, suffix: str, partitions: int = 2, **config: str) -> str:
         topic = self.topic(suffix)
@@ -65,7 +64,7 @@ class OwnLink:
         return topic
 
     def produce(self, alias: str, topic: str, values: Mapping[int, Sequence[str]], stamp: int | None = None) -> None:
-        """Values by partition, stamped `stamp`, `stamp` + 1 s … (default: now)."""
+        """Produce values by partition, with the timestamps `stamp`, `stamp` + 1 s … (default: now)."""
         failed: list[object] = []
         producer = Producer({**self.client(alias), "linger.ms": 5})
         for partition, texts in values.items():
@@ -82,7 +81,7 @@ class OwnLink:
         assert not failed
 
     def commit(self, alias: str, group: str, topic: str, offsets: Mapping[int, int]) -> str:
-        """As a consumer of the group would; returns the group's full name."""
+        """Commit like a consumer of the group; returns the group's full name."""
         name = f"{self.name}.{group}"
         consumer = Consumer({**self.client(alias), "group.id": name, "enable.auto.commit": False})
         try:
@@ -93,7 +92,7 @@ class OwnLink:
             consumer.close()
         return name
 
-    # -- what an independent reader sees -----------------------------------------------------------
+    # -- an independent reader ---------------------------------------------------------------------
 
     def committed(self, alias: str, group: str) -> dict[tuple[str, int], int]:
         """The group's committed offsets on topics of this link."""
@@ -124,7 +123,7 @@ class OwnLink:
         return {partition: list(records.values()) for partition, records in self.records(alias, topic).items()}
 
     def unread(self, alias: str, group: str, topic: str) -> dict[int, list[str]]:
-        """What a group would read from its committed offsets on, by partition it committed."""
+        """The values that a group would read from its committed offsets on, by partition."""
         stands = self.committed(alias, group)
         return {
             partition: [value for offset, value in records.items() if offset >= stands[topic, partition]]
@@ -139,7 +138,7 @@ class OwnLink:
 def own_link(
     lab: Lab, folder: Path, name: str, store_url: str | None = None, *, extra: str = "", **objectives: float
 ) -> OwnLink:
-    """A configuration file and store of one's own, for the shared lab's clusters; `extra`: more of the file."""
+    """A test's own configuration file and store, for the shared lab's clusters; `extra`: more of the file."""
     base = load_config(lab.config_path)
     lines = []
     for alias, cluster in base.clusters.items():
@@ -161,7 +160,7 @@ def own_link(
 
 
 def open_link(config_path: Path, name: str) -> OwnLink:
-    """The link of a configuration that `own_link` wrote, opened once more."""
+    """The link of a configuration that `own_link` wrote, opened again."""
     config = load_config(config_path)
     return OwnLink(name, config_path, config, open_store(config.store.plain_url))
 
@@ -171,7 +170,7 @@ _PASSING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-"""A group's coordinator that is being elected or loads its log answers with one of these."""
+"""The errors of a group's coordinator that is being elected or loads its log."""
 
 
 def commit_once(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
@@ -190,7 +189,7 @@ def texts(prefix: str, count: int, partitions: Iterable[int] = (0, 1)) -> dict[i
 
 
 def mirror(own: OwnLink, link: Link | None = None) -> int:
-    """Mirror until all that the source holds now is on the target; the number of records."""
+    """Mirror until all current records of the source are on the target; returns the number of records."""
     report = MirrorRuntime(own.config, link or own.link, own.store).run(until_caught_up=True)
     assert report.caught_up
     assert not report.halted
@@ -199,7 +198,7 @@ def mirror(own: OwnLink, link: Link | None = None) -> int:
 
 @contextmanager
 def mirroring(own: OwnLink, link: Link | None = None) -> Iterator[None]:
-    """A running mirror in a thread of its own."""
+    """A running mirror in its own thread."""
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
         running = pool.submit(MirrorRuntime(own.config, link or own.link, own.store).run, False, stop)
@@ -207,12 +206,12 @@ def mirroring(own: OwnLink, link: Link | None = None) -> Iterator[None]:
             yield
         finally:
             stop.set()
-            with suppress(Refused):  # the link was sealed under it, as a failover does
+            with suppress(Refused):  # a failover sealed the link meanwhile
                 running.result(TIMEOUT)
 
 
 def without_primary(own: OwnLink) -> Config:
-    """The same configuration, where nothing answers at the primary's address."""
+    """The same configuration, with an address of the primary at which nothing answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
