@@ -1,7 +1,7 @@
-"""The ports that failback needs: the real mirror, and a salvage and an audit by a plain reader.
+"""The ports of a failback: the real mirror, and a salvage and an audit with a plain reader.
 
-Spark's audit and salvage are tried in the end-to-end test and in their own tests; here every record
-is read and compared without them, so that many failbacks stay affordable.
+The end-to-end test and their own tests cover Spark's audit and salvage; here every record is read and compared without
+them, so that many failbacks take little time.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ReadingAuditor:
 
 
 def _is_copy(there: Sequence[str], here: Sequence[str]) -> bool:
-    """Whether `there` is what `here` holds or held: `here` may have lost its beginning since it was copied."""
+    """Whether `there` equals `here`, which may have lost its beginning since it was copied."""
     begins = there.index(here[0]) if here and here[0] in there else 0
     copied = there[begins:]
     return list(copied) == list(here[: len(copied)])

@@ -1,4 +1,4 @@
-"""A link that was failed over, and worked with on dr since: where failbacks begin."""
+"""A link that was failed over, with new records on dr: the start of failbacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.estates import OwnLink, mirror, texts
 
 
 def failed_over(own: OwnLink, *, accept_unfenced: bool) -> tuple[str, str]:
-    """With records that only the primary holds, and new ones on dr: a topic and a group."""
+    """A topic and a group, with records that only the primary holds, and new ones on dr."""
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("before", 10))
     group = own.commit("primary", "g", topic, {0: 3, 1: 10})

@@ -1,4 +1,4 @@
-"""A store with one of everything, and what it then holds."""
+"""A store with one row of every kind, and its contents."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TP = TopicPartition("flights", 3)
 
 
 def fill_store(store: WholeStore, link: LinkId = FILLED) -> dict[str, Any]:
-    """Put one of everything into a store; returns `contents_of` it."""
-    at = (now() - timedelta(seconds=1)).replace(microsecond=123_000)  # never ahead of a backup that follows
+    """Fill a store with one row of every kind; returns its `contents_of`."""
+    at = (now() - timedelta(seconds=1)).replace(microsecond=123_000)  # never later than a following backup
     store.raise_generation(link, 40)
     store.set_link_control(
         LinkControl(link, Direction.ACTIVE, 7, at, "why", "01RUN", frozenset({"held"})), expected_version=None
@@ -56,7 +56,7 @@ def _mark(at: datetime) -> Watermark:
 
 
 def contents_of(store: WholeStore) -> dict[str, Any]:
-    """All that copies carry. Digests in the order of their generations; the problems that a restore adds not."""
+    """Everything that copies include. Digests in the order of their generations; no problems that a restore adds."""
     found: dict[str, Any] = {"runs": store.runs(), "journals": {run: store.entries(run) for run in store.journals()}}
     for link in store.links():
         places = store.places(link)

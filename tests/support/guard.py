@@ -1,7 +1,7 @@
-"""Takes test labs down when the test process is gone, however it ended (SIGKILL included).
+"""Takes test labs down after the end of the test process, even by SIGKILL.
 
-The test process holds the write end of a pipe; when it dies the pipe closes, and this process, its
-reader, takes down the labs that it was told of. Started as `python -m tests.support.guard`.
+The test process holds the write end of a pipe; when it dies the pipe closes, and this process, its reader, takes down
+the labs that it knows. Started as `python -m tests.support.guard`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drkit.lab.process import kill, marked
 
 
 class Guard:
-    """The test process's end: name each lab's folder before it comes up."""
+    """The test process's side: names each lab's folder before its start."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -35,14 +35,14 @@ class Guard:
         pipe.flush()
 
     def close(self) -> None:
-        """End the guard; it takes down what still runs."""
+        """End the guard; it takes down the labs that still run."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def main() -> None:
-    """Read folders until the pipe closes, then leave nothing of them."""
+    """Read folders until the pipe closes, then take down their labs."""
     folders = [Path(line.rstrip("\n")) for line in sys.stdin]
     for folder in folders:
         kill(marked(folder).values())

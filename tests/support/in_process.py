@@ -1,6 +1,6 @@
-"""A command of drkit's run in this process: a process of its own takes longer to import drkit than most commands take.
+"""Runs a command of drkit in this process: a separate one takes longer to import drkit than to run most commands.
 
-For what the process itself does (signals, streams, its end) there are `tests/unit/bad_input/test_processes.py`,
+The process itself (signals, streams, its end) is covered by `tests/unit/bad_input/test_processes.py`,
 `tests/unit/cli/test_frame.py` and those tests that start one.
 """
 
@@ -16,7 +16,7 @@ from drkit.cli.application import run
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it wrote."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -24,7 +24,7 @@ class Ended:
 
 
 def in_process(arguments: Sequence[str]) -> Ended:
-    """Run a command in this process, as `drkit` itself does: what it writes, and its exit code."""
+    """Run a command in this process, like `drkit` itself; returns its output and its exit code."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -1,4 +1,4 @@
-"""A small program with all that a command of drkit has: work, a result, what is removed at its end."""
+"""A small program with all parts of a drkit command: work, a result, and cleanup at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drkit.cli.process import interrupts
 
 
 class Rubbish:
-    """Part of a cycle, so that it is the garbage collector that runs `__del__`, where Python drops exceptions."""
+    """Part of a cycle, so that the garbage collector runs `__del__`, where Python drops exceptions."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -22,14 +22,14 @@ class Rubbish:
 
 
 def work(folder: Path) -> None:
-    """Make something that has to go again; leave rubbish behind; write the result whole."""
+    """Create something that must be removed; leave garbage behind; write the result atomically."""
     import gc  # noqa: PLC0415 - as verbs import what they need
 
     folder.mkdir()
     for _ in range(3):
         Rubbish()
         gc.collect()
-    with suppress(BaseException):  # as libraries do
+    with suppress(BaseException):  # like libraries
         sum(each for each in range(3))
     with interrupts.held():
         sys.stdout.write("one\n")
@@ -38,7 +38,7 @@ def work(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run it as `drkit.cli.main` runs a command."""
+    """Run it like `drkit.cli.main` runs a command."""
     code = 5
     folder = Path(sys.argv[1])
     try:

@@ -1,4 +1,4 @@
-"""Both ways of putting small batches together, for tests that must hold for either."""
+"""Both ways of coalescing small batches, for tests that must hold for either."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drkit.kafka import compiled
 
 @pytest.fixture(scope="module", params=["plain Python", "machine code"])
 def joining(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The process joins batches in this way."""
+    """Make the process coalesce batches in this way."""
     state = compiled._State
     before = state.kernel, state.wanted
     state.kernel = compiled.load() if request.param == "machine code" else None

@@ -1,4 +1,4 @@
-"""Drills as the runner leaves them in their archive, played on no lab: for tests of their evidence."""
+"""Writes drills to their archive like the runner, without a lab: for tests of their evidence."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ rollbacks:
     node: primary
 """
 TIMES = ((0.5, 1.0), (15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
-"""When each step began, and how long it took."""
+"""The start and the duration of each step."""
 STRUCK_AFTER = 17.4
 
 
 @dataclass(frozen=True)
 class InnerRun:
-    """A run inside a drill: its journal, what is anchored and listed of it, its document, its clusters."""
+    """A run inside a drill: its journal, anchors and entry in the list of runs, its document, its clusters."""
 
     files: dict[str, bytes]
     document: dict[str, Any]
@@ -70,9 +70,9 @@ class InnerRun:
 
 @dataclass(frozen=True)
 class Ends:
-    """How a drill ends before its end: so many steps were as they should be, these came after them.
+    """An early end of a drill: so many steps went as planned, followed by these.
 
-    `disaster`: seconds after its start; `moved`: the clients were.
+    `disaster`: seconds after its start; `moved`: whether the clients were moved.
     """
 
     steps: int
@@ -84,7 +84,7 @@ class Ends:
 
 
 def a_history(lose: int = 0) -> ClientHistory:
-    """20 records, one a second; the disaster at 15 s; all are on dr except for `lose` in its middle."""
+    """20 records, one per second; the disaster at 15 s; all are on dr except for `lose` in the middle."""
     ids = [RecordId("k", number) for number in range(20)]
     attempts = tuple(
         Attempt(record, "primary", 0, BEGAN + n, 7, AttemptOutcome.ACKED, n, BEGAN + n + 0.1)
@@ -111,15 +111,14 @@ def keep(
     ends: Ends | None = None,
     strikes: str = "",
 ) -> str:
-    """A drill as the runner leaves it. `number`: the day on which it was played; `ends`: before its end; `strikes`:
-    more lines of its failover."""
+    """Write a drill like the runner. `number`: its day; `ends`: an early end; `strikes`: more lines of its failover."""
     path = drills.path.parent / "x.yaml"
     path.write_text(EXPERIMENT.format(title=title, rto=rto, strikes=strikes))
     file = load_experiment(path)
     folder = drills.begin(run, path)
     write_experiment(folder, file)
     write_origin(folder, run, witness=None, began=BEGAN)
-    if ends is None or ends.steps:  # else the lab did not come up
+    if ends is None or ends.steps:  # else the lab did not start
         _add_lab(folder, run, inner)
     at = AT + timedelta(days=number)
     reports = [{"type": "progress", "at": (at + timedelta(seconds=n)).isoformat(), "lag_records": n} for n in (3, 9)]
@@ -188,7 +187,7 @@ def _add_lab(folder: Path, run: str, inner: InnerRun | None) -> None:
 
 
 def planned_results(file: ExperimentFile) -> list[StepResult]:
-    """Each step as it is played in time, with success."""
+    """All steps, in time and successful."""
     steps = [
         StepResult(
             section="rollbacks" if part == "rollbacks" else "setup" if place == 0 else "method",

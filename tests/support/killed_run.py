@@ -1,10 +1,10 @@
-"""A failover (planned or not), failback, `reprotect`, resume or cancel that kills itself at one place.
+"""A failover (planned or not), failback, `reprotect`, resume or cancel that kills itself at one point.
 
     python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after [kill|freeze]
 
-With `freeze` it is stopped there (SIGSTOP), and continues when somebody wakes it up. PLACE is an event of the journal
-(`intent`, `outcome`), or a method of the store or of `ClusterAdmin` that the stage calls. Store and clusters are the
-real ones; only that one call is preceded or followed by the kill.
+With `freeze` it is stopped there (SIGSTOP), and continues after SIGCONT. PLACE is an event of the journal (`intent`,
+`outcome`), or a method of the store or of `ClusterAdmin` that the stage calls. Store and clusters are real; the kill
+comes before or after that one call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.failback_ports import reading_ports
 
 
 class KillingStore:
-    """A store that kills its process round one call."""
+    """A store that kills its process before or after one call."""
 
     def __init__(self, store: Store, stage: str, place: str, when: str, how: str) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class KillingStore:
         return bool(self._round(entry.event, self._store.append_entry)(entry))
 
     def watch_admin(self) -> None:
-        """Kill round that method of `ClusterAdmin`, if it is one."""
+        """Kill before or after that method of `ClusterAdmin`, if it is one."""
         real = getattr(ClusterAdmin, self._place, None)
         if real is not None:
             setattr(ClusterAdmin, self._place, self._round(self._place, real))
@@ -70,7 +70,7 @@ class KillingStore:
         return killing
 
     def _strike(self) -> None:
-        """Once: a process that was frozen here and woken continues, also past the same place."""
+        """Only once: a process that was frozen here and woken continues, even past the same point."""
         if not self._struck:
             self._struck = True
             os.kill(os.getpid(), self._signal)
@@ -79,11 +79,11 @@ class KillingStore:
 def main(
     config: str, name: str, action: str, salvage: str, stage: str, place: str, when: str, how: str = "kill"
 ) -> None:
-    """Carry the action out until the kill; ends with 0 where that place was never reached."""
+    """Execute the action until the kill; ends with 0 if that point was never reached."""
     own = open_link(Path(config), name)
     killing = KillingStore(own.store, stage, place, when, how)
     killing.watch_admin()
-    own.store = StateRecording(own.config, cast("Store", killing)).store  # as a command's is
+    own.store = StateRecording(own.config, cast("Store", killing)).store  # like a command's
     ports = reading_ports(own, Path(salvage))
     with own.estate() as estate:
         if action == "failover":

@@ -1,10 +1,9 @@
-"""A run of a site (failover, failback, reprotect, resume, cancel) that kills itself at one place of a journal.
+"""A run of a site (failover, failback, reprotect, resume, cancel) that kills itself at one point of a journal.
 
     python -m tests.support.killed_site CONFIG ACTION WHOSE STAGE EVENT before|after [APPROVAL FILE …]
 
-WHOSE is `site`, or a link's name. The files are those of `drkit evidence approve`. Store and
-clusters are the real ones. With the action `hold` it only takes the right to act on both links, writes the run's id and
-waits to be killed.
+WHOSE is `site`, or a link's name. The files are those of `drkit evidence approve`. Store and clusters are real. With
+the action `hold` it only takes the leases of both links, prints the run's id and waits to be killed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from tests.support.failback_ports import reading_ports
 
 
 class KillingStore:
-    """A store that kills its process round one entry of one journal."""
+    """A store that kills its process before or after one entry of one journal."""
 
     def __init__(self, store: Store, whose: str, stage: str, event: str, when: str) -> None:
         self._store = store
@@ -72,10 +71,10 @@ class KillingStore:
 
 
 def main(config_path: str, action: str, whose: str, stage: str, event: str, when: str, *approvals: str) -> None:
-    """Carry the action out until the kill; ends with 0 where that place was never reached."""
+    """Execute the action until the kill; ends with 0 if that point was never reached."""
     config = load_config(Path(config_path))
     killing = KillingStore(open_store(config.store.plain_url), whose, stage, event, when)
-    store = StateRecording(config, cast("Store", killing)).store  # as a command's is
+    store = StateRecording(config, cast("Store", killing)).store  # like a command's
     own = OwnLink("", Path(config_path), config, store)
     means = FailbackMeans(reading_ports(own, Path(config_path).parent / "salvage"), accept_unfenced=True)
     with ClusterContext(config, store, patience_seconds=2.0) as estate:

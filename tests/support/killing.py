@@ -1,4 +1,4 @@
-"""Runs that are carried out in a process of their own, which kills itself at a boundary of the journal."""
+"""Executes runs in a separate process, which kills itself at a boundary of the journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def boundaries(kind: Kind) -> list[Boundary]:
 
 
 def killed(own: OwnLink, action: str, salvage: Path, boundary: Boundary) -> None:
-    """Carry the action out in a process that kills itself there."""
+    """Execute the action in a process that kills itself there."""
     command = _command(own, action, salvage, boundary)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
@@ -36,15 +36,13 @@ def killed(own: OwnLink, action: str, salvage: Path, boundary: Boundary) -> None
 
 @contextmanager
 def frozen_at(own: OwnLink, action: str, place: Boundary, salvage: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The same in a process that stands still there (SIGSTOP) while the body runs; killed at its end."""
+    """The same in a process that is stopped there (SIGSTOP) while the body runs, and killed at its end."""
     log = salvage.with_name("frozen.log")
     with log.open("wb") as file:
         child = subprocess.Popen([*_command(own, action, salvage, place), "freeze"], stdout=file, stderr=file)
     there = psutil.Process(child.pid)
     try:
-        wait_until(
-            lambda: child.poll() is not None or there.status() == psutil.STATUS_STOPPED, 120, "a run that stands still"
-        )
+        wait_until(lambda: child.poll() is not None or there.status() == psutil.STATUS_STOPPED, 120, "a stopped run")
         assert child.poll() is None, log.read_text()
         yield child
     except BaseException as error:

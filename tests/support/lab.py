@@ -18,7 +18,7 @@ from tests.support.tls import Pem, make_certificates, over_tls, tls_listeners
 
 @pytest.fixture(scope="session")
 def lab_guard() -> Iterator[Guard]:
-    """Tests that bring up labs of their own name them here first: `lab_guard.watch(folder)`."""
+    """Tests that start their own labs register them here first: `lab_guard.watch(folder)`."""
     guard = Guard()
     yield guard
     guard.close()
@@ -29,7 +29,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     """Two clusters, `primary` and `dr`, of one broker each, and a drkit.toml with a SQLite store.
 
     Shared by the whole session: give topics and groups unique names (`unique_name`), and leave the
-    nodes up; a test that kills nodes brings them back, or has a lab of its own.
+    nodes running; a test that kills nodes starts them again, or has its own lab.
     """
     folder = tmp_path_factory.mktemp("lab")
     lab_guard.watch(folder)
@@ -51,16 +51,16 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
 
 @pytest.fixture(scope="session")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    """Whose tokens the secure lab takes."""
+    """The issuer of the tokens that the secure lab accepts."""
     return Issuer(tmp_path_factory.mktemp("issuer"))
 
 
 @pytest.fixture(scope="session")
 def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: Pem, issuer: Issuer) -> Iterator[Lab]:
-    """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared as `lab` is.
+    """Clusters `primary` and `dr` with an authorizer and SASL/PLAIN listeners for `USERS`; shared like `lab`.
 
-    Whoever comes by the plain listener may do everything. `secure_lab.bootstrap(alias, listener=…)`: those of
-    `tls_listeners`, and `oauth` and `oauthtls`, which take the issuer's tokens.
+    Clients of the plain listener have all rights. `secure_lab.bootstrap(alias, listener=…)`: those of
+    `tls_listeners`, and `oauth` and `oauthtls`, which accept the issuer's tokens.
     """
     folder = tmp_path_factory.mktemp("secure")
     lab_guard.watch(folder)
@@ -79,7 +79,7 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
 
 @pytest.fixture(scope="session")
 def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
-    """A Cassandra node alone: `cassandra-1` of a lab without clusters."""
+    """A single Cassandra node: `cassandra-1` of a lab without clusters."""
     folder = tmp_path_factory.mktemp("cassandra")
     lab_guard.watch(folder)
     lab = Lab.up(folder, store="cassandra", clusters=())
@@ -89,7 +89,7 @@ def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) ->
 
 @pytest.fixture
 def cassandra_url(cassandra_lab: Lab) -> str:
-    """A store URL on the session's Cassandra node, with a keyspace that nobody else uses."""
+    """A store URL on the session's Cassandra node, with a new keyspace."""
     return cassandra_lab.store_url(f"drkit_{uuid.uuid4().hex[:16]}")
 
 
@@ -101,5 +101,5 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture
 def unique_name() -> str:
-    """A name for a topic or a group that no other test has."""
+    """A unique name for a topic or a group."""
     return f"t-{uuid.uuid4().hex[:12]}"

@@ -1,6 +1,6 @@
-"""The independent reader of the tests: logs by a bare consumer, by assignment. None of drkit's code takes part.
+"""The independent reader of the tests: reads logs with a plain assigned consumer, without drkit's code.
 
-The other one, `chaos/soak/reader.py`, keeps digests of records, for logs of millions; it shares nothing with this.
+The other one, `chaos/soak/reader.py`, keeps digests of records, for logs of millions; they share no code.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _CHUNK = 5_000
 _SECONDS = 60.0
 
 Client = str | Mapping[str, Any]
-"""Bootstrap servers, or properties of a client by librdkafka's names."""
+"""Bootstrap servers, or librdkafka properties of a client."""
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it."""
+    """A record, as seen by a consumer."""
 
     offset: int
     key: bytes | None
@@ -30,13 +30,13 @@ class Record(NamedTuple):
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """All but the offset."""
+        """Everything except for the offset."""
         return self[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record of text as it lies on the log."""
+    """A text record of the log."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class Seen:
 
 
 def read_partition(client: Client, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
-    """Every record of a partition, from its start to its end of now. `committed`: only what readers of those see."""
+    """Every record of a partition, from its start to its current end. `committed`: only committed records."""
     consumer = _consumer(client, committed=committed)
     try:
         return _read(consumer, [(topic, partition)])[topic, partition]
@@ -57,9 +57,9 @@ def read_partition(client: Client, topic: str, partition: int = 0, *, committed:
 
 
 def read_until_refused(client: Client, topic: str, partition: int = 0) -> tuple[list[Record], bool]:
-    """As `read_partition`, by a consumer that checks CRCs: what it reads until it can't read on, and whether it got to
-    the end. What lies below the offset that it has got to is passed over, as by Java's consumer; librdkafka's hands out
-    what is not below its last request."""
+    """Like `read_partition`, with a consumer that checks CRCs: what it reads until it can't continue, and whether it
+    reached the end. It skips records below its position, like Java's consumer; librdkafka's returns everything from its
+    last request on."""
     found: list[Record] = []
     consumer = _consumer(client, committed=True, more={"check.crcs": True})
     try:
@@ -78,7 +78,7 @@ def read_until_refused(client: Client, topic: str, partition: int = 0) -> tuple[
 def read_topics(
     client: Client, wanted: Callable[[str], bool], *, committed: bool = True
 ) -> dict[str, dict[int, list[Record]]]:
-    """Every record of the topics that are wanted, by topic and partition."""
+    """Every record of the wanted topics, by topic and partition."""
     consumer = _consumer(client, committed=committed)
     try:
         topics = {name: topic for name, topic in consumer.list_topics(timeout=_SECONDS).topics.items() if wanted(name)}
@@ -89,7 +89,7 @@ def read_topics(
 
 
 def read_log(client: Client, topic: str, *, committed: bool) -> list[Seen]:
-    """Every record of a topic of text, by partition and offset."""
+    """Every record of a text topic, by partition and offset."""
     return [
         Seen(
             topic,
@@ -114,8 +114,8 @@ def _consumer(client: Client, *, committed: bool, more: Mapping[str, Any] | None
             "group.id": "independent-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # where the log's start moves meanwhile
-            "fetch.wait.max.ms": 20,  # the end of a partition is told after an empty fetch
+            "auto.offset.reset": "earliest",  # if the log's start moves meanwhile
+            "fetch.wait.max.ms": 20,  # the end of a partition is reported after an empty fetch
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             **(more or {}),
         }
@@ -133,7 +133,7 @@ def _read(consumer: Consumer, places: Iterable[tuple[str, int]]) -> dict[tuple[s
             place = message.topic(), message.partition()
             error = message.error()
             if place not in unread:
-                continue  # behind the end that it had
+                continue  # after its former end
             if error is None:
                 found[place].append(_record(message))
             else:

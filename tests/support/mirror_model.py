@@ -1,9 +1,9 @@
-"""A brute-force model of a mirrored partition: every record is kept, nothing is computed from deltas.
+"""A brute-force model of a mirrored partition: it keeps every record and computes nothing from deltas.
 
-The source is a log of records and holes; the mirror copies records one after the other to the end of the
-target and remembers, for checking, which target offset each record got. Crashes, lost target data,
-retention and compaction on either side happen between the steps. The code under test sees only rows,
-watermark and log ends; `check` compares what it says with what is really there.
+The source is a log of records and holes; the mirror copies records one after the other to the end of the target and
+remembers, for the checks, each record's target offset. Crashes, lost target data, retention and compaction on either
+side happen between the steps. The code under test sees only rows, watermark and log ends; `check` compares its answers
+with the real logs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 20, 4, 3, 10, 123456, UTC)
 
 
 def translate_rows(rows: list[OffsetMapping], watermark: Watermark | None, source_offset: int) -> Translation:
-    """`translate` with the neighbours found in a complete list of rows."""
+    """`translate`, with the neighbours from a complete list of rows."""
     above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
     return translate(
         source_offset,
@@ -36,12 +36,12 @@ class MirroredPartition:
     """One partition in one epoch, on both sides."""
 
     source_start: int
-    log_end: int  # of the target: where the first record goes
+    log_end: int  # of the target: the offset of the first record
     epoch: int = 0
     target_start: int = 0
     slots: list[bool] = field(default_factory=list)  # True: a record, False: a hole; [0] is at `first_offset`
     first_offset: int = -1
-    placed: dict[int, int] = field(default_factory=dict)  # source offset -> target offset, as it really is
+    placed: dict[int, int] = field(default_factory=dict)  # source offset -> real target offset
     durable: dict[int, int] = field(default_factory=dict)  # mapping rows
     watermark: Watermark | None = None
     position: int = -1  # the next source offset that the mirror reads
@@ -60,7 +60,7 @@ class MirroredPartition:
     def rows(self) -> list[OffsetMapping]:
         return [self._row(source, target) for source, target in sorted(self.durable.items())]
 
-    # ---- what happens on the clusters ------------------------------------------------------------
+    # ---- events on the clusters ------------------------------------------------------------------
 
     def append(self, kinds: list[bool]) -> None:
         """Records and holes arrive at the source's end."""
@@ -72,11 +72,11 @@ class MirroredPartition:
             self.slots[source_offset - self.first_offset] = False
 
     def retain_source(self, count: int) -> None:
-        """The source's log start moves on by up to `count`."""
+        """The source's log start advances by up to `count`."""
         self.source_start = min(self.source_start + count, self.source_end)
 
     def retain_target(self, count: int) -> None:
-        """The target's log start moves on by up to `count`; the watermark learns of it."""
+        """The target's log start advances by up to `count`; the watermark learns it."""
         self.target_start = min(self.target_start + count, self.log_end)
         if self.watermark is not None:
             self._put_watermark(self.watermark.source_through, self.watermark.target_end)
@@ -86,12 +86,12 @@ class MirroredPartition:
         self.log_end = max(self.target_start, self.log_end - count)
         self.placed = {source: target for source, target in self.placed.items() if target < self.log_end}
 
-    # ---- what the mirror does --------------------------------------------------------------------
+    # ---- steps of the mirror ---------------------------------------------------------------------
 
     def mirror(self, count: int, *, landing: int | None = None) -> None:
-        """Copy up to `count` records: first every row that they need, then the records.
+        """Copy up to `count` records: first all rows that they need, then the records.
 
-        With `landing`, only so many of them arrive, and the mirror must be resumed.
+        With `landing`, only so many of them are appended, and the mirror must be resumed.
         """
         planned: list[tuple[int, int]] = []
         end = self.log_end
@@ -117,26 +117,26 @@ class MirroredPartition:
             self.known.append((self.position, self.log_end))
 
     def late_marker(self) -> None:
-        """The broker writes a marker unasked: a row as soon as it is seen."""
+        """The broker writes a marker by itself: a row as soon as it is seen."""
         self.log_end += 1
         self._write_row(self.position, self.log_end)
         self.known.append((self.position, self.log_end))
 
     def see_holes(self) -> None:
-        """The mirror reads on over holes up to the next record."""
+        """The mirror reads over holes up to the next record."""
         while self.position < self.source_end and not self._is_record(self.position):
             self.position += 1
         self.known.append((self.position, self.log_end))
 
     def acknowledge(self, choice: int) -> None:
-        """Keep one of the pairs reached since the last acknowledgement as the watermark."""
+        """Store one of the pairs reached since the last acknowledgement as the watermark."""
         if self.known:
             index = choice % len(self.known)
             self._put_watermark(*self.known[index])
             del self.known[: index + 1]
 
     def resume(self, *, stop_before_superseding: bool = False) -> ResumePoint:
-        """Come back after a crash, as the docstring of `drkit.mapping.resume` demands of a caller."""
+        """Resume after a crash, according to the docstring of `drkit.mapping.resume`."""
         point = resume_point(
             self.rows, self.watermark, self.log_end, source_start=self.source_start, source_end=self.source_end
         )
@@ -150,7 +150,7 @@ class MirroredPartition:
         self.durable = {source: target for source, target in self.durable.items() if target <= self.log_end}
         return point
 
-    # ---- what must hold --------------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------
 
     def check_resume(self, point: ResumePoint) -> None:
         """R1 to R5."""

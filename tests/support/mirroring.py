@@ -1,7 +1,6 @@
-"""A link of a test's own on the shared lab, its runtime, and an independent reader of both sides.
+"""A test's own link on the shared lab, its runtime, and an independent reader of both sides.
 
-The reader is plain confluent-kafka and knows nothing of drkit: what it says is the truth that the
-mirror's store is checked against.
+The reader is plain confluent-kafka, without drkit: tests compare the mirror's store with it.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from tests.support.wait import wait_until
 
 
 class Side:
-    """One cluster, through confluent-kafka alone."""
+    """One cluster, with plain confluent-kafka."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        """Create a topic (settings with underscores for dots) and wait until it can be written."""
+        """Create a topic (settings with underscores for dots) and wait until it accepts records."""
         settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in config.items()}}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
         create_topic({"bootstrap.servers": self.bootstrap, "log_level": 0}, new)
@@ -58,12 +57,12 @@ class Side:
         wait_until(lambda: self.partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
 
     def purge(self, topic: str, before: int, partition: int = 0) -> None:
-        """DeleteRecords: what lies below an offset is gone."""
+        """DeleteRecords: remove the records below an offset."""
         place = TopicPartition(topic, partition, before)
         self.admin.delete_records([place])[place].result(20)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is none."""
+        """The number of partitions of a topic; 0: it doesn't exist."""
         found = self.admin.list_topics(timeout=10).topics.get(topic)
         return 0 if found is None or found.error is not None else len(found.partitions)
 
@@ -92,7 +91,7 @@ class Side:
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
             except KafkaException as error:
                 if error.args[0].retriable() or error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
-                    return None  # a topic just created
+                    return None  # a new topic
                 raise
 
         try:
@@ -102,7 +101,7 @@ class Side:
 
 
 class Pair:
-    """Two clusters of different labs, under the aliases that a link of `Mirrored` has."""
+    """Two clusters of different labs, with the aliases of a `Mirrored` link."""
 
     def __init__(self, primary: str, dr: str) -> None:
         self._servers = {"primary": primary, "dr": dr}
@@ -112,7 +111,7 @@ class Pair:
 
 
 class Mirrored(Commands):
-    """A link that covers only topics and groups with the test's own prefix, with a store of its own."""
+    """A link with only topics and groups of the test's own prefix, and its own store."""
 
     def __init__(self, lab: Lab | Pair, folder: Path, prefix: str, store_url: str | None = None) -> None:
         self.lab = lab
@@ -147,16 +146,16 @@ groups = ["{prefix}.*"]
         self.link = self.config.links[0].link()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Clean up."""
         super().close()
         self.store.close()
 
     def name(self, part: str) -> str:
-        """A topic or group of the link."""
+        """The full name of a topic or group of the link."""
         return f"{self.prefix}-{part}"
 
     def created_by_drkit(self, topic: str) -> None:
-        """Note a topic that is on both sides as a failback notes one that it has recreated."""
+        """Record a topic on both sides like a failback that has recreated it."""
         ids = []
         for side in (self.source, self.target):
             with ClusterAdmin("side", ClusterConfig(bootstrap_servers=side.bootstrap)) as admin:
@@ -167,7 +166,7 @@ groups = ["{prefix}.*"]
     # -- running the mirror ------------------------------------------------------------------------
 
     def runtime(self, looks: float = 0.3, **options: Any) -> MirrorRuntime:
-        """A runtime of the link, looking at topics often (every `looks` seconds)."""
+        """A runtime of the link that checks topics every `looks` seconds."""
         return MirrorRuntime(self.config, self.link, self.store, topic_seconds=looks, **options)
 
     def catch_up(self) -> MirrorReport:
@@ -180,10 +179,10 @@ groups = ["{prefix}.*"]
         with on_threads(mirror=lambda: self.runtime(**options)) as running:
             yield running["mirror"]
 
-    # -- what is so --------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def through(self, topic: str, partition: int = 0) -> int:
-        """What the store says is mirrored; -1: nothing is known."""
+        """The mirrored offset in the store; -1: unknown."""
         watermark = self.store.watermarks(self.link.id).get(Place(topic, partition))
         return -1 if watermark is None else watermark.source_through
 
@@ -192,12 +191,12 @@ groups = ["{prefix}.*"]
         return [problem for problem in self.store.problems(self.link.id) if kind in {None, problem.kind}]
 
     def wait_through(self, topic: str, partition: int = 0, *, offset: int | None = None) -> None:
-        """Wait until the store says that all that the source holds (or up to `offset`) is mirrored."""
+        """Wait until everything on the source (or everything up to `offset`) is mirrored according to the store."""
         goal = self.source.end(topic, partition) if offset is None else offset
         wait_until(lambda: self.through(topic, partition) >= goal, 60, f"{topic}:{partition} mirrored through {goal}")
 
     def hold(self, topic: str) -> None:
-        """Pause a topic with `drkit link` and wait until its records (probes that this writes) wait on the source."""
+        """Pause a topic with `drkit link`, write probes to it, and wait until they stay on the source."""
         told = self.drkit("link", "pause", str(self.link.id), "--topic", topic)
         assert told.returncode == 0, told.stderr
         producer = self.source.producer()
@@ -212,7 +211,7 @@ groups = ["{prefix}.*"]
         wait_until(stays, what=f"{topic} held")
 
     def assert_same(self, topic: str, partition: int = 0, *, target_topic: str | None = None) -> list[Record]:
-        """Every record of the source is on the target once, in order, unchanged; returns the source's."""
+        """Assert that every record of the source is on the target once, in order, unchanged; returns the source's."""
         ours = self.source.read(topic, partition)
         theirs = self.target.read(target_topic or topic, partition, committed=False)
         assert [record.content for record in theirs] == [record.content for record in ours]
@@ -221,10 +220,10 @@ groups = ["{prefix}.*"]
     def assert_translates(
         self, topic: str, partition: int = 0, commits: Sequence[int] | None = None, *, newest_only: bool = False
     ) -> None:
-        """Every position that a group may have committed translates to where its next record is on the target.
+        """Assert that every position that a group may have committed translates to its next record on the target.
 
-        Any place behind the record before and not beyond the next one is that: markers lie between them.
-        `newest_only`: the target holds older records, too, that the source no longer has.
+        Any offset after the previous record and not beyond the next one is correct: markers are in between.
+        `newest_only`: the target also holds older records, which the source no longer has.
         """
         ours = self.source.read(topic, partition)
         theirs = self.target.read(topic, partition, committed=False)
@@ -246,7 +245,7 @@ groups = ["{prefix}.*"]
 
 
 def as_restricted(lab: Lab, world: Mirrored) -> Mirrored:
-    """The same link; its mirror is the user `mirror` of the secured lab, who has no rights by itself."""
+    """The same link; its mirror is the user `mirror` of the secured lab, which has no rights by default."""
     text = world.config_path.read_text()
     for alias in ("primary", "dr"):
         client = {

@@ -1,7 +1,7 @@
-"""A token endpoint on loopback (client credentials, over TLS) and a broker's listener that takes its tokens.
+"""A token endpoint on loopback (client credentials, over TLS) and a broker's listener that accepts its tokens.
 
-The tokens are JWTs signed with RS256; the broker checks them as it would an identity provider's, with the
-public key from a file.
+The tokens are JWTs signed with RS256; the broker checks them like an identity provider's, with the public key from a
+file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.tls import Pem
 
 AUDIENCE = "kafka"
 CLIENT, SECRET = "mirror", "clientsecret/+"
-"""The client's id is the user's name to the broker."""
+"""The client's id, which is the user's name on the broker."""
 
 
 def _text(data: bytes) -> str:
@@ -34,7 +34,7 @@ def _text(data: bytes) -> str:
 
 
 class Issuer:
-    """Signs tokens. `folder` gets the public key, as brokers read it."""
+    """Signs tokens. `folder`: for the public key, in the brokers' form."""
 
     def __init__(self, folder: Path) -> None:
         self._key = generate_private_key(65537, 2048)
@@ -64,7 +64,7 @@ class Issuer:
 
 
 class Endpoint:
-    """What a running endpoint is, was asked, and answers."""
+    """A running endpoint: its address, its requests, and its answers."""
 
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer
@@ -88,7 +88,7 @@ class Endpoint:
 
 @contextmanager
 def token_endpoint(issuer: Issuer, pem: Pem | None) -> Iterator[Endpoint]:
-    """Serve tokens on a port of loopback; over TLS where there are certificates."""
+    """Serve tokens on a loopback port; over TLS if there are certificates."""
     endpoint = Endpoint(issuer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -103,13 +103,13 @@ def token_endpoint(issuer: Issuer, pem: Pem | None) -> Iterator[Endpoint]:
             self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
-            """Clients that hang up are part of the tests."""
+            """Ignore clients that hang up: they are part of the tests."""
 
     server = Server(("127.0.0.1", 0), Handler)
     if pem is not None:

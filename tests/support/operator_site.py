@@ -1,6 +1,6 @@
-"""Clusters with SCRAM over TLS and an authorizer, as an operator has them.
+"""An operator's clusters, with SCRAM over TLS and an authorizer.
 
-drkit is no super user, the shop's clients are live, and a reader that isn't drkit looks at what is where.
+drkit is not a super user, the shop's clients are live, and an independent reader checks the clusters.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _TRANSACTION = ResourceType.TRANSACTIONAL_ID
 
 
 class OperatorSite:
-    """Links to `dr`, over the topics and groups whose names begin with `name` and a dot.
+    """Links to `dr`, with the topics and groups that have the prefix `name` and a dot.
 
     Args:
         lab: with the listener `scram` of `tests.support.tls`.
-        folder: of the configuration, the store, and of everything that a machine of the operator keeps.
-        name: of nobody else on this lab.
+        folder: for the configuration, the store, and all files of the operator's machine.
+        name: unique on this lab.
         pem: the lab's certificates.
-        sources: the clusters that `dr` is the target of.
+        sources: the sources of the links to `dr`.
     """
 
     def __init__(self, lab: Lab, folder: Path, name: str, pem: Pem, sources: Sequence[str] = ("primary",)) -> None:
@@ -87,13 +87,13 @@ class OperatorSite:
 
     @property
     def home(self) -> Path:
-        """Of the operator's present machine."""
+        """The state directory of the operator's current machine."""
         return self.folder / self.machine
 
-    # -- what the clusters' administrator does -----------------------------------------------------
+    # -- the clusters' administrator ---------------------------------------------------------------
 
     def admit(self, alias: str) -> None:
-        """Make the users of a cluster and their rights: those of docs/topics.md, and what clients need."""
+        """Create the users of a cluster and their rights: those of docs/topics.md, and the clients'."""
         admin = AdminClient(self.administrator(alias))
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         users = [UserScramCredentialUpsertion(user, info, word.encode()) for user, word in PASSWORDS.items()]
@@ -104,11 +104,11 @@ class OperatorSite:
         wait_until(lambda: len(_rules(admin, self.name)) >= len(self._of_link()), what=f"the rules of {alias}")
 
     def administrator(self, alias: str) -> dict[str, str]:
-        """Properties of a client that may do everything."""
+        """Properties of a client with all rights."""
         return {"bootstrap.servers": self.lab.bootstrap(alias)}
 
     def client(self, alias: str, user: str) -> dict[str, str]:
-        """Properties of a client that is this user."""
+        """Properties of a client with this user."""
         return {
             "bootstrap.servers": self.lab.bootstrap(alias, listener="scram"),
             "security.protocol": "SASL_SSL",
@@ -123,11 +123,11 @@ class OperatorSite:
         create_topic(self.administrator(alias), self.topic, PARTITIONS, 1, _READ_SECONDS)
 
     def cluster_id(self, alias: str) -> str:
-        """As the cluster itself says."""
+        """The cluster's id, from the cluster itself."""
         return str(AdminClient(self.administrator(alias)).list_topics(timeout=_READ_SECONDS).cluster_id)
 
     def cluster_id_if_up(self, alias: str) -> str:
-        """The same, or a word where it doesn't answer."""
+        """The same, or a word if it doesn't answer."""
         up = {node.cluster: node.state == "up" for node in self.lab.status()}
         return self.cluster_id(alias) if up[alias] else "unknown"
 
@@ -188,14 +188,14 @@ class OperatorSite:
     def _pattern(self, source: str) -> str:
         return json.dumps(f"{self.name}[.].*" if len(self.sources) == 1 else f"{self.name}[.]{source}[.].*")
 
-    # -- what the operator has ---------------------------------------------------------------------
+    # -- the operator's machine --------------------------------------------------------------------
 
     @property
     def store_path(self) -> Path:
         return self.folder / "drkit.db"
 
     def environment(self) -> dict[str, str]:
-        """Of a command on the operator's present machine."""
+        """The environment of a command on the operator's current machine."""
         self.home.mkdir(exist_ok=True)
         return {
             "KAFKA_PASSWORD": PASSWORDS["drkit"],
@@ -203,12 +203,12 @@ class OperatorSite:
             "HOME": str(self.home),
             "XDG_STATE_HOME": str(self.home / "state"),
             "DRKIT_CONFIG": str(self.config_path),
-            "DRKIT_CACHE_DIR": str(cache_dir()),  # of jars and compiled code: as if it had been used before
+            "DRKIT_CACHE_DIR": str(cache_dir()),  # jars and compiled code: as if it had been used before
         }
 
     @contextmanager
     def mirror(self, log: str = "mirror.log") -> Iterator[subprocess.Popen[bytes]]:
-        """`drkit mirror` under a supervisor that doesn't start it again."""
+        """`drkit mirror`, with a supervisor that doesn't restart it."""
         with (self.folder / log).open("ab") as out:
             child = subprocess.Popen(
                 [sys.executable, "-m", "drkit", "mirror"],
@@ -239,10 +239,10 @@ class OperatorSite:
         finally:
             store.close()
 
-    # -- what an independent reader sees -----------------------------------------------------------
+    # -- an independent reader ---------------------------------------------------------------------
 
     def acknowledged(self, alias: str | None = None) -> set[RecordId]:
-        """What a cluster has acknowledged to the producers (all clusters)."""
+        """The records that all clusters have acknowledged to the producers."""
         return {
             each.record
             for each in self.shop.attempts()
@@ -250,12 +250,12 @@ class OperatorSite:
         }
 
     def held(self, alias: str) -> set[RecordId]:
-        """What a cluster's topic holds."""
+        """The records of a cluster's topic."""
         landed = read_all(self.administrator(alias), self.name, self.topic, PARTITIONS, _READ_SECONDS)
         return {one.record for one in landed if one.record is not None}
 
     def read_by_group(self) -> set[RecordId]:
-        """What the group was given, on whatever cluster."""
+        """The records that the group received, on any cluster."""
         return {poll.record for poll in self.shop.polls() if poll.record is not None}
 
     def write(self, alias: str) -> str:

@@ -1,4 +1,4 @@
-"""`drkit` as of a release that isn't there yet: its schema version is 2, or the same (`SAME`), and it has another name.
+"""`drkit` of a future release: its schema version is 2, or the same (`SAME`), and it has another name.
 
 As a program: `python -m tests.support.other_release VERSION ARGUMENTS…`.
 """
@@ -28,7 +28,7 @@ SECOND = Migration(
 
 @contextmanager
 def newer(*migrations: Migration) -> Iterator[None]:
-    """In the block this process is the newer release (with these migrations instead of its own)."""
+    """During the block, this process is the newer release (with these migrations instead of its own)."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(version, "SCHEMA_VERSION", 2)
         patched.setattr(version, "MIGRATIONS", migrations or (SECOND,))

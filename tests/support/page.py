@@ -1,4 +1,4 @@
-"""A page's server over made statuses and decisions, for tests that read it as a browser or a program would."""
+"""A page's server with synthetic statuses and decisions, for tests that read it like a browser or a program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from drkit.store import open_store
 LINK = LinkId("primary", "dr")
 LATENCY = Latency(0.0042, 0.013, 300, 300.0, 0.2, arrived=900, seconds=4.5)
 MARKUP = "<img src=x onerror=\"document.title='owned'\">"
-"""A name that would be markup where a page is careless."""
+"""A name that is markup if a page doesn't escape it."""
 
 
 def partition(number: int = 0, *, lag: int | None = 12, topic: str = "flights") -> PartitionStatus:
@@ -92,7 +92,7 @@ def worker(**changes: Any) -> WorkerStatistics:
 
 
 def large(partitions: int, groups: int) -> LinkStatus:
-    """A link of so many partitions (100 a topic) and groups (4 positions each), every hundredth of them in trouble."""
+    """A link of so many partitions (100 per topic) and groups (4 positions each), every hundredth with a problem."""
     at = now()
     topics = max(1, partitions // 100)
     return snapshot(
@@ -158,7 +158,7 @@ def sources(
 
 
 def board_of(given: Sources, objectives: Objectives | None = None) -> Board:
-    """A board that has looked once at everything, with its history in a store of its own; no thread runs."""
+    """A board that has observed everything once, with its history in its own store; without a thread."""
     store = open_store("sqlite:///:memory:")
     board = Board(given, StatusHistory(store, [LINK]), objectives or Objectives())
     weakref.finalize(board, store.close)
@@ -187,7 +187,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A page that is being served."""
+    """A served page."""
 
     url: str
     board: Board
@@ -201,7 +201,7 @@ class Served:
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
 
     def ask(self, path: str, *, method: str = "GET", body: str | None = None, **headers: str) -> Answered:
-        """One request; underscores of header names stand for hyphens."""
+        """One request; underscores of header names mean hyphens."""
         connection = self.connection()
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -223,7 +223,7 @@ def served(
         return to_json({"error": error_body(error)} if error is not None else status_document(statuses or ()))
 
     server = PageServer(make_application(board, access or Access(), as_json), bind("127.0.0.1", 0), certificates)
-    board.start()  # what was seen some time ago counts no more
+    board.start()  # old observations don't count any more
     server.start()
     try:
         yield Served(server.url, board, trust)

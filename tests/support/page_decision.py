@@ -1,4 +1,4 @@
-"""Whether the page's answer is what the command says that it stands for."""
+"""Compares the page's answer with that of its command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drkit.observe.page.decision import Answer, Decision, decision_document
 
 
 def same(found: Decision, dry_run: dict[str, Any], exit_code: int) -> None:
-    """The page's decision says what `drkit failover --dry-run --output json` does: as a plan, or as a refusal."""
+    """Assert that the page's decision agrees with `drkit failover --dry-run --output json`: a plan, or a refusal."""
     accepted = exit_code == 0
     assert (found.answer in {Answer.YES, Answer.UNFENCED}) == accepted
     if "error" in dry_run:
@@ -33,7 +33,7 @@ def same(found: Decision, dry_run: dict[str, Any], exit_code: int) -> None:
 
 
 def _timeless(text: str) -> str:
-    """Without numbers of seconds: the two were planned one after the other."""
+    """Remove numbers of seconds: the two were planned one after the other."""
     return re.sub(r"[0-9.,]+ s\b", "# s", text)
 
 

@@ -1,7 +1,7 @@
-"""Runs that were left in every state, each on a link of its own, on one secured lab; and that lab's snapshots.
+"""Runs in every state, each on its own link, on one secured lab; and that lab's snapshots.
 
-A run that is killed costs seconds, a lab that is put back to its snapshot a few for all of them: so the runs are
-prepared once, and each fault finds them as they were left.
+Killing one run takes seconds, restoring the lab's snapshot a few for all of them: so the runs are prepared once, and
+each fault finds them in their states.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tests.support.wait import wait_until
 ALIASES = ("primary", "dr")
 _ANCHORS = "journal.anchor"
 _PREPARED = "prepared"
-"""A file in the folder of a run that is in its state."""
+"""A file in a run's folder: the run is in its state."""
 _AT_ONCE = 4
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A link whose run was left in a state; `frozen`: the process that carries it out stands still there."""
+    """A link with its run in a state; `frozen`: the run's process, which is stopped there."""
 
     at: RunState
     name: str
@@ -63,7 +63,7 @@ class PreparedRun:
 
     @property
     def earlier_store(self) -> Path:
-        """What the store held before the run."""
+        """A copy of the store before the run."""
         return self.folder / "earlier.db"
 
     @property
@@ -79,12 +79,12 @@ class PreparedRun:
 
 
 class Site:
-    """A lab, the links on it and their folders.
+    """A lab, its links and their folders.
 
     Args:
-        folder: where all of it lies; a site that was kept there is used again.
+        folder: for everything; a site that was kept there is used again.
 
-    `seen`: what was where before anything was broken, by runs: those of the snapshot are always as they were.
+    `seen`: the data before any fault, by runs: those of the snapshot never change.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,9 +106,9 @@ class Site:
         return self.lab.dir / "nodes" / self.node(alias) / "data"
 
     def runs(self, states: Sequence[RunState], *, freeze: bool = False) -> list[PreparedRun]:
-        """A run in each of these states: of the snapshot where there is one, else made now."""
+        """A run in each of these states: from the snapshot if there is one, else a new one."""
         if freeze or not self._snapshot.exists():
-            self._kill_frozen()  # of runs that nobody has woken
+            self._kill_frozen()  # those of runs that nobody has woken
             self.restore()
             token = uuid.uuid4().hex[:6]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -117,7 +117,7 @@ class Site:
         return [self._kept(at) for at in states]
 
     def take_snapshot(self, states: Sequence[RunState]) -> None:
-        """Prepare a run in each of these states and keep all of it, for `runs` to begin with again and again."""
+        """Prepare a run in each of these states and keep a snapshot, from which `runs` begins each time."""
         if self._snapshot.exists():
             return
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -133,7 +133,7 @@ class Site:
         self.lab = Lab.up(self.lab.dir)
 
     def restore(self) -> None:
-        """Put the lab and the links back to the snapshot, if there is one and anything may have changed."""
+        """Restore the lab and the links from the snapshot, if there is one and anything may have changed."""
         if not self._snapshot.exists():
             return
         if self._damaged:
@@ -141,7 +141,7 @@ class Site:
             for part in self._parts():
                 shutil.rmtree(part, ignore_errors=True)
                 _copy(self._snapshot / part.relative_to(self.folder), part)
-            shutil.copy(self._snapshot / _ANCHORS, anchor_file())  # else the journals put back seem to be cut
+            shutil.copy(self._snapshot / _ANCHORS, anchor_file())  # else the restored journals would seem to be cut
             self.lab.restart(*ALIASES)
         self._damaged = True
 
@@ -151,7 +151,7 @@ class Site:
         self.lab.down(keep_data=keep)
 
     def _kill_frozen(self) -> None:
-        """SIGKILL ends a process that stands still, too; one that has ended is not touched."""
+        """SIGKILL the stopped processes; no effect on those that have ended."""
         while self._frozen:
             ended(self._frozen.pop())
 
@@ -167,12 +167,12 @@ class Site:
         return PreparedRun(at, name, self._links / name, self.salvages / name)
 
     def _kept(self, at: RunState) -> PreparedRun:
-        """The run of the snapshot that was left in this state."""
+        """The run of the snapshot in this state."""
         (marker,) = self._links.glob(f"c-kept*-{at}/{_PREPARED}")
         return self._run(at, marker.parent.name.removeprefix("c-").removesuffix(f"-{at}"))
 
     def _prepared(self, at: RunState, token: str, *, freeze: bool) -> PreparedRun:
-        """A run brought to its state; on a machine that has too much to do it may take a second attempt."""
+        """Bring a run to its state; a busy machine may need a second attempt."""
         for number in range(_TRIES):
             run = self._run(at, f"{token}{number}")
             if run.folder.exists():
@@ -193,19 +193,19 @@ class Site:
 
 
 def ended(child: subprocess.Popen[bytes]) -> None:
-    """Kill a process of ours, unless it is over, and wait for its end."""
+    """Kill a child process, unless it has ended, and wait for its end."""
     child.kill()
     child.wait()
 
 
 def _left(mine: OwnLink, run: PreparedRun, frozen: list[subprocess.Popen[bytes]] | None) -> PreparedRun:
-    """Bring a run to its state. `frozen`: its process shall stand still there, and is noted in this list."""
+    """Bring a run to its state. `frozen`: stop its process there, and add it to this list."""
     for alias in ALIASES:
         put(mine, alias, *(allow(mine.name, kind, "all") for kind in ("topic", "group")))
     kind, mode, state = run.at
     topic = mine.create("primary", "t")
     mine.produce("primary", topic, texts("before", 5))
-    mirror(mine)  # or both would be one batch on the target, and a cut would take all
+    mirror(mine)  # else both would be one batch on the target, and a cut would remove everything
     mine.produce("primary", topic, texts("later", 3))
     mine.commit("primary", "g", topic, {0: 3, 1: 5})
     mirror(mine)
@@ -236,7 +236,7 @@ def _left(mine: OwnLink, run: PreparedRun, frozen: list[subprocess.Popen[bytes]]
 def _stopped(
     mine: OwnLink, run: PreparedRun, words: tuple[str, ...], frozen: list[subprocess.Popen[bytes]] | None
 ) -> PreparedRun:
-    """Carry an action out in a process that kills itself, or stands still, at a boundary of the journal."""
+    """Execute an action in a process that kills itself, or stops, at a boundary of the journal."""
     command = [sys.executable, "-m", "tests.support.killed_run", str(mine.config_path), mine.name, *words]
     log = run.folder / "killed.log"
     with log.open("wb") as file:
@@ -249,7 +249,7 @@ def _stopped(
         wait_until(
             lambda: child.poll() is not None or there.status() == psutil.STATUS_STOPPED,
             120,
-            what="a run that stands still",
+            what="a stopped run",
         )
         assert child.poll() is None, log.read_text()
     except BaseException:

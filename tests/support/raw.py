@@ -1,4 +1,4 @@
-"""Raw Produce requests to a broker: what no ordinary client would write."""
+"""Raw Produce requests to a broker, which no ordinary client would send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ZSTD = 4
 
 
 _NOT_YET = frozenset({3, 6})
-"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER: a topic was just made, and its leader hasn't heard of it."""
+"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER: a new topic that its leader doesn't know yet."""
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def _leader(bootstrap: str, topic: str, partition: int) -> AsyncIterator[C
 
 
 def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, bytes | memoryview]) -> list[int]:
-    """Append batches (header, records) as they are, one request each; returns their base offsets."""
+    """Append batches (header, records) unchanged, one request each; returns their base offsets."""
 
     async def work() -> list[int]:
         async with _leader(bootstrap, topic, partition) as connection:
@@ -82,7 +82,7 @@ def advance(bootstrap: str, topic: str, partition: int, count: int) -> None:
 
 
 def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
-    """All batches of a partition from an offset on, as they lie in its log."""
+    """All batches of a partition's log from an offset on."""
 
     async def work() -> bytes:
         async with _leader(bootstrap, topic, partition) as connection:
@@ -103,7 +103,7 @@ def fetch(bootstrap: str, topic: str, partition: int, offset: int = 0) -> bytes:
 
 
 def mark(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
-    """Append a transaction marker, as a mirror does for an offset that the source has no record at."""
+    """Append a transaction marker, like a mirror for an offset without a record on the source."""
 
     async def work() -> None:
         async with _leader(bootstrap, topic, partition) as connection:

@@ -1,4 +1,4 @@
-"""The cells of docs/recovery.md: a state that a run is left in, and what is broken then."""
+"""The cells of docs/recovery.md: a run's state, and a broken component."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drkit.failover.run.state_machine import Kind, Mode, State
 
 
 class RunState(NamedTuple):
-    """Where a run was left; kind None: there is none, the link is active."""
+    """A run's state; kind None: there is no run, the link is active."""
 
     kind: Kind | None
     mode: Mode
@@ -21,7 +21,7 @@ class RunState(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is broken; part None: nothing is."""
+    """The broken component; part None: there is none."""
 
     part: Component | None
     condition: ComponentCondition
@@ -41,13 +41,13 @@ class Cell(NamedTuple):
 
     @property
     def out(self) -> WayOut:
-        """What the table says."""
+        """The table's text."""
         now = Situation(*self.at)
         return way_out(now if self.fault.part is None else now.where(self.fault.part, self.fault.condition))
 
 
 def cells() -> list[Cell]:
-    """All of them, those of one fault next to each other."""
+    """All cells, grouped by fault."""
     found = [
         Cell(RunState(*at), fault)
         for at in STATES
@@ -61,7 +61,7 @@ def cells() -> list[Cell]:
 
 
 def by_fault(wanted: list[Cell]) -> dict[Fault, list[Cell]]:
-    """Cells by what is broken, in whatever order they come."""
+    """Cells by fault, in any order."""
     found: dict[Fault, list[Cell]] = {}
     for cell in wanted:
         found.setdefault(cell.fault, []).append(cell)

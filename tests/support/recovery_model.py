@@ -1,4 +1,4 @@
-"""A model of a run with an adversary: where data is, who may write, and the effect of each stage, fault and command.
+"""A model of a run with an adversary: the data, the writers, and the effect of each stage, fault and command.
 
 Pure; tests/unit/failover/test_recovery.py explores it exhaustively. Records and positions are named by when they were
 created; each stage uses the real state machine (`drkit.failover.run.state_machine`), which checks its invariants.

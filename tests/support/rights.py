@@ -1,4 +1,4 @@
-"""Exactly the rights that `drkit acls` prints, given to the user `exact` of the secure lab, and taken away again."""
+"""Grants the user `exact` of the secure lab exactly the rights that `drkit acls` prints, and revokes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TYPES = {
 
 
 def as_exact(own: OwnLink, lab: Lab) -> OwnLink:
-    """The same link and store, reached as the user `exact`."""
+    """The same link and store, with the user `exact`."""
     text = own.config_path.read_text()
     for alias in ("primary", "dr"):
         client = as_user(lab, alias, USER)
@@ -75,7 +75,7 @@ def run(verb: str, own: OwnLink, *words: str, code: int = 0, schema: str | None 
 
 
 class Grants:
-    """What the user `exact` may do on the clusters of a lab; nothing at first, and at the end."""
+    """The rights of the user `exact` on the clusters of a lab; none at first, and at the end."""
 
     def __init__(self, lab: Lab) -> None:
         self._admins = {alias: AdminClient({"bootstrap.servers": lab.bootstrap(alias)}) for alias in ("primary", "dr")}
@@ -99,7 +99,7 @@ class Grants:
             wait_until(partial(self._has_none, alias), _PATIENCE, what="no right")
 
     def has_exactly(self, alias: str, rights: Iterable[dict[str, Any]]) -> bool:
-        """Whether these are all the rights that the user comes to have on a cluster."""
+        """Whether the user gets exactly these rights on a cluster."""
         wanted = {_binding(right) for right in rights}
         wait_until(lambda: self._there(alias) >= wanted, _PATIENCE, what="the rights")
         return self._there(alias) == wanted
@@ -118,7 +118,7 @@ class Grants:
 
 
 def _carry_out(ask: Callable[[], Mapping[Any, Future[Any]]]) -> None:
-    """Have every change made: the lab's clusters are everybody's, and an earlier test may just have frozen one."""
+    """Make every change: the lab's clusters are shared, and an earlier test may just have frozen one."""
 
     def done() -> bool:
         try:

@@ -1,10 +1,10 @@
-"""Reading runbooks: their blocks, their commands, and whether the real CLI understands them.
+"""Reads runbooks: their blocks, their commands, and whether the real CLI accepts them.
 
-A runbook's commands stand in fenced `sh` blocks (commands only) or `console` blocks (`$ ` before a
-command, the rest is output), and in the text as inline code that begins with `drkit`. The word after
-the language names the block (```sh dry-run), so that a test can also execute a runbook, block by block.
+A runbook's commands are in fenced `sh` blocks (only commands) or `console` blocks (`$ ` before a command, the rest is
+output), and in the text as inline code that begins with `drkit`. The word after the language names the block
+(```sh dry-run), so that a test can also execute a runbook, block by block.
 
-Variables are those that the runbook itself sets; a test may give others, which win.
+Variables are those that the runbook itself sets; a test may override them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer._click.exceptions import UsageError  # typer carries its own click, and names it nowhere else
+from typer._click.exceptions import UsageError  # typer bundles its own click, and exports it nowhere else
 
 from drkit.cli.application import application
 
@@ -34,12 +34,12 @@ SHELL = ("sh", "console")
 
 
 class RunbookError(Exception):
-    """A runbook says something that can't be read; the message begins with file:line."""
+    """A runbook can't be parsed; the message begins with file:line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `line` is that of its first content line; `name` is "" where it has none."""
+    """A fenced block. `line`: its first content line; `name`: "" if it has none."""
 
     file: Path
     line: int
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command with its variables filled in. `block` is "" for inline code."""
+    """One command with its variables replaced. `block`: "" for inline code."""
 
     file: Path
     line: int
@@ -65,7 +65,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A command of a runbook that was executed."""
+    """An executed command of a runbook."""
 
     command: Command
     done: subprocess.CompletedProcess[str]
@@ -73,7 +73,7 @@ class Ran:
 
 @dataclass
 class Runbook:
-    """A runbook as it was read; `variables` are those it sets and those it was given, `exported` some of them."""
+    """A parsed runbook; `variables`: those that it sets and those of the caller; `exported`: some of them."""
 
     file: Path
     blocks: list[Block] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Runbook:
     exported: set[str] = field(default_factory=set)
 
     def block(self, name: str) -> Block:
-        """The block of that name."""
+        """The block with this name."""
         found = [block for block in self.blocks if block.name == name]
         if len(found) != 1:
             raise KeyError(f"{self.file.name} has {len(found)} blocks {name!r}")
@@ -97,7 +97,7 @@ def read_runbook(file: Path, given: Mapping[str, str] | None = None) -> Runbook:
     """Read a runbook.
 
     Raises:
-        RunbookError: an unclosed fence, a command that a shell would not take, an unknown variable.
+        RunbookError: an unclosed fence, a command that a shell would not accept, an unknown variable.
     """
     book = Runbook(file, variables=dict(given or {}))
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -195,7 +195,7 @@ def _filled(book: Runbook, where: str, text: str) -> str:
 
 
 def run_block(book: Runbook, name: str, cwd: Path) -> list[Ran]:
-    """Execute the drkit commands of a block, one after the other, with the exported variables of the book."""
+    """Execute the drkit commands of a block, one after the other, with the runbook's exported variables."""
     environment = {**os.environ, **{key: book.variables[key] for key in book.exported}}
     block = book.block(name)
     lines = range(block.line, block.line + len(block.lines))
@@ -219,7 +219,7 @@ def run_block(book: Runbook, name: str, cwd: Path) -> list[Ran]:
 
 
 def parse(argv: tuple[str, ...]) -> Any:
-    """Parse `drkit …` with the CLI's own parser, executing nothing; the innermost context.
+    """Parse `drkit …` with the CLI's own parser, without executing it; returns the innermost context.
 
     Raises:
         RunbookError: no such command, no such option, a missing or wrong value.
@@ -241,7 +241,7 @@ def _parser() -> Any:
 def _parsed(rest: list[str]) -> Any:
     context = _parser().make_context("drkit", rest)
     while hasattr(context.command, "resolve_command"):
-        left = [*context._protected_args, *context.args]  # where a group keeps what it did not consume
+        left = [*context._protected_args, *context.args]  # a group's unconsumed arguments
         if not left and context.command.invoke_without_command:
             break
         verb, command, rest = context.command.resolve_command(context, left)

@@ -1,4 +1,4 @@
-"""What runs by a configuration of a test's own: mirrors on threads of this process, and drkit's commands."""
+"""Runs mirrors on threads of this process, and drkit's commands, with a test's own configuration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.in_process import in_process
 
 _SECONDS = 60
 _OWN_PROCESS = {"audit", "demo", "drill", "failback", "lab", "mirror", "reprotect", "resume", "salvage", "serve"}
-"""Verbs that tune or end their process, or start others in it. A plan of one does none of that."""
+"""Verbs that tune or end their process, or start others in it. Their plans do none of that."""
 
 
 @dataclass
 class Running:
-    """A runtime on a thread, with what it told."""
+    """A runtime on a thread, with its events."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     events: list[MirrorEvent] = field(default_factory=list)
@@ -31,12 +31,12 @@ class Running:
     thread: threading.Thread | None = None
 
     def end(self) -> MirrorReport:
-        """Stop it, and take its report; raises what it raised."""
+        """Stop it, and return its report; raises its error."""
         self.stop.set()
         return self.result()
 
     def result(self) -> MirrorReport:
-        """Wait for its own end."""
+        """Wait for its end."""
         assert self.thread is not None
         self.thread.join(_SECONDS)
         assert not self.thread.is_alive(), "the runtime did not end"
@@ -48,9 +48,9 @@ class Running:
 
 @contextmanager
 def on_threads(**runtimes: Callable[[], MirrorRuntime]) -> Iterator[dict[str, Running]]:
-    """Runtimes, made and run on a thread each while the body runs; stopped at its end unless they ended by themselves.
+    """Create and run runtimes, each on a thread, while the body runs; stops those that haven't ended by themselves.
 
-    What one raises stays with it (`Running.error`).
+    `Running.error` has the error of one.
     """
     running = {name: Running() for name in runtimes}
     for name, made in runtimes.items():
@@ -74,14 +74,14 @@ def _work(made: Callable[[], MirrorRuntime], running: Running) -> None:
 
 
 class Commands:
-    """drkit's commands by one configuration file."""
+    """Runs drkit's commands with one configuration file."""
 
     def __init__(self, config_path: Path) -> None:
         self.config_path = config_path
         self._processes: list[subprocess.Popen[str]] = []
 
     def drkit(self, *arguments: str, own_process: bool = False) -> subprocess.CompletedProcess[str]:
-        """Any verb, to its end; in this process where that is no difference, or it isn't said to be one."""
+        """Run any verb to its end; in this process, unless that makes a difference or the caller says so."""
         command = self._command(*arguments)
         if own_process or (arguments[0] in _OWN_PROCESS and "--dry-run" not in arguments):
             return subprocess.run(
@@ -91,7 +91,7 @@ class Commands:
         return subprocess.CompletedProcess(command, ended.code, ended.out, ended.err)
 
     def process(self, *arguments: str) -> subprocess.Popen[str]:
-        """`drkit mirror` as a process of its own."""
+        """`drkit mirror` as a separate process."""
         command = self._command("mirror", *arguments)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._processes.append(process)
@@ -104,7 +104,7 @@ class Commands:
         process.communicate(timeout=20)
 
     def close(self) -> None:
-        """End the processes that run still."""
+        """End the processes that still run."""
         for process in self._processes:
             if process.poll() is None:
                 process.kill()

@@ -1,11 +1,11 @@
-"""Wide groups of tests: `make test` runs a sample of each, drawn by one seed; `make test-long` runs them whole.
+"""Large groups of tests: `make test` runs a sample of each, drawn with one seed; `make test-long` runs all.
 
     @pytest.mark.parametrize("boundary", sampled("killed failover", boundaries(Kind.FAILOVER), 6), ids="-".join)
     @pytest.mark.parametrize("places", swept("killed again and again", boundaries(Kind.FAILBACK), 5))
     pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 7)]
 
 Every member of a group must pass alone, in any order, on the shared lab: another commit draws others. docs/testing.md
-lists the groups, and the modules that take turns (`turns.py`); `tests/unit/support/test_sampling.py` holds it to that.
+lists the groups, and the modules that alternate (`turns.py`); `tests/unit/support/test_sampling.py` checks that.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _TESTS = Path(__file__).resolve().parents[1]
 
 
 def seed() -> str:
-    """What this run draws by: as chosen, else the commit, else (no repository) the day. The first call settles it."""
+    """This run's seed: as chosen, else the commit, else (without a repository) the day. The first call decides it."""
     return os.environ.setdefault(SEED, _commit() or f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 def sampled(group: str, cases: Iterable[Any], count: int) -> list[Any]:
-    """All cases for `parametrize`; all but `count` of them, which the seed draws, are marked `long`.
+    """All cases for `parametrize`; the seed draws `count` of them, the others are marked `long`.
 
     Args:
-        group: its name, as docs/testing.md lists it; each group is drawn by itself.
+        group: its name in docs/testing.md; each group is drawn separately.
         cases: values, or (for several arguments) `pytest.param`s.
         count: how many are drawn; at least 1.
 
@@ -56,12 +56,12 @@ def sampled(group: str, cases: Iterable[Any], count: int) -> list[Any]:
 
 
 def swept(group: str, places: Iterable[Any], count: int) -> list[Any]:
-    """Two cases for `parametrize`, for a test that goes through places one after the other: those that the seed draws,
-    in their order (`drawn`), and all of them (`whole`, which is `long`).
+    """Two cases for `parametrize`, for a test that visits places one after the other: those that the seed draws, in
+    their order (`drawn`), and all of them (`whole`, which is `long`).
 
     Args:
         group: as for `sampled`.
-        places: all there are. Those drawn must lead to the same end without the others.
+        places: all places. The drawn ones must lead to the same end without the others.
         count: how many are drawn; at least 1.
 
     Raises:
@@ -76,23 +76,23 @@ def swept(group: str, places: Iterable[Any], count: int) -> list[Any]:
 
 
 def among(group: str, names: Sequence[str], count: int) -> Callable[[str], pytest.MarkDecorator]:
-    """The marks of several tests that are no cases of one function: `@DRAWN("name")` above the test of this name.
+    """The marks of several separate test functions: `@DRAWN("name")` above the test with this name.
 
     Args:
         group: as for `sampled`.
-        names: of the tests.
+        names: the tests' names.
         count: how many are drawn; at least 1.
 
     Raises:
-        ValueError: nothing would be left out, or nothing drawn; or a mark is asked for that is of no test of the group.
+        ValueError: nothing would be left out, or nothing drawn; or a requested mark is of no test of the group.
     """
     drawn = _drawn(group, len(names), count)
     return lambda name: pytest.mark.sample if names.index(name) in drawn else pytest.mark.long
 
 
 def some_of(group: str, count: int) -> pytest.MarkDecorator:
-    """For the `pytestmark` of a module whose tests are scenarios that share no state: `make test` runs `count` of its
-    test functions, which the seed draws; the others are `long`. What those drawn sample themselves stays sampled.
+    """For the `pytestmark` of a module whose tests share no state: `make test` runs `count` of its test functions,
+    which the seed draws; the others are `long`. Drawn ones that sample their own cases continue to do so.
 
     Args:
         group: as for `sampled`.
@@ -102,7 +102,7 @@ def some_of(group: str, count: int) -> pytest.MarkDecorator:
 
 
 def modules_in_turn(group: str) -> set[str]:
-    """The modules of a group of `TURNS` that the seed draws, as paths below tests/.
+    """The modules of a group of `TURNS` that the seed draws, by their paths below tests/.
 
     Raises:
         ValueError: nothing would be left out, or nothing drawn.
@@ -113,14 +113,14 @@ def modules_in_turn(group: str) -> set[str]:
 
 
 def _drawn(group: str, many: int, count: int) -> set[int]:
-    """The numbers of those that the seed draws."""
+    """The numbers of the drawn ones."""
     if not 0 < count < many:
         raise ValueError(f"{group}: {count} of {many} cases is no sample")
     return set(random.Random(f"{seed()} {group}").sample(range(many), count))  # noqa: S311 - a choice of tests
 
 
 def _drawn_tests(module: ModuleType, group: str, count: int) -> set[str]:
-    """The names of the test functions of a module that the seed draws; all of its functions count, whichever run."""
+    """The names of a module's drawn test functions; all of its functions count, not only those of this run."""
     names = [name for name, value in vars(module).items() if name.startswith("test_") and callable(value)]
     try:
         drawn = _drawn(group, len(names), count)
@@ -133,7 +133,7 @@ _Parameters = type(pytest.param())
 
 
 def _commit() -> str | None:
-    """The commit that is checked out; None: this is no repository, or there is no git."""
+    """The checked-out commit; None: this is not a repository, or git is missing."""
     try:
         told = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"],
@@ -149,21 +149,21 @@ def _commit() -> str | None:
 
 
 def pytest_configure() -> None:
-    """Settle the seed before pytest-xdist starts its workers: they must collect the same tests."""
+    """Decide the seed before pytest-xdist starts its workers: they must collect the same tests."""
     seed()
 
 
 def pytest_report_header() -> str:
-    """Say what draws."""
+    """Report the seed."""
     return f"sampled groups: {SEED}={seed()} (the same value draws the same tests; -m long runs them whole)"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-m long` the drawn ones run, too: a group is run whole, whatever the seed.
+    """With `-m long` the drawn ones run, too: the whole group, with any seed.
 
     Raises:
-        UsageError: `some_of` in a module leaves none of its tests out, or draws none.
+        UsageError: `some_of` in a module leaves out none of its tests, or draws none.
     """
     in_turn = {file: file in modules_in_turn(group) for group, (_, files) in TURNS.items() for file in files}
     for item in items:

@@ -1,10 +1,9 @@
-"""pytest-xdist: files whose tests start the same clusters run on one worker, which starts them once; the longest begin.
+"""Scheduling for pytest-xdist: test files that need the same clusters run on one worker; the longest run first.
 
-Each worker is a process with session fixtures of its own: a lab, a secure lab, a node of Cassandra, a Spark session.
-What many tests need, each worker starts; what few need, only the worker does that gets all of them. Every other file is
-scheduled by itself (`--dist loadfile`). What takes long begins first and the unit tests come last: they fill the gaps,
-so that all workers end together. How long each took is in `tests/durations.txt`; a run prints its own table of that
-form.
+Each worker is a process with its own session fixtures: a lab, a secure lab, a Cassandra node, a Spark session. Every
+worker starts what many tests need; for what few tests need, one worker gets all of them. Every other file is scheduled
+separately (`--dist loadfile`). The longest files begin first and the unit tests come last: they fill the gaps, so that
+all workers end together. `tests/durations.txt` has the duration of each; a run prints its own table of that form.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 DURATIONS = Path(__file__).resolve().parents[1] / "durations.txt"
 UNKNOWN_SECONDS = 10.0
-"""Of what starts clusters and isn't in that table."""
+"""The assumed seconds of a file that starts clusters and isn't in that table."""
 SHOWN_SECONDS = 10.0
 TOGETHER = {
     "a lab of three clusters": ("tests/integration/topologies/",),
@@ -44,36 +43,36 @@ TOGETHER = {
         "tests/integration/mirror/test_tls.py",
     ),
 }
-"""What is started once, and the folders and files that need it."""
+"""Environments that are started once, with the folders and files that need them."""
 
 
 def scope(nodeid: str) -> str:
-    """What a test is scheduled with: all that need the same, else the tests of its file."""
+    """The scheduling scope of a test: all tests that need the same environment, else the tests of its file."""
     file = nodeid.partition("::")[0]
     return next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
 
 
 def durations() -> dict[str, float]:
-    """The seconds that each scope took when it was measured last, where they were many."""
+    """The last measured seconds of each long scope."""
     lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines() if not line.startswith("#"))
     return {name: float(seconds) for seconds, name in lines}
 
 
 def begins_before(known: dict[str, float], name: str) -> tuple[float, str]:
-    """By what scopes are put in order: the longest first, those of an unknown length after them, unit tests last."""
+    """The sort key of scopes: the longest first, then those of unknown length, unit tests last."""
     unknown = 0.0 if name.startswith("tests/unit/") else UNKNOWN_SECONDS
     return -known.get(name, unknown), name
 
 
 class Scheduling(LoadFileScheduling):
-    """As `--dist loadfile`, but by `scope`, in the order of the collection."""
+    """Like `--dist loadfile`, but by `scope`, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
 
 class Measured:
-    """What the tests of each scope took, for the controller to print."""
+    """The duration of the tests of each scope, which the controller prints."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -91,17 +90,17 @@ class Measured:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """Ours for `--dist loadfile`; pytest-xdist's own for any other."""
+    """This scheduling for `--dist loadfile`; pytest-xdist's own for any other."""
     if config.getoption("dist") != "loadfile":
         return None
-    config.option.loadscopereorder = False  # it would put first what has the most tests
+    config.option.loadscopereorder = False  # it would begin with the scopes that have the most tests
     config.pluginmanager.register(Measured())
     return Scheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers collect in the order in which scopes are to begin."""
+    """Make workers collect in the order in which scopes begin."""
     if hasattr(config, "workerinput"):
         known = durations()
         items.sort(key=lambda item: begins_before(known, scope(item.nodeid)))

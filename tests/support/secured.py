@@ -1,4 +1,4 @@
-"""A link on the secured lab: its clients are the user `app`, drkit is a super user; what it may do is seen as it."""
+"""A link on the secured lab: its clients are the user `app`, whose rights are tested; drkit is a super user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_user(lab: Lab, alias: str, user: str) -> dict[str, str]:
 
 
 def with_writer(mine: OwnLink, lab: Lab) -> OwnLink:
-    """The same link, whose fences are shown to the user `app`."""
+    """The same link; the user `app` proves its fences."""
     mine.store.close()
     text = mine.config_path.read_text()
     for alias in ("primary", "dr"):
@@ -80,7 +80,7 @@ def write(lab: Lab, alias: str, topic: str) -> str:
 
 
 def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error", config: Path | None = None) -> dict[str, Any]:
-    """Run a verb; its JSON document, valid by its schema. `config`: another file than the link's own."""
+    """Run a verb; returns its JSON document, valid by its schema. `config`: another file than the link's own."""
     ended = Commands(config or own.config_path).drkit(*words, "--output", "json")
     assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}{ended.stderr}"
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -89,13 +89,13 @@ def verb(own: OwnLink, *words: str, code: int = 0, schema: str = "error", config
 
 
 def killed_at(own: OwnLink, action: str, boundary: tuple[str, str, str], salvage: str = "unused") -> None:
-    """Carry an action out that is killed at a boundary (`tests.support.killed_run`)."""
+    """Execute an action that is killed at a boundary (`tests.support.killed_run`)."""
     place = [sys.executable, "-m", "tests.support.killed_run", str(own.config_path), own.name, action, salvage]
     ended = subprocess.run([*place, *boundary], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
 def fenced_problems(own: OwnLink, config: Path | None = None) -> list[str]:
-    """What `drkit status` says of fences on a cluster that should serve."""
+    """The fences in `drkit status` on a cluster that should serve."""
     links = verb(own, "status", schema="status", config=config)["links"]
     return [problem["reason"] for link in links for problem in link["problems"] if problem["kind"] == "fenced"]

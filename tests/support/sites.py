@@ -1,4 +1,4 @@
-"""A site of two primaries, a and b, that mirror to c: its links, what independent clients see, runs as commands do."""
+"""A site of two primaries, a and b, that are mirrored to c: its links, independent clients, and runs like commands."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ TIMEOUT = 30.0
 
 @dataclass
 class Site:
-    """Two links into c, each with a topic of `name`, mirrored; `both` reads on each, `alone` on one."""
+    """Two mirrored links to c, each with a topic of `name`; the group `both` reads from each, `alone` from one."""
 
     net: Net
     name: str
 
     @property
     def topics(self) -> dict[str, str]:
-        """On c, by the alias of their source."""
+        """The topics on c, by the alias of their source."""
         return {alias: f"{alias}.{self.name}" for alias in ("a", "b")}
 
     def group(self, suffix: str) -> str:
@@ -61,18 +61,18 @@ class Site:
         return ClusterContext(self.net.config, self.net.store, patience_seconds=2.0)
 
     def commit(self, alias: str, suffix: str, topic: str, offset: int) -> None:
-        """As a consumer of the group would."""
+        """Commit like a consumer of the group."""
         settings = {"bootstrap.servers": self.net.sides[alias].bootstrap, "group.id": self.group(suffix)}
         consumer = Consumer({**settings, "enable.auto.commit": False})
         place = [ClientPartition(topic, 0, offset)]
-        try:  # the coordinators of a cluster that has just begun are still being elected
+        try:  # a new cluster still elects its coordinators
             for done in wait_until(lambda: commit_once(consumer, place), TIMEOUT, "a coordinator"):
                 assert done.error is None
         finally:
             consumer.close()
 
     def committed(self, suffix: str, alias: str = "c", *topics: str) -> dict[str, int]:
-        """Where a group stands on a cluster, by topic (those of c)."""
+        """A group's positions on a cluster, by topic (those of c)."""
         settings = {"bootstrap.servers": self.net.sides[alias].bootstrap, "group.id": self.group(suffix)}
         consumer = Consumer({**settings, "enable.auto.commit": False})
         try:
@@ -87,12 +87,12 @@ class Site:
         return {link: Direction.ACTIVE if control is None else control.direction for link, control in found.items()}
 
     def run(self, **asked: Any) -> SiteResult:
-        """A site run, as the command carries it out."""
+        """A site run, executed like by the command."""
         with self.estate() as estate, SiteContext(estate, links_into(estate, "c").links) as site:
             return run_site(site, make_site_plan(site, PlanRequest("c", **asked)), accept_unfenced=True)
 
     def resume(self, run: str, ports: Ports | None = None) -> SiteResult:
-        """A site run to its end, as the command takes it there."""
+        """Run a site run to its end, like the command."""
         means = FailbackMeans(ports or self.ports(), accept_unfenced=True)
         with self.estate() as estate, SiteContext(estate, [each.link() for each in self.net.config.links]) as site:
             return resume_site(site, run, means=means)
@@ -103,33 +103,33 @@ class Site:
         return reading_ports(own, self.net.path.parent / "salvage")
 
     def plan_back(self, kind: Kind = Kind.FAILBACK) -> SiteFailbackPlan:
-        """What a failback (or reprotect) of all links would do."""
+        """The plan of a failback (or reprotect) of all links."""
         with self.estate() as estate, SiteContext(estate, links_away(estate, None).links) as site:
             return make_site_failback_plan(site, kind)
 
     def bring_back(self, kind: Kind = Kind.FAILBACK, ports: Ports | None = None) -> SiteResult:
-        """A failback (or reprotect) of all links, as the command carries it out."""
+        """A failback (or reprotect) of all links, executed like by the command."""
         means = FailbackMeans(ports or self.ports(), accept_unfenced=True)
         with self.estate() as estate, SiteContext(estate, links_away(estate, None).links) as site:
             plan = make_site_failback_plan(site, kind)
             return run_site_failback(site, plan, means, cluster_ids=plan.old_primaries)
 
     def killed(self, action: str, whose: str, stage: str, event: str, when: str, *approvals: Path) -> None:
-        """Carry the action out, by these approvals, in a process that kills itself there."""
+        """Execute the action, with these approvals, in a process that kills itself there."""
         words = [sys.executable, "-m", "tests.support.killed_site", str(self.net.path), action]
         words += [whose, stage, event, when, *map(str, approvals)]
         ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     def is_moved(self) -> None:
-        """Both links are where a failover leads to, by their records and by an independent reader."""
+        """Assert that both links are failed over, by their records and by an independent reader."""
         assert self.directions() == dict.fromkeys(LINKS, Direction.SEALED)
         assert self.committed("both") == {self.topics["a"]: 7, self.topics["b"]: 9}
         assert self.committed("alone") == {self.topics["a"]: 3}
 
 
 def without(config_path: Path, *aliases: str) -> None:
-    """Have nothing answer at these clusters' addresses any more."""
+    """Give these clusters addresses at which nothing answers."""
     lines = config_path.read_text().splitlines()
     for alias in aliases:
         place = lines.index(f"[clusters.{alias}]")
@@ -143,7 +143,7 @@ def configure(site: Site, lines: str) -> None:
 
 
 def mirrored_site(net: Net, name: str) -> Site:
-    """Two links into c, 20 records on each source, three positions, all mirrored."""
+    """Two links to c, 20 records on each source, three positions, all mirrored."""
     made = Site(net, name)
     for alias in ("a", "b"):
         side = net.sides[alias]

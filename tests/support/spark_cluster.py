@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and workers as processes of their own."""
+"""A standalone Spark cluster on this machine: a master and workers as separate processes."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def _alive(page: int) -> int:
         with urllib.request.urlopen(f"http://{_HOST}:{page}/json/", timeout=5) as answer:
             found: int = json.load(answer)["aliveworkers"]
             return found
-    except (OSError, ValueError):  # nobody answers yet, or a page that is being set up
+    except (OSError, ValueError):  # no answer yet, or an incomplete page
         return 0

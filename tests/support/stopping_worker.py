@@ -2,7 +2,7 @@
 
     python -m tests.support.stopping_worker CONFIG METHOD FILE
 
-METHOD is one of `ClusterAdmin`; its first call after FILE is there is preceded by the stop. All else is real.
+METHOD is one of `ClusterAdmin`; the stop comes before its first call after FILE exists. Everything else is real.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(path: str, method: str, told: Path) -> None:
     def stopping(*given: Any, **named: Any) -> Any:
         if told.exists():
             told.unlink()
-            with store._db.reading():  # no other thread of it stops within a write, which would lock everybody out
+            with store._db.reading():  # so that no thread stops within a write, which would lock out all others
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread: it sends nothing more first
         return real(*given, **named)
 

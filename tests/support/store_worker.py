@@ -1,4 +1,4 @@
-"""A process of its own that works on a store: `python -m tests.support.store_worker VERB URL NAME ID COUNT`.
+"""A separate process that uses a store: `python -m tests.support.store_worker VERB URL NAME ID COUNT`.
 
 Each line on stdout is written after the store's call returned.
 """
@@ -18,7 +18,7 @@ AT = datetime(2026, 11, 20, 4, 3, 10, tzinfo=UTC)
 
 
 def append(store: Store, name: str, worker: int, count: int) -> None:
-    """Keep `count` rows in a partition of the worker's own, one after the other."""
+    """Write `count` rows to the worker's own partition, one after the other."""
     link = LinkId("primary", name)
     for number in range(count):
         store.append_mappings(link, [OffsetMapping("t", worker, 0, number, 2 * number)])
@@ -26,7 +26,7 @@ def append(store: Store, name: str, worker: int, count: int) -> None:
 
 
 def change(store: Store, name: str, worker: int, count: int) -> None:
-    """Change a link's control `count` times, trying again when another process was first."""
+    """Change a link's control `count` times; retry if another process was first."""
     link = LinkId("primary", name)
     done = 0
     while done < count:
@@ -39,13 +39,13 @@ def change(store: Store, name: str, worker: int, count: int) -> None:
 
 
 def lease(store: Store, name: str, worker: int, count: int) -> None:
-    """Ask for `count` leases that everybody asks for; says who holds each."""
+    """Compete for `count` leases; prints the holder of each."""
     for number in range(count):
         say(store.acquire_lease(f"{name}-{number}", f"worker {worker}", 60, AT).owner)
 
 
 def journal(store: Store, name: str, worker: int, count: int) -> None:
-    """Try to be the one who appends each of `count` entries; says which it was."""
+    """Compete to append each of `count` entries; prints those that it appended."""
     for seq in range(count):
         entry = JournalEntry(name, seq, AT, "stage", "event", f"worker {worker}", "", "")
         if store.append_entry(entry):

@@ -1,9 +1,9 @@
-"""A signal at a chosen line of a program: every moment of its life can be tried, one after the other, for sure.
+"""Sends a signal at a chosen line of a program, so that a test can try every moment of its life reproducibly.
 
     python -m tests.support.strike LINE SIGNAL MODULE ARGUMENT…
 
-runs MODULE's `main` and sends SIGNAL to itself as the LINE-th line of Python begins, counted from the moment that the
-program has caught it. LINE 0: no signal; the lines that there are go to the file that $STRIKE_LINES names.
+runs MODULE's `main` and sends SIGNAL to itself as the LINE-th line of Python begins, counted from the moment at which
+the program handles it. LINE 0: no signal; the lines are written to the file that $STRIKE_LINES names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def strike(line: int, number: int) -> None:
-    """Have the signal come as this line begins."""
+    """Send the signal as this line begins."""
     lines = 0
 
     def trace(_frame: FrameType, event: str, _argument: object) -> Any:
@@ -45,6 +45,6 @@ if __name__ == "__main__":
     line, number, module, *arguments = sys.argv[1:]
     sys.argv[1:] = arguments
     if int(number) == signal.SIGINT:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler is none of the program's
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler is not the program's
     strike(int(line), int(number))
     importlib.import_module(module).main()

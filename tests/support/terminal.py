@@ -1,4 +1,4 @@
-"""Runs a command at a terminal (a pty) of a given width, types answers, and shows what is left on the screen."""
+"""Runs a command at a terminal (a pty) of a given width, types answers, and returns the final screen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a command left on the screen, how it ended (negative: by that signal), and how long it took."""
+    """A command's final screen, its exit code (negative: the signal), and its duration."""
 
     screen: str
     code: int
@@ -53,10 +53,10 @@ def at_terminal(
         command: program and arguments.
         columns: the terminal's width.
         answers: what to wait for on the screen, and the line typed then, one after the other.
-        when: looked at while the command runs, until it is true: then `then` is called.
-        then: what happens at that moment (default: the command is killed, by SIGKILL).
-        environment: of the command, beside the own one's.
-        cwd: where it runs.
+        when: called while the command runs, until it is true: then `then` is called.
+        then: called at that moment (default: SIGKILL the command).
+        environment: the command's, in addition to this process's.
+        cwd: its working directory.
         seconds: how long it may take.
 
     Raises:
@@ -109,7 +109,7 @@ def at_terminal(
 
 
 def screen(text: str) -> str:
-    """What is left on a terminal after this output: spinners are gone, lines stand once."""
+    """The final screen of a terminal after this output: without spinners, each line once."""
     lines: list[list[str]] = [[]]
     row = column = 0
     for token in _TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""Certificates of the secure lab: two authorities, brokers' and clients' certificates, all as PEM files."""
+"""Certificates of the secure lab: two CAs, brokers' and clients' certificates, all as PEM files."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from pathlib import Path
 import trustme
 
 KEY_PASSWORD = "keysecret"  # noqa: S105 - of keys made for one test run
-"""Of the clients' keys."""
+"""The password of the clients' keys."""
 
 SCRAM = "SCRAM-SHA-512"
 """The mechanism of the listener `scram`."""
 
 _AS_USER = "RULE:.*CN=([a-z]+).*/$1/"
-"""A client's certificate for `CN=mirror` makes it the user `mirror`, as its password does."""
+"""A client's certificate for `CN=mirror` authenticates it as the user `mirror`, like its password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """Where the files lie."""
+    """The paths of the files."""
 
     folder: Path
 
     @property
     def ca(self) -> Path:
-        """The authority that brokers and clients trust."""
+        """The CA that brokers and clients trust."""
         return self.folder / "ca.pem"
 
     @property
     def other_ca(self) -> Path:
-        """One that signed nothing of theirs."""
+        """A CA that has signed none of their certificates."""
         return self.folder / "other-ca.pem"
 
     def certificate(self, name: str) -> Path:
-        """A certificate with those that it hangs on."""
+        """A certificate with its chain."""
         return self.folder / f"{name}.pem"
 
     def key(self, name: str) -> Path:
-        """Its key, in PKCS #8; a client's is locked by `KEY_PASSWORD`, as Java can open it."""
+        """Its key, in PKCS #8; a client's is encrypted with `KEY_PASSWORD`, in a form that Java can read."""
         return self.folder / f"{name}.key"
 
 

@@ -1,4 +1,4 @@
-"""Topics made with Kafka's plain admin client, also by a cluster that is slow to answer."""
+"""Creates topics with Kafka's plain admin client, even on a cluster that is slow to answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
 
 def create_topic(client: Mapping[str, object], new: NewTopic, seconds: float = 90.0) -> None:
-    """Create a topic; where no answer comes, another client asks again, and finds it there or makes it.
+    """Create a topic; without a response, another client tries again, and finds or creates it.
 
     Raises:
         KafkaException: the cluster refuses.

@@ -1,4 +1,4 @@
-"""Several clusters, any links between them, their runtimes, and an independent reader of each."""
+"""Several clusters, links between them, their runtimes, and an independent reader of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def configuration(lab: Lab, folder: Path, links: str, clusters: str = "") -> Pat
 
 
 class Net(Commands):
-    """A configuration of a test's own over the lab's clusters, and what runs by it."""
+    """A test's own configuration for the lab's clusters, and its processes."""
 
     def __init__(self, lab: Lab, folder: Path, links: str, clusters: str = "") -> None:
         super().__init__(configuration(lab, folder, links, clusters))
@@ -43,29 +43,29 @@ class Net(Commands):
         self.sides = {alias: Side(lab.bootstrap(alias)) for alias in lab.clusters}
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Clean up."""
         super().close()
         self.store.close()
 
     def link(self, name: str) -> Link:
-        """A link as it runs now, by `source->target`."""
+        """A link as currently configured, by `source->target`."""
         found = next(each.link() for each in self.config.links if str(each.link().id) == name)
         return link_to_run(self.store, found)
 
     def catch_up(self, *names: str) -> list[MirrorReport]:
-        """Run links to their ends, one after the other, in this order (all as configured, where none is named)."""
+        """Run links to their ends, one after the other, in this order (none named: all, in the configured order)."""
         chosen = names or [str(each.link().id) for each in self.config.links]
         return [self._runtime(name).run(until_caught_up=True) for name in chosen]
 
     @contextmanager
     def running(self, *names: str) -> Iterator[dict[str, Running]]:
-        """Links on threads while the body runs (all, where none is named)."""
+        """Run links on threads while the body runs (none named: all)."""
         chosen = names or [str(each.link().id) for each in self.config.links]
         with on_threads(**{name: partial(self._runtime, name) for name in chosen}) as runs:
             yield runs
 
     def through(self, link: str, topic: str, partition: int = 0) -> int:
-        """What the store says is mirrored; -1: nothing is known."""
+        """The mirrored offset in the store; -1: unknown."""
         watermark = self.store.watermarks(LinkId.parse(link)).get(Place(topic, partition))
         return -1 if watermark is None else watermark.source_through
 
@@ -74,14 +74,14 @@ class Net(Commands):
         return self.store.problems(LinkId.parse(link))
 
     def wait_through(self, link: str, topic: str, partition: int = 0) -> None:
-        """Wait until the store says that all that the source holds is mirrored."""
+        """Wait until everything on the source is mirrored according to the store."""
         goal = self.sides[LinkId.parse(link).source].end(topic, partition)
         wait_until(lambda: self.through(link, topic, partition) >= goal, 60, f"{link} {topic} through {goal}")
 
     def assert_translates(
         self, link: str, topic: str, kept: Sequence[Record], target_topic: str | None = None, partition: int = 0
     ) -> None:
-        """Every position of the source translates to where the first kept record at or above it is on the target.
+        """Assert that every position of the source translates to the first kept record at or above it on the target.
 
         `kept`: the source's records that are on the target, in order.
         """

@@ -1,6 +1,6 @@
-"""An application with exactly-once processing: reads a topic, writes a result for each record, commits both at once.
+"""An application with exactly-once processing: reads a topic, writes a result for each record, commits both together.
 
-Started as a process of its own, so that it can be killed. It prints one line for each transaction that it committed.
+Started as a separate process, so that it can be killed. It prints one line for each committed transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _DEADLINE = 30.0
 
 
 def main() -> None:
-    """Run until all that the input holds is processed, if that is asked for, else for ever."""
+    """Run until the whole input is processed, if requested, else forever."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
@@ -86,7 +86,7 @@ def _process(
 
 
 def _again(call: object) -> None:
-    """What a broker that is just starting says to come back for."""
+    """The retriable errors of a broker that is starting."""
     while True:
         try:
             call()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Modules of long stories on real clusters that take turns: `make test` runs some of each group (sampling.py)."""
+"""Modules of long tests on real clusters that alternate: `make test` runs some of each group (sampling.py)."""
 
 from __future__ import annotations
 
@@ -134,5 +134,5 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
 }
-"""Modules of long stories that take turns: of each group `make test` runs so many, which the seed draws; the others are
-`long`. What those drawn sample themselves stays sampled."""
+"""Modules of long tests that alternate: `make test` runs so many of each group, which the seed draws; the others are
+`long`. Drawn ones that sample their own cases continue to do so."""

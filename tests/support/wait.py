@@ -1,4 +1,4 @@
-"""Waiting for conditions, never for time."""
+"""Waits for conditions, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _POLL_SECONDS = 0.05
 
 
 def wait_until(predicate: Callable[[], T], timeout: float = 30.0, what: str = "the condition") -> T:
-    """Call `predicate` until it returns something true, and return that.
+    """Call `predicate` until its result is true, and return the result.
 
-    An AssertionError raised by `predicate` counts as "not yet"; the last one is shown on failure.
-    Raises AssertionError when `timeout` seconds went by.
+    An AssertionError of `predicate` counts as "not yet"; a failure shows the last one.
+    Raises AssertionError after `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     last: object = None

@@ -1,4 +1,4 @@
-"""A page with commands at a terminal, read so that a test can type them and look for what the page shows.
+"""Reads a page with commands at a terminal, so that a test can type them and check their output.
 
 A `console` block holds commands (`$ drkit …`), lines of their output, and how each ended:
 
@@ -7,7 +7,7 @@ A `console` block holds commands (`$ drkit …`), lines of their output, and how
     ✓ verify …
     [exit 6, 8 s]
 
-`…` stands for output that is left out. What follows `to continue: ` or `to continue: ` at a line's end is typed there.
+`…` means omitted output. What follows `to continue: ` or `to continue: ` at a line's end is typed there.
 Numbers, times, ids and where lines break may be others than on the page.
 """
 
@@ -34,7 +34,7 @@ LEFT_OUT = "…"
 
 @dataclass
 class Step:
-    """One command of a page, what is typed at its prompts, what it shows, and how it ends."""
+    """One command of a page, the answers to its prompts, its output, and its exit code."""
 
     line: str
     words: list[str]
@@ -48,7 +48,7 @@ def steps(page: Path, name: str, given: Mapping[str, str]) -> Iterator[Step]:
 
     Args:
         page: the file.
-        name: of the block.
+        name: the block's.
         given: values of the page's variables (`$RUN`).
     """
     step: Step | None = None
@@ -72,7 +72,7 @@ def steps(page: Path, name: str, given: Mapping[str, str]) -> Iterator[Step]:
 
 
 def not_shown(step: Step, screen: str) -> list[str]:
-    """What the page shows of a command's output and the screen doesn't, in the page's order."""
+    """The lines of a command's output on the page that the screen lacks, in the page's order."""
     rest, missing = _alike(screen), []
     for part in " ".join(step.shows).split(LEFT_OUT):
         wanted = _alike(part).strip()
