@@ -1,4 +1,4 @@
-"""Evaluates conditions: whether one holds now, and what was observed. One function each; none of them waits."""
+"""Evaluates conditions: whether one holds now, with the observation. One function each; none of them waits."""
 
 from __future__ import annotations
 

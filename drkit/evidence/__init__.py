@@ -1,1 +1,1 @@
-"""Evidence of runs and drills: what is in a bundle, how it is signed, and how it is verified (docs/evidence.md)."""
+"""Evidence of runs and drills: the content, the signing and the verification of bundles (docs/evidence.md)."""

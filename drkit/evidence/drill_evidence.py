@@ -92,7 +92,7 @@ def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
         "measured": _measured(computed["measured"]),
         "objectives": computed["objectives"],
         "checks": computed["checks"],
-        "groups": Unknown("a drill has one group of its own; its result counts what it read and read again"),
+        "groups": Unknown("a drill has its own group; its result counts what it read and read again"),
         "deviations": computed["deviations"],
         "findings": findings_of(
             verifier.open_points(computed, computed["deviations"]), said.findings, {*verifier.retests(run, chain)}

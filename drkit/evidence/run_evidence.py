@@ -243,7 +243,7 @@ def _measured(measured: Document, kind: str) -> Document:
         "rto_seconds": known(measured["rto_seconds"], measured["rto_reason"] or late),
         "rpo_basis": known(measured["rpo_basis"], why),
         "rpo_reason": known(measured["rpo_reason"], "nothing about the loss is left open"),
-        "rto_reason": known(measured["rto_reason"], "rto_seconds has its own reason where it isn't known"),
+        "rto_reason": known(measured["rto_reason"], "rto_seconds has its own reason if it isn't known"),
     }
 
 

@@ -1,7 +1,7 @@
 """The schema of `drkit.toml`, according to the outside contract (docs/contract.md).
 
 Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pydantic's findings into
-`ConfigError`s that name file, key and what was expected.
+`ConfigError`s with the file, the key and the expected value.
 """
 
 from __future__ import annotations

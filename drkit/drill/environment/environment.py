@@ -294,7 +294,7 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
         raise Refused(
             f"{lab.config_path} names {what} other than those of its lab",
             meaning="A drill uses that file, and would inject faults outside of a lab; nothing was changed",
-            remedy="Leave --dir out: the drill makes a lab of its own",
+            remedy="Leave --dir out: the drill creates its own lab",
         )
     unmarked = [alias for alias, cluster in config.clusters.items() if not cluster.drill]
     if experiment.has_faults and unmarked:
@@ -303,7 +303,7 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
             meaning="The experiment injects faults, which only clusters with drill = true allow; nothing was changed",
             remedy=f"If nobody else needs them: set drill = true under [clusters.{unmarked[0]}]"
             + (" and the other" if len(unmarked) > 1 else "")
-            + "; or leave --dir out: the drill makes a lab of its own",
+            + "; or leave --dir out: the drill creates its own lab",
         )
     return config
 

@@ -58,7 +58,7 @@ def let_in(lab: Lab) -> dict[str, dict[str, str]]:
         raise Refused(
             f"the lab in {lab.dir} has no user {USER}",
             meaning="The experiment needs clusters with an authorizer",
-            remedy="Leave --dir out: the drill makes a lab of its own",
+            remedy="Leave --dir out: the drill creates its own lab",
         )
     config = load_config(lab.config_path)
     found: dict[str, dict[str, str]] = {}

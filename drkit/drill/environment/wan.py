@@ -69,7 +69,7 @@ class Wan:
             raise Refused(
                 f"the lab in {lab.dir} has no network to {SOURCE} that could be disturbed",
                 meaning="The experiment needs brokers with another listener",
-                remedy="Leave --dir out: the drill makes a lab of its own",
+                remedy="Leave --dir out: the drill creates its own lab",
             )
         wan = cls(folder, known)
         wan.send_over(lab.config_path, lab.bootstrap(SOURCE), ",".join(f"{NEAR}:{port}" for port in known))

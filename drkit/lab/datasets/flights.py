@@ -13,7 +13,7 @@ event comes several times in a row (`round` numbers the copies), so the volume g
 | flights | 6 | carrier and flight number | each flight |
 | flights.archive | 4 | the same | each flight, with its timestamp of 2013 |
 | weather | 2 | airport | each hour at each airport |
-| aircraft.latest | 3 | tail number | each flight whose aircraft is known; a tombstone where it never arrived |
+| aircraft.latest | 3 | tail number | each flight whose aircraft is known; a tombstone if it never arrived |
 """
 
 from __future__ import annotations

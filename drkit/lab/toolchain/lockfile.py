@@ -1,7 +1,7 @@
 """Lock files: the exact jars of a set, each with the SHA-256 that its bytes must have.
 
-One TOML file per set lies in `locks/`. It is made by `python -m drkit.lab.toolchain lock` and read
-here; nothing outside it is ever put on a class path.
+One TOML file per set is in `locks/`. `python -m drkit.lab.toolchain lock` writes it; no other jar is ever
+put on a class path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Coordinate:
 
     @classmethod
     def parse(cls, text: str) -> Coordinate:
-        """Read `org:name:rev`; raises ValueError where it isn't of that form."""
+        """Parse `org:name:rev`. Raises ValueError if it doesn't have that form."""
         parts = text.split(":")
         if len(parts) != 3 or not all(_NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - org, name, rev
             raise ValueError(f"{text!r} is not org:name:rev")
@@ -50,13 +50,13 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """As in a Maven repository: `name-rev(-classifier).jar`."""
+        """The name in a Maven repository: `name-rev(-classifier).jar`."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.module.name}-{self.module.rev}{tail}.jar"
 
     @property
     def relative_path(self) -> Path:
-        """Where the jar lies under the cache's jar folder."""
+        """The jar's path below the cache's jar folder."""
         return Path(self.module.org, self.module.name, self.module.rev, self.file_name)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """One set: what was asked for (`roots`) and every jar that this led to, in class-path order."""
+    """One set: its `roots`, and every jar that they resolve to, in class-path order."""
 
     name: str
     roots: tuple[Coordinate, ...]
@@ -87,7 +87,7 @@ def read_lock(name: str) -> Lock:
     """The lock of a set.
 
     Raises:
-        ConfigError: there is no such set, or its file is damaged (which names the line's jar).
+        ConfigError: there is no such set, or its file is damaged.
     """
     path = lock_path(name)
     try:
@@ -119,7 +119,7 @@ def parse_lock(text: str, *, origin: str) -> Lock:
         detail = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
             f"the lock file {origin} is damaged: {detail}",
-            remedy="Restore it from the release, or make it again with `python -m drkit.lab.toolchain lock`",
+            remedy="Restore it from the release, or write it again with `python -m drkit.lab.toolchain lock`",
         ) from error
     return lock
 
