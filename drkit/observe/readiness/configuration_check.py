@@ -61,6 +61,7 @@ def checks_without_clusters(config: Config, sources: ConfigSources) -> list[Conf
         *_store(config),
         *_links(config),
         *_commands(config),
+        *_approvals(config),
         *(found for number, each in enumerate(config.directory) for found in _directory(number, each)),
     ]
 
@@ -186,6 +187,12 @@ def _commands(config: Config) -> Iterator[ConfigCheck]:
             command = getattr(cluster.fence, name)
             if command is not None:
                 yield _program(f"clusters.{alias}.fence.{name}", command[0])
+
+
+def _approvals(config: Config) -> Iterator[ConfigCheck]:
+    """Keys that a run will ask for, at a time when nobody can look for one."""
+    for name, file in ({} if config.approvals is None else config.approvals.operators).items():
+        yield _attempt("operator's key", f"approvals.operators.{name}", partial(_readable, file))
 
 
 def _program(key: str, program: str) -> ConfigCheck:

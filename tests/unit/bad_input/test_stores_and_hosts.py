@@ -220,6 +220,18 @@ def asked(servers, tmp_path, monkeypatch, client=""):
     return f"{found['reason']} {found['remedy']}"
 
 
+def test_operators_keys_that_are_not_there_are_named_before_a_run_asks_for_them(tmp_path, monkeypatch):
+    (tmp_path / "ana.pub").write_text("a key")
+    operators = "[approvals.operators]\nana = 'ana.pub'\nbob = 'bob.pub'\n"
+    lay(Bad("", "", config=f"{CONFIG}\n{operators}"), tmp_path)
+    settle(tmp_path, {}, monkeypatch)
+    ended = in_process(["config", "check", "--output", "json"])
+    keys = {each["key"]: each for each in json.loads(ended.out)["checks"] if each["check"] == "operator's key"}
+    assert (ended.code, keys["approvals.operators.ana"]["outcome"]) == (2, "ok")
+    bob = keys["approvals.operators.bob"]
+    assert (bob["outcome"], bob["reason"]) == ("fail", "bob.pub can't be read: No such file or directory")
+
+
 SSL = '[clusters.primary.client]\n"security.protocol" = "SSL"'
 
 
