@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import socketserver
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -110,6 +114,40 @@ def test_an_authority_that_did_not_sign_the_nodes_certificate(url: Url):
     with pytest.raises(ConfigError, match="certificate can't be trusted") as caught:
         open_store(url(**{**url.mutual, "ca": url.pem.other_ca}))
     assert "ca=PATH" in (caught.value.remedy or "")
+
+
+class Relay(socketserver.BaseRequestHandler):
+    """Passes a connection on to the node, at the same port."""
+
+    def handle(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.server.server_address[1])) as node:
+            back = threading.Thread(target=pump, args=(node, self.request))
+            back.start()
+            pump(self.request, node)
+            back.join()
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+def test_a_node_at_an_address_that_its_certificate_lacks(node: Lab, url: Url):
+    port = int(node.store_url().partition("127.0.0.1:")[2].partition("/")[0])
+    with socketserver.ThreadingTCPServer(("127.0.0.2", port), Relay) as relay:
+        thread = threading.Thread(target=relay.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(ConfigError, match="certificate can't be trusted") as caught:
+                open_store(url(host="127.0.0.2", **url.mutual))
+        finally:
+            relay.shutdown()
+            thread.join()
+    assert "127.0.0.2" in str(caught.value)
+    assert "the node's address" in (caught.value.remedy or "")
 
 
 def test_a_store_whose_nodes_addresses_are_not_compared_with_their_certificates(url: Url):
