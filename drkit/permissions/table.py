@@ -659,6 +659,15 @@ TABLE: tuple[Need, ...] = (
     Need(
         _GOING_BACK,
         Side.SOURCE,
+        _S.TOPICS,
+        (_O.ALTER_CONFIGS,),
+        "keep all clients from writing to topics from the last look at them until they are deleted",
+        "what is written in that moment is lost, which the run says",
+        optional=True,
+    ),
+    Need(
+        _GOING_BACK,
+        Side.SOURCE,
         _S.GROUPS,
         (_O.DELETE,),
         "delete their offsets on topics that are scrubbed",

@@ -15,6 +15,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.write_block import without_block
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -153,7 +154,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         starts=old_admin.start_offsets(tps),
         ends=ends,
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
-        configs=old_admin.topic_configs(covered),
+        configs={name: without_block(config) for name, config in old_admin.topic_configs(covered).items()},
         old_offsets=old_offsets,
         live_offsets=live_offsets,
         old_members=estate.groups(link.id.source).members(

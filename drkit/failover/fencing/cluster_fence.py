@@ -26,6 +26,7 @@ from drkit.failover.fencing.deny_rules import (
 )
 from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, FenceSuperseded, superseded
 from drkit.failover.fencing.quiescence import settled_ends
+from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
@@ -278,14 +279,18 @@ class ClusterFence:
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def open(self) -> str:
+    def open(self, *, thoroughly: bool = False) -> str:
         """Remove what keeps clients out, and nothing else; returns what was done, "" for nothing.
+
+        `thoroughly`: also look at topics whose writes a run has blocked and that the store doesn't know of.
 
         Raises:
             Refused: a newer run has decided otherwise.
             DrkitError: it can't be removed.
         """
-        return "; ".join(filter(None, (self._open_noted(), self._open_marked())))
+        also = self._topics() if thoroughly else ()
+        blocked = let_writes_in(self._estate, self._link, self._cluster, also)
+        return "; ".join(filter(None, (self._open_noted(), self._open_marked(), blocked)))
 
     def closed_before(self) -> frozenset[Acl]:
         """ACLs of others that closed topics or groups already when the fence was put up."""

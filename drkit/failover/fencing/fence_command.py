@@ -153,7 +153,7 @@ def lift_fence(
                 decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
             fence = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster)
             expected = fence.closed_before()
-            done = fence.open() or f"drkit has no fence on {cluster}"
+            done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"
             others, single = fence.denied_by_others(expected)
             if single:
                 done += f"; not for everybody: {and_more(single)} (not put there by drkit)"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_command import CommandFenceContext, why_unreached
+from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
@@ -109,6 +110,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
         serves = serving_cluster(link, direction)
         is_open = _open(context, looked, serves)
         other = link.id.target if serves == link.id.source else link.id.source
+        _let_writes_in(estate, link, looked, other)
         _say_what_stands(estate, link, looked, other)
         facts = None if looked.record is None else looked.record.machine.facts
         path = None if facts is None else facts.salvage_path
@@ -250,6 +252,19 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
     if done:
         looked.did.append(done)
     return True
+
+
+def _let_writes_in(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:
+    """Lift what a scrub that was killed has left on the cluster that doesn't serve: its topics take no writes."""
+    if not looked.answering[other]:
+        return
+    try:
+        done = let_writes_in(estate, link.id, other)
+    except DrkitError as error:
+        looked.stands.append(f"{error.what}. {error.remedy}")
+        return
+    if done:
+        looked.did.append(done)
 
 
 def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:

@@ -128,6 +128,11 @@ class RunLease:
         """Make every thread that acts under the lease stop before its next action."""
         self._told_to_stop = why
 
+    @property
+    def lost(self) -> bool:
+        """Whether another operator may act by now."""
+        return self._lost is not None or time.monotonic() >= self._valid_until
+
     def check(self) -> None:
         """Raise `PartlyDone` unless the lease is surely held: called before every action."""
         if self._told_to_stop is not None:
@@ -136,7 +141,7 @@ class RunLease:
                 meaning="Completed work is journaled; the current stage will be repeated",
                 remedy=f"drkit resume {self._owner.run}",
             )
-        if self._lost is None and time.monotonic() < self._valid_until:
+        if not self.lost:
             return
         why = self._lost or "it could not be renewed in time"
         raise PartlyDone(

@@ -171,7 +171,6 @@ def topics_at_salvage(
     for tp, end in ends_now(context, cluster, topics).items():
         ends[tp.topic][tp.partition] = end
     logs = live_logs(context.estate.admin(live), topics)
-    offsets = committed_on(context.estate.groups(cluster), ends)
     tails = _tails(context, cluster, ends)
     live_names = {topic.topic: topic.live_topic for topic in topics}
     live_ends = {
@@ -179,6 +178,7 @@ def topics_at_salvage(
         for name in ends
     }
     live_tails = _tails(context, live, live_ends)
+    offsets = committed_on(context.estate.groups(cluster), ends)  # last: nothing keeps them from changing
     return {
         name: TopicAtSalvage(
             of,

@@ -7,11 +7,13 @@ somebody else, and stops the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.fencing.quiescence import differing
+from drkit.failover.fencing.write_block import block_writes, let_writes_in
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.failover.stages.salvage_stage import (
@@ -26,12 +28,17 @@ from drkit.failover.stages.salvage_stage import (
 )
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
+from drkit.kafka.admin.topic_deletion import TooLate
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 
 _ROUNDS = 4
+_LOOKS = 20
+_AT_ONCE_SECONDS = 0.25
+"""How long after the last look topics may be deleted. Committed offsets can't be kept from changing meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,7 @@ class Scrub:
         found = admin.topics([topic.topic for topic in self.topics])
         old = tuple(topic for topic in self.topics if _is_old(topic, found))
         _check_new(admin, self.cluster, [info for name, info in found.items() if name not in {t.topic for t in old}])
-        facts = self._all_kept(context, old)
-        context.lease.check()
-        _delete(admin, old)
+        facts, unblocked = self._delete_kept(context, old)
         context.lease.check()  # or they belong to another run by now, and may be live
         ids = recreate(admin, self.topics)
         delete_offsets(context, self.cluster, set(ids))
@@ -85,7 +90,7 @@ class Scrub:
         return StageReport(
             StageOutcome.OK,
             f"{counted(len(ids), 'topic')} deleted and recreated, "
-            f"{counted(self.offsets, 'committed offset')} gone{gone}",
+            f"{counted(self.offsets, 'committed offset')} gone{unblocked}{gone}",
             facts,
         )
 
@@ -118,21 +123,28 @@ class Scrub:
             context.facts,
         )
 
-    def _all_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> Facts:
-        """Check that each topic's salvage can be read back and is still complete; else repeat it.
+    def _delete_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> tuple[Facts, str]:
+        """Check that each topic's salvage can be read back and is still complete, and delete them; else salvage again.
 
-        Both logs and the committed offsets are checked again at the end, right before the topics are deleted, because
-        reading back a large salvage takes minutes.
+        Reading back a large salvage takes minutes. So both logs and the committed offsets are checked again at the
+        end, while nobody can write to the topics any more; and the deletion follows at once, or all is checked again.
+
+        Returns:
+            The facts, and a clause where writes could not be blocked.
         """
         facts, why = context.facts, ""
+        if not old:
+            return facts, ""
         for _ in range(_ROUNDS):
             unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
             behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
             if not behind:
                 refuse_gaps(context, self.live, old, facts)
-                behind = stale(facts, {}, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
-            if not behind:
-                return facts
+                with self._no_writes(context, old) as unblocked:
+                    behind = self._deleted_at_once(context, old, facts)
+                if not behind:
+                    return facts, unblocked
+            context.lease.check()
             name, why = next(iter(behind.items()))
             context.say(f"{name}: {why}; salvaging it again")
             again = replace(context, facts=facts)
@@ -144,14 +156,59 @@ class Scrub:
             remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
         )
 
+    def _deleted_at_once(self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts) -> dict[str, str]:
+        """Delete the topics if each is as it was salvaged, right after looking; else returns those that aren't.
 
-def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
-    """Delete exactly these topics, by their ids, and wait until they are gone.
+        If the process stood still between the look and the deletion, it looks again.
+        """
+        admin, left = context.estate.admin(self.cluster), list(old)
+        for _ in range(_LOOKS):
+            behind = stale(facts, {}, topics_at_salvage(context, self.cluster, self.live, left, facts.kept))
+            if behind:
+                return behind
+            context.lease.check()
+            try:
+                _delete(admin, left, Deadline.after(_AT_ONCE_SECONDS))
+            except TooLate:
+                found = admin.topics([topic.topic for topic in left])
+                left = [topic for topic in left if _is_old(topic, found)]
+            else:
+                return {}
+        return {left[0].topic: f"{_LOOKS} times it could not be deleted within {_AT_ONCE_SECONDS:g} s of a look at it"}
+
+    @contextmanager
+    def _no_writes(self, context: StageContext, topics: Sequence[ScrubTopic]) -> Iterator[str]:
+        """Nobody can write to these topics meanwhile, nor afterwards if they were deleted. Gives a clause where the
+        cluster doesn't allow that."""
+        estate, clause = context.estate, ""
+        try:
+            block_writes(estate, self.configured, self.cluster, {topic.topic: topic.partitions for topic in topics})
+        except Refused as error:
+            clause = f"; nothing kept clients from writing to them until they were gone: {error.what}"
+        except BaseException:
+            self._let_in(context)
+            raise
+        try:
+            yield clause
+        finally:
+            self._let_in(context)
+
+    def _let_in(self, context: StageContext) -> None:
+        if context.lease.lost:
+            return  # what is blocked may be another run's by now
+        try:
+            let_writes_in(context.estate, self.configured, self.cluster)
+        except DrkitError as error:
+            context.say(f"{error.what}. {error.remedy}; `drkit abandon {context.run}` lets them in, too")
+
+
+def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic], until: Deadline) -> None:
+    """Delete exactly these topics, by their ids, and wait until they are gone. Not begun after `until`: `TooLate`.
 
     Deleting by name would be wrong: if this process was stopped meanwhile and another one finished the run, the name
     belongs to a new topic, which clients write to. No check before the request can rule that out.
     """
-    failures = admin.delete_exact({topic.topic: topic.topic_id for topic in topics}, wait=True)
+    failures = admin.delete_exact({topic.topic: topic.topic_id for topic in topics}, wait=True, until=until)
     if failures:
         name, why = next(iter(failures.items()))
         raise Refused(
@@ -166,7 +223,6 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
     The mirror makes compacted ones compacted once they begin where the live cluster's do (`reverse` notes them). Only
     settings that differ from what the cluster gives a new topic are set, so that broker defaults stay
     defaults.
-    defaults stay defaults.
     """
     found = admin.topics([topic.topic for topic in topics])
     missing = [topic for topic in topics if topic.topic not in found]

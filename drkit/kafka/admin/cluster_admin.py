@@ -35,9 +35,11 @@ from drkit.kafka.admin.topic_requests import (
     reason,
     topic_info,
 )
+from drkit.kafka.admin.write_block import BLOCKED, SETTING, wait_until_blocked
 from drkit.kafka.client import timestamp_scan
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, probe_records
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import TopicPartition
@@ -243,8 +245,9 @@ class ClusterAdmin(ClusterClient):
                 remedy="Remove the cause named, or configure the topic by hand",
             )
 
-    def set_many_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Set settings of many topics; returns why, by topic, for those that failed."""
+    def set_many_topic_configs(self, configs: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+        """Set settings of many topics (None: remove the topic's own value); returns why, by topic, for those that
+        failed."""
         wanted = [(name, config) for name, config in configs.items() if config]
         failures: dict[str, str] = {}
 
@@ -261,6 +264,21 @@ class ClusterAdmin(ClusterClient):
         if wanted:
             self._connection.call("configure topics", step)
         return failures
+
+    def block_writes(self, partitions: Mapping[str, int]) -> None:
+        """Block all writes to these topics (with their numbers of partitions), and wait until each leader refuses them.
+
+        Raises:
+            Refused: the cluster denies it.
+            Unreachable: a leader doesn't answer, or doesn't refuse in time.
+        """
+        for name, why in self.set_many_topic_configs({name: {SETTING: BLOCKED} for name in partitions}).items():
+            raise Refused(
+                f"writes to topic {name} on cluster {self.alias} can't be blocked: {why}",
+                remedy="Remove the cause named",
+            )
+        tps = [TopicPartition(name, number) for name, count in partitions.items() for number in range(count)]
+        wait_until_blocked(self._connection, tps)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and wait until the cluster no longer lists them. Absent ones are fine.
@@ -298,12 +316,15 @@ class ClusterAdmin(ClusterClient):
         """Those of these topics that no broker of the cluster knows; asks each. `Unreachable` if one is silent."""
         return topic_deletion.absent_everywhere(self._connection, set(names))
 
-    def delete_exact(self, topics: Mapping[str, str], *, wait: bool = False) -> dict[str, str]:
+    def delete_exact(
+        self, topics: Mapping[str, str], *, wait: bool = False, until: Deadline | None = None
+    ) -> dict[str, str]:
         """Delete topics given by name and topic id, not another of the same name; returns the reason for each one left.
 
-        `wait`: wait until the cluster lists none of the others under that id.
+        `wait`: wait until the cluster lists none of the others under that id. `until`: as in
+        `topic_deletion.delete_exact`.
         """
-        failures = topic_deletion.delete_exact(self._connection, topics)
+        failures = topic_deletion.delete_exact(self._connection, topics, until)
         going = {name: topic_id for name, topic_id in topics.items() if name not in failures}
 
         def listed(seen: dict[str, TopicInfo]) -> list[str]:

@@ -12,6 +12,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, error_class
 from drkit.kafka.admin.topic_requests import TOPICS_A_REQUEST, reason
+from drkit.model.deadline import Deadline
+from drkit.model.errors import DrkitError
 
 _WITH_IDS = 6
 _GONE = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.UnknownTopicIdError)
@@ -42,15 +44,25 @@ def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> se
     return connection.call("ask every broker for topics", step) if wanted else set()
 
 
-def delete_exact(connection: AdminConnection, topics: Mapping[str, str]) -> dict[str, str]:
+class TooLate(DrkitError):
+    """The request was not sent: the time until which it was to be sent had passed."""
+
+
+def delete_exact(
+    connection: AdminConnection, topics: Mapping[str, str], until: Deadline | None = None
+) -> dict[str, str]:
     """Delete topics by name *and* topic id: one of the same name with another id stays.
 
     Args:
         connection: the cluster.
         topics: topic ids in Kafka's text form, by name.
+        until: when the request must have been sent, as its reasons are valid no longer; None: at any time.
 
     Returns:
         The reason, by name, for those that were not deleted. Absent ones are fine.
+
+    Raises:
+        TooLate: `until` has passed, and nothing was sent since.
     """
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}
@@ -61,6 +73,11 @@ def delete_exact(connection: AdminConnection, topics: Mapping[str, str]) -> dict
             failures.update(dict.fromkeys(topics, "its brokers can't delete by topic id (before Kafka 2.8)"))
             return
         state = DeleteTopicsRequest.DeleteTopicState
+        if until is not None and until.passed:
+            raise TooLate(
+                f"topics on {connection.alias} were not deleted: too much time had passed since they were looked at",
+                remedy="Try again",
+            )
         response = await connection.send(
             DeleteTopicsRequest(
                 topics=[state(name=None, topic_id=topic_id) for topic_id in ids],

@@ -22,6 +22,7 @@ TOPICS_A_REQUEST = 200
 _PARTITIONS_A_REQUEST = 2_000  # a KRaft controller refuses requests that create more than 10,000 metadata records
 _TOPIC_RESOURCE = 2
 _SET = 0
+_REMOVE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ def create_request(topics: Sequence[NewTopic], timeout_seconds: float) -> Create
     )
 
 
-def alter_request(configs: Sequence[tuple[str, Mapping[str, str]]]) -> IncrementalAlterConfigsRequest:
-    """A request that sets these settings and leaves the others as they are."""
+def alter_request(configs: Sequence[tuple[str, Mapping[str, str | None]]]) -> IncrementalAlterConfigsRequest:
+    """A request that sets these settings (None: removes the topic's own) and leaves the others as they are."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     entry = resource.AlterableConfig
     return IncrementalAlterConfigsRequest(
@@ -122,7 +123,10 @@ def alter_request(configs: Sequence[tuple[str, Mapping[str, str]]]) -> Increment
             resource(
                 resource_type=_TOPIC_RESOURCE,
                 resource_name=name,
-                configs=[entry(name=key, config_operation=_SET, value=value) for key, value in config.items()],
+                configs=[
+                    entry(name=key, config_operation=_REMOVE if value is None else _SET, value=value)
+                    for key, value in config.items()
+                ],
             )
             for name, config in configs
         ],
@@ -136,10 +140,15 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
 
 
 async def describe_configs(
-    connection: AdminConnection, names: Sequence[str], keys: Sequence[str] | None, denied: set[str] | None = None
+    connection: AdminConnection,
+    names: Sequence[str],
+    keys: Sequence[str] | None,
+    denied: set[str] | None = None,
+    *,
+    node: int | None = None,
 ) -> dict[str, dict[str, str]]:
     """Effective settings by topic (within a step); topics that don't exist are left out. `denied` collects those
-    whose settings may not be read; None: that is an error.
+    whose settings may not be read; None: that is an error. `node`: the broker to ask; None: any.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     response = await connection.send(
@@ -153,7 +162,8 @@ async def describe_configs(
                 for name in names
             ],
             min_version=1,
-        )
+        ),
+        node,
     )
     found = {}
     for result in response.results:

@@ -209,7 +209,10 @@ def run_to_resume(store: Store, run: str | None) -> str:
         return run
     left = unfinished(store)
     if not left:
-        raise Refused("no run is unfinished", remedy="`drkit runs` lists what ran")
+        raise Refused(
+            "no run is unfinished",
+            remedy="`drkit runs` lists what ran; one that was cancelled is begun again with its own command",
+        )
     if len(left) > 1:
         named = "; ".join(f"{s.run} ({s.kind} {s.detail}, {s.state}, begun {iso(s.started_at)})" for s in left)
         raise Refused(f"{len(left)} runs are unfinished: {named}", remedy="Name one: drkit resume RUN")

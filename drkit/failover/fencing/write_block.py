@@ -1,0 +1,68 @@
+"""Blocks all writes to topics of an old primary while they are looked at for the last time and deleted.
+
+A fence by ACLs doesn't bind super users, and where an operator has accepted an unfenced cluster it binds nobody. A
+process may stand still between its last look and its deletion for any time. So the topics themselves take no more
+records from before that look on (`drkit.kafka.admin.write_block`). A topic's value from before is noted first: a run
+that is killed leaves the block behind, and whatever opens the cluster, or gives up the run, lifts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.kafka.admin.write_block import SETTING, is_blocked
+from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
+from drkit.model.wording import and_more
+
+_KIND = "write_block:"
+
+
+def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions: Mapping[str, int]) -> None:
+    """Block writes to these topics (with their numbers of partitions), and see each leader refuse one.
+
+    Args:
+        estate: clusters and store.
+        link: the configured link.
+        cluster: the topics' cluster, on either side of it.
+        partitions: by topic.
+
+    Raises:
+        Refused: the cluster doesn't take the setting, or drkit may not set it.
+        Unreachable: a leader or the store doesn't answer.
+    """
+    admin = estate.admin(cluster)
+    before = admin.topic_configs(partitions, keys=(SETTING,))
+    values = {name: config[SETTING] for name, config in before.items() if SETTING in config and not is_blocked(config)}
+    estate.store.put_notes(link, _KIND + cluster, values)
+    admin.block_writes(partitions)
+
+
+def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Collection[str] = ()) -> str:
+    """Lift the block of all topics that a run has noted; returns what was done, "" for nothing.
+
+    `also`: more topics to look at, for a store that has lost its notes: their blocks are lifted, too, and they then
+    have the cluster's default.
+
+    Raises:
+        DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
+    """
+    values = estate.store.notes(link, _KIND + cluster)
+    names = sorted({*values, *also})
+    if not names:
+        return ""
+    admin = estate.admin(cluster)
+    blocked = [name for name, config in admin.topic_configs(names, keys=(SETTING,)).items() if is_blocked(config)]
+    failures = admin.set_many_topic_configs({name: {SETTING: None} for name in blocked})
+    now = admin.topic_configs([name for name in blocked if name in values], keys=(SETTING,))
+    own = {name: {SETTING: values[name]} for name, config in now.items() if config.get(SETTING) != values[name]}
+    failures |= admin.set_many_topic_configs({name: config for name, config in own.items() if name not in failures})
+    if failures:
+        name, why = next(iter(failures.items()))
+        raise DrkitError(
+            f"topic {name} on {cluster} still takes no writes: {why}",
+            remedy=f"Remove the cause named, or give it its own {SETTING} by hand ({values.get(name, 'the default')})",
+        )
+    estate.store.forget_notes(link, _KIND + cluster, sorted(values))
+    return f"writes to {and_more(blocked)} on {cluster} are let in again" if blocked else ""

@@ -1,0 +1,115 @@
+"""Blocks all writes to topics, whoever writes: with `max.message.bytes` below the size of any batch.
+
+A leader checks a batch's size before it appends anything, and makes no exception, for super users and transaction
+markers neither (`UnifiedLog.analyzeAndValidateRecords`). No authorizer is needed. Followers, consumers and committed
+offsets are not affected. A setting reaches a leader a moment after the controller has stored it; so each leader is
+asked with a batch that it can't append: it refuses it for its size where the block is in effect, else for its wrong
+checksum, which it checks later.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from crc32c import crc32c
+from kafka import errors as kafka_errors
+from kafka.protocol.producer import ProduceRequest
+
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
+from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.admin.topic_requests import describe_configs
+from drkit.model.errors import DrkitError
+from drkit.model.topology import TopicPartition
+
+SETTING = "max.message.bytes"
+BLOCKED = "1"
+"""The setting's value on a blocked topic. Nobody else has a use for it."""
+
+_TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
+_DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
+_PARTITIONS_A_REQUEST = 2_000
+
+
+def is_blocked(config: Mapping[str, str]) -> bool:
+    """Whether a topic with these settings takes no writes."""
+    return config.get(SETTING) == BLOCKED
+
+
+def without_block(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a topic, without a block that was left behind on it."""
+    return {name: value for name, value in config.items() if name != SETTING or value != BLOCKED}
+
+
+def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartition]) -> None:
+    """Wait until the leader of each of these partitions refuses every write.
+
+    Where drkit itself may not write (a closed cluster), a leader that shows the setting counts: no client but a super
+    user may write there either.
+
+    Raises:
+        Unreachable: a leader doesn't answer, or doesn't refuse in time.
+        DrkitError: a leader answers with something else.
+    """
+
+    async def step(connection: AdminConnection) -> None:
+        absent: set[TopicPartition] = set()
+        leaders = await find_leaders(connection, list(tps), absent)
+        led = {tp for found in leaders.values() for tp in found}
+        if missing := sorted(set(tps) - led - absent):
+            raise RetryLater(f"{missing[0]} has no leader")
+        for node, found in leaders.items():
+            for start in range(0, len(found), _PARTITIONS_A_REQUEST):
+                await _check(connection, node, found[start : start + _PARTITIONS_A_REQUEST])
+
+    if tps:
+        connection.call("block writes", step)
+
+
+async def _check(connection: AdminConnection, node: int, tps: Collection[TopicPartition]) -> None:
+    numbers = defaultdict(list)
+    for topic, partition in tps:
+        numbers[topic].append(partition)
+    topic_type = ProduceRequest.TopicProduceData
+    partition_type = topic_type.PartitionProduceData
+    answer: Any = await connection.send(
+        ProduceRequest(
+            transactional_id=None,
+            acks=1,
+            timeout_ms=int(connection.timeout_seconds * 1000),
+            topic_data=[
+                topic_type(name=name, partition_data=[partition_type(index=n, records=_UNFIT) for n in sorted(found)])
+                for name, found in sorted(numbers.items())
+            ],
+            min_version=3,
+            max_version=9,
+        ),
+        node,
+    )
+    denied = set()
+    for topic in answer.responses:
+        for partition in topic.partition_responses:
+            error = error_class(partition.error_code)
+            if error in _DENIED:
+                denied.add(topic.name)
+            elif error is kafka_errors.CorruptRecordError or error.retriable:
+                raise RetryLater(f"broker {node} still takes writes to {topic.name}:{partition.index}")
+            elif error not in _TOO_LARGE:
+                raise DrkitError(f"broker {node} of {connection.alias} answered {describe(error)} to an unfit batch")
+    if denied:
+        shown = await describe_configs(connection, sorted(denied), [SETTING], node=node)
+        if not all(is_blocked(shown.get(name, {})) for name in denied):
+            raise RetryLater(f"broker {node} doesn't know yet that writes are blocked")
+
+
+def _unfit_batch() -> bytes:
+    """A batch of format 2 that claims one record and has none, with a wrong checksum: no broker can append it."""
+    after = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
+    checksum = crc32c(after) ^ 1
+    rest = struct.pack(">ibI", -1, 2, checksum) + after
+    return struct.pack(">qi", 0, len(rest)) + rest
+
+
+_UNFIT = _unfit_batch()
