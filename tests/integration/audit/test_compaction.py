@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,9 +64,9 @@ class Cleaning:
         def cleaned() -> bool:
             self._closing += 1
             for (alias, topic), staying in list(self._waiting.items()):
-                # A segment closes when a record comes in whose stamp is segment.ms later; the cleaner
-                # takes closed ones.
-                stamp = STAMP + self._closing * 3_600_000
+                # A segment closes when a record comes in whose stamp is segment.ms later than its first record's, which
+                # may be a transaction's marker and has the broker's time; the cleaner takes closed ones.
+                stamp = int(time.time() * 1000) + self._closing * 1_000
                 self._bench.produce(alias, topic, 0, [Record(b"tail-%d" % self._closing, b"", stamp)])
                 found = self._bench.read(alias, topic, 0)
                 if sum(not is_tail(each) for each in found) == staying:
