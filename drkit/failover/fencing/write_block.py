@@ -4,6 +4,10 @@ A fence by ACLs doesn't bind super users, and where an operator has accepted an 
 process may stand still between its last look and its deletion for any time. So the topics themselves take no more
 records from before that look on (`drkit.kafka.admin.write_block`). A topic's value from before is noted first: a run
 that is killed leaves the block behind, and whatever opens the cluster, or gives up the run, lifts it.
+
+A deleted topic's settings come back to a topic that is created under its name as soon as a broker restarts and reads
+the metadata log again (seen with Kafka 4.3.1: no record there removes them, and removing a setting that the controller
+doesn't know writes none). So a value is set before it is removed, and a topic's note stays until it exists again.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 
 _KIND = "write_block:"
+_ANY = "1048588"
+"""Kafka's default, for a moment."""
 
 
 def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions: Mapping[str, int]) -> None:
@@ -40,10 +46,10 @@ def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions:
 
 
 def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Collection[str] = ()) -> str:
-    """Lift the block of all topics that a run has noted; returns what was done, "" for nothing.
+    """Lift the block of all topics that a run has noted, for good; returns what was done, "" for nothing.
 
-    `also`: more topics to look at, for a store that has lost its notes: their blocks are lifted, too, and they then
-    have the cluster's default.
+    The note of a topic that doesn't exist stays. `also`: more topics to look at, for a store that has lost its notes:
+    their blocks are lifted, too, and they then have the cluster's default.
 
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
@@ -53,9 +59,18 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     if not names:
         return ""
     admin = estate.admin(cluster)
-    blocked = [name for name, config in admin.topic_configs(names, keys=(SETTING,)).items() if is_blocked(config)]
-    failures = admin.set_many_topic_configs({name: {SETTING: None} for name in blocked})
-    now = admin.topic_configs([name for name in blocked if name in values], keys=(SETTING,))
+    there = admin.topic_configs(names, keys=(SETTING,))
+    blocked = [name for name, config in there.items() if is_blocked(config)]
+    lifted = {name: values.get(name, _ANY) for name in there if name in values or name in blocked}
+    failures: dict[str, str] = {}
+    for step in (
+        {name: {SETTING: value} for name, value in lifted.items()},
+        {name: {SETTING: None} for name in lifted},
+    ):
+        failures |= admin.set_many_topic_configs(
+            {name: config for name, config in step.items() if name not in failures}
+        )
+    now = admin.topic_configs([name for name in lifted if name in values], keys=(SETTING,))
     own = {name: {SETTING: values[name]} for name, config in now.items() if config.get(SETTING) != values[name]}
     failures |= admin.set_many_topic_configs({name: config for name, config in own.items() if name not in failures})
     if failures:
@@ -64,5 +79,5 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
             f"topic {name} on {cluster} still takes no writes: {why}",
             remedy=f"Remove the cause named, or give it its own {SETTING} by hand ({values.get(name, 'the default')})",
         )
-    estate.store.forget_notes(link, _KIND + cluster, sorted(values))
+    estate.store.forget_notes(link, _KIND + cluster, sorted(values.keys() & there.keys()))
     return f"writes to {and_more(blocked)} on {cluster} are let in again" if blocked else ""

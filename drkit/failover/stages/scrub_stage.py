@@ -82,6 +82,7 @@ class Scrub:
         facts, unblocked = self._delete_kept(context, old)
         context.lease.check()  # or they belong to another run by now, and may be live
         ids = recreate(admin, self.topics)
+        let_writes_in(context.estate, self.configured, self.cluster)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
         if not ids:

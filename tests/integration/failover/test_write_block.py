@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.service import resume_run
 from drkit.failover.run.state_machine import State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import SETTING, is_blocked
+from drkit.lab import Lab
 from tests.support.estates import TIMEOUT, OwnLink
 from tests.support.failback_ports import reading_ports
 from tests.support.failed_over import failed_over
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.lab
 
 BEFORE_DELETION = ("scrub", "delete_exact", "before")
 OWN = "2000000"
+DEFAULT = "1048588"
 
 
 def write(own: OwnLink, topic: str, text: str) -> str:
@@ -53,7 +56,9 @@ def away(own: OwnLink) -> tuple[str, str]:
     return failed_over(own, accept_unfenced=True)
 
 
-def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(own, away, tmp_path: Path) -> None:
+def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(
+    lab: Lab, own, away, tmp_path: Path
+) -> None:
     """The process stands still for longer than a look is valid; clients of an unfenced cluster go on meanwhile."""
     topic, _ = away
     with frozen_at(own, "failback", BEFORE_DELETION, tmp_path / "salvage") as sleeper:
@@ -66,12 +71,15 @@ def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(own
     assert own.store.runs()[0].state == State.CLOSED
     kept = [json.loads(file.read_text()) for file in sorted((tmp_path / "salvage").rglob("positions.json"))]
     assert any(group in json.dumps(each) for each in kept), "committed after the last look: looked at again, and kept"
-    assert not is_blocked(setting(own, topic))
+    assert setting(own, topic) == {SETTING: DEFAULT}
+    with stopped(lab, "primary-1"):
+        pass
+    assert setting(own, topic) == {SETTING: DEFAULT}, "a deleted topic's settings don't come back from the metadata log"
     assert write(own, topic, "after") == "written"
 
 
 @pytest.mark.parametrize("way", ["resumed", "abandoned", "lifted", "lifted without notes"])
-def test_a_block_that_a_killed_run_left_goes(own, away, tmp_path: Path, way: str) -> None:
+def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path, way: str) -> None:
     topic, _ = away
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
         admin.set_topic_configs(topic, {SETTING: OWN})
@@ -91,9 +99,12 @@ def test_a_block_that_a_killed_run_left_goes(own, away, tmp_path: Path, way: str
             if way == "lifted without notes":
                 noted = own.store.notes(own.link.id, "write_block:primary")
                 own.store.forget_notes(own.link.id, "write_block:primary", list(noted))
-                expected = "1048588"  # the broker's default: nobody knows what it was
+                expected = DEFAULT  # nobody knows what it was
             (found,) = verb(own, "fence", "--lift", "--cluster", "primary", "--yes", schema="fence")["links"]
             assert f"writes to {topic} on primary are let in again" in found["reason"]
+    assert setting(own, topic) == {SETTING: expected}
+    with stopped(lab, "primary-1"):
+        pass
     assert setting(own, topic) == {SETTING: expected}
     assert write(own, topic, "after") == "written"
 
