@@ -20,6 +20,7 @@ from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import (
+    FOREIGN_WRITER,
     RECREATED,
     RETENTION_GAP,
     SOURCE_TOPIC_DENIED,
@@ -202,7 +203,7 @@ def _other_records(
 def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:
     """The problem that what was mirrored of a partition isn't what its source holds."""
     return Problem(
-        "foreign_writer",
+        FOREIGN_WRITER,
         tp.topic,
         tp.partition,
         f"{tp} on {link.source} holds another record at source offset {offset} than was mirrored to {link.target}: "

@@ -73,6 +73,12 @@ TARGET_RECREATED = "target_recreated"
 RECREATED = frozenset({TOPIC_RECREATED, TARGET_RECREATED})
 """Kinds of the problem that a topic of the same name is another one than was mirrored."""
 
+FOREIGN_WRITER = "foreign_writer"
+"""Kind of the problem that the target holds records which the mirror didn't write."""
+
+TARGET_LOST_DATA = "target_lost_data"
+"""Kind of the problem that the target lost records which it had acknowledged."""
+
 RECORDS_MISPLACED = "records_misplaced"
 """Kind of the problem that the target holds records below their offset, and a second time at it."""
 

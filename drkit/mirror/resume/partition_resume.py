@@ -48,7 +48,7 @@ from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.link_state import RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED
+from drkit.model.link_state import FOREIGN_WRITER, RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED, TARGET_LOST_DATA
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 
-RESUME_KINDS = frozenset({KIND, "foreign_writer", "mapping_conflict", "alignment_refused", STORE_RECOVERED})
+RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED})
 """Problems that halt a partition, or that a start decides from what it reads; a successful start clears them."""
 
 
@@ -420,7 +420,7 @@ class Resumer:
 
     def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
         return Halt(
-            "foreign_writer",
+            FOREIGN_WRITER,
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds records that the mirror "
             f"did not write: {what}",
             "Find the other writer and deny it by ACL (if there is none, "
@@ -435,7 +435,7 @@ class Resumer:
         """The changes that make the store agree with the answer; the problems found are stored now."""
         if point.kind is ResumeKind.REWIND:
             self._problems.put(
-                "target_lost_data",
+                TARGET_LOST_DATA,
                 seen.tp.topic,
                 seen.tp.partition,
                 str(point.reason),

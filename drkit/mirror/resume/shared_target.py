@@ -32,6 +32,7 @@ from drkit.mirror.resume.partition_resume import Halt, Resumed, Resumer
 from drkit.mirror.resume.tail_verification import TailVerifier, difference_of
 from drkit.mirror.resume.transformed_tail import altered
 from drkit.model.errors import Unreachable
+from drkit.model.link_state import TARGET_LOST_DATA
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
 from drkit.store.link_notes import NewestOwn, newest_own, put_newest_own
@@ -229,14 +230,15 @@ class SharedResumer(Resumer):
 
     def _note_loss(self, seen: Observed, mark: Watermark, source_offset: int) -> None:
         self._problems.put(
-            "target_lost_data",
+            TARGET_LOST_DATA,
             seen.tp.topic,
             seen.tp.partition,
             f"{_target_of(seen)} on {self._link.target} ends at {seen.target_end}, and had held records up to "
             f"{mark.target_end} before it lost its end: no mirrored record above source offset "
             f"{source_offset - 1} is left",
-            f"From source offset {source_offset} on, drkit copies records again. Find out why {self._link.target} lost "
-            "them (an unclean leader election?)",
+            f"drkit copies from source offset {source_offset} on what {self._link.source} holds now. Find out why "
+            f"{self._link.target} lost them (an unclean leader election, a restored disk?): if {self._link.source} was "
+            "restored as well, these may be other records",
             halted=False,
             adds=True,
         )

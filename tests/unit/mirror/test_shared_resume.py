@@ -167,7 +167,7 @@ def test_a_target_that_lost_its_end_gets_the_lost_records_again(landed: dict[int
     assert world.looked == [(0, 40)]
     (problem,) = world.problems
     assert problem[0] == "target_lost_data"
-    assert f"From source offset {goes_on_at} on" in problem[-1]
+    assert f"from source offset {goes_on_at} on" in problem[-1]
 
 
 def test_where_only_others_records_went_nothing_is_said() -> None:
