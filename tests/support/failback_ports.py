@@ -116,3 +116,8 @@ def _is_copy(there: Sequence[str], here: Sequence[str]) -> bool:
 def reading_ports(own: OwnLink, salvage_root: Path) -> Ports:
     """The real mirror; salvage and audit by reading."""
     return Ports(RealMirror(own), ReadingSalvager(own), ReadingAuditor(own), salvage_root)
+
+
+def salvaged(folder: Path) -> set[str]:
+    """The values of all records in the salvages below the folder."""
+    return {json.loads(line)[3] for file in folder.rglob("records.jsonl") for line in file.read_text().splitlines()}

@@ -12,17 +12,18 @@ doesn't know writes none). So a value is set before it is removed, and a topic's
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.kafka.admin.write_block import SETTING, is_blocked
+from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 
 _KIND = "write_block:"
-_ANY = "1048588"
-"""Kafka's default, for a moment."""
+_DEFAULT = {"max.message.bytes": "1048588", "compression.type": "producer"}
+"""Kafka's defaults, for a moment."""
 
 
 def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions: Mapping[str, int]) -> None:
@@ -39,8 +40,8 @@ def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions:
         Unreachable: a leader or the store doesn't answer.
     """
     admin = estate.admin(cluster)
-    before = admin.topic_configs(partitions, keys=(SETTING,))
-    values = {name: config[SETTING] for name, config in before.items() if SETTING in config and not is_blocked(config)}
+    before = admin.topic_configs(partitions, keys=list(BLOCK))
+    values = {name: json.dumps(config, sort_keys=True) for name, config in before.items() if not is_blocked(config)}
     estate.store.put_notes(link, _KIND + cluster, values)
     admin.block_writes(partitions)
 
@@ -54,30 +55,34 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
     """
-    values = estate.store.notes(link, _KIND + cluster)
-    names = sorted({*values, *also})
+    noted = estate.store.notes(link, _KIND + cluster)
+    names = sorted({*noted, *also})
     if not names:
         return ""
     admin = estate.admin(cluster)
-    there = admin.topic_configs(names, keys=(SETTING,))
+    there = admin.topic_configs(names, keys=list(BLOCK))
     blocked = [name for name, config in there.items() if is_blocked(config)]
-    lifted = {name: values.get(name, _ANY) for name in there if name in values or name in blocked}
-    failures: dict[str, str] = {}
-    for step in (
-        {name: {SETTING: value} for name, value in lifted.items()},
-        {name: {SETTING: None} for name in lifted},
-    ):
-        failures |= admin.set_many_topic_configs(
-            {name: config for name, config in step.items() if name not in failures}
-        )
-    now = admin.topic_configs([name for name in lifted if name in values], keys=(SETTING,))
-    own = {name: {SETTING: values[name]} for name, config in now.items() if config.get(SETTING) != values[name]}
-    failures |= admin.set_many_topic_configs({name: config for name, config in own.items() if name not in failures})
+    values: dict[str, dict[str, str]] = {
+        name: json.loads(noted[name]) if name in noted else _DEFAULT
+        for name in there
+        if name in noted or name in blocked
+    }
+    failures = admin.set_many_topic_configs(values)
+    removed = {name: dict.fromkeys(value) for name, value in values.items() if name not in failures}
+    failures |= admin.set_many_topic_configs(removed)
+    now = admin.topic_configs([name for name in values if name in noted], keys=list(BLOCK))
+    own = {
+        name: {key: value for key, value in values[name].items() if config.get(key) != value}
+        for name, config in now.items()
+        if name not in failures
+    }
+    failures |= admin.set_many_topic_configs(own)
     if failures:
         name, why = next(iter(failures.items()))
+        wanted = ", ".join(f"{key}={value}" for key, value in values[name].items())
         raise DrkitError(
             f"topic {name} on {cluster} still takes no writes: {why}",
-            remedy=f"Remove the cause named, or give it its own {SETTING} by hand ({values.get(name, 'the default')})",
+            remedy=f"Remove the cause named, or set {wanted} by hand",
         )
-    estate.store.forget_notes(link, _KIND + cluster, sorted(values.keys() & there.keys()))
+    estate.store.forget_notes(link, _KIND + cluster, sorted(noted.keys() & there.keys()))
     return f"writes to {and_more(blocked)} on {cluster} are let in again" if blocked else ""

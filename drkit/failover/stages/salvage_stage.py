@@ -118,8 +118,9 @@ def keep(
         raise Refused(
             f"transactions are still open on {cluster}: {and_more(where)}",
             meaning="Records after their first one can't be read yet, and would be deleted unread",
-            remedy="Wait until they are over (transaction.timeout.ms, 15 minutes at most by default), or end them with "
-            "kafka-transactions.sh abort; then try again",
+            remedy="Wait until they are over (transaction.timeout.ms, 15 minutes at most by default), then try again. "
+            "One that stays hangs: kafka-transactions.sh describe shows its state. If that is PrepareCommit, it was "
+            "committed: restart the broker that coordinates it. Another one may be ended: kafka-transactions.sh abort",
         )
     made = {
         name: TopicKept(kept.path, kept.records.get(name, 0), at.ends, at.live, at.offsets, at.tails)

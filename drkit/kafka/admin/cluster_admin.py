@@ -35,7 +35,7 @@ from drkit.kafka.admin.topic_requests import (
     reason,
     topic_info,
 )
-from drkit.kafka.admin.write_block import BLOCKED, SETTING, wait_until_blocked
+from drkit.kafka.admin.write_block import BLOCK, wait_until_blocked
 from drkit.kafka.client import timestamp_scan
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, probe_records
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
@@ -266,13 +266,14 @@ class ClusterAdmin(ClusterClient):
         return failures
 
     def block_writes(self, partitions: Mapping[str, int]) -> None:
-        """Block all writes to these topics (with their numbers of partitions), and wait until each leader refuses them.
+        """Block all writes of clients to these topics (with their numbers of partitions), and wait until each leader
+        refuses them.
 
         Raises:
             Refused: the cluster denies it.
             Unreachable: a leader doesn't answer, or doesn't refuse in time.
         """
-        for name, why in self.set_many_topic_configs({name: {SETTING: BLOCKED} for name in partitions}).items():
+        for name, why in self.set_many_topic_configs(dict.fromkeys(partitions, BLOCK)).items():
             raise Refused(
                 f"writes to topic {name} on cluster {self.alias} can't be blocked: {why}",
                 remedy="Remove the cause named",

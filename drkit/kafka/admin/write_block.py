@@ -1,10 +1,18 @@
-"""Blocks all writes to topics, whoever writes: with `max.message.bytes` below the size of any batch.
+"""Blocks all writes of clients to topics, whoever they are, by the topics' settings.
 
-A leader checks a batch's size before it appends anything, and makes no exception, for super users and transaction
-markers neither (`UnifiedLog.analyzeAndValidateRecords`). No authorizer is needed. Followers, consumers and committed
-offsets are not affected. A setting reaches a leader a moment after the controller has stored it; so each leader is
-asked with a batch that it can't append: it refuses it for its size where the block is in effect, else for its wrong
-checksum, which it checks later.
+A leader refuses a batch that is larger than `max.message.bytes` before it appends anything, and makes no exception for
+super users (`UnifiedLog.append`); no authorizer is needed. But it makes none for the markers that end transactions,
+either, and a coordinator doesn't send a marker again that was refused for its size: its transaction then stays open
+until that broker restarts. So the limit is the size of a marker, and `compression.type = gzip` closes the gap below it:
+
+    a marker: 61 bytes of header, 17 of record; never compressed                  78   appended
+    of a client, in gzip: the header, 18 bytes of gzip's own, the data      over  79   refused as it comes
+    of a client, in no or another codec, of more than 78 bytes              over  78   refused as it comes
+    the same, of up to 78 bytes (10 of key, value and headers)              over  79   refused once it is in gzip
+
+Followers, consumers and committed offsets are not affected. Settings reach a leader a moment after the controller has
+stored them, both at once; so each leader is asked with a batch that it can't append: it refuses it for its size where
+the block is in effect, else for its wrong checksum, which it checks later.
 """
 
 from __future__ import annotations
@@ -24,9 +32,8 @@ from drkit.kafka.admin.topic_requests import describe_configs
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 
-SETTING = "max.message.bytes"
-BLOCKED = "1"
-"""The setting's value on a blocked topic. Nobody else has a use for it."""
+BLOCK = {"max.message.bytes": "78", "compression.type": "gzip"}
+"""The settings of a blocked topic. Nobody else has a use for them."""
 
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 _DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
@@ -35,12 +42,12 @@ _PARTITIONS_A_REQUEST = 2_000
 
 def is_blocked(config: Mapping[str, str]) -> bool:
     """Whether a topic with these settings takes no writes."""
-    return config.get(SETTING) == BLOCKED
+    return BLOCK.items() <= config.items()
 
 
 def without_block(config: Mapping[str, str]) -> dict[str, str]:
     """The settings of a topic, without a block that was left behind on it."""
-    return {name: value for name, value in config.items() if name != SETTING or value != BLOCKED}
+    return {name: value for name, value in config.items() if not (is_blocked(config) and name in BLOCK)}
 
 
 def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartition]) -> None:
@@ -99,14 +106,15 @@ async def _check(connection: AdminConnection, node: int, tps: Collection[TopicPa
             elif error not in _TOO_LARGE:
                 raise DrkitError(f"broker {node} of {connection.alias} answered {describe(error)} to an unfit batch")
     if denied:
-        shown = await describe_configs(connection, sorted(denied), [SETTING], node=node)
+        shown = await describe_configs(connection, sorted(denied), list(BLOCK), node=node)
         if not all(is_blocked(shown.get(name, {})) for name in denied):
             raise RetryLater(f"broker {node} doesn't know yet that writes are blocked")
 
 
 def _unfit_batch() -> bytes:
-    """A batch of format 2 that claims one record and has none, with a wrong checksum: no broker can append it."""
-    after = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
+    """A batch of format 2, larger than a marker, that holds zeros for a record and a wrong checksum: no broker can
+    append it."""
+    after = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + bytes(64)
     checksum = crc32c(after) ^ 1
     rest = struct.pack(">ibI", -1, 2, checksum) + after
     return struct.pack(">qi", 0, len(rest)) + rest

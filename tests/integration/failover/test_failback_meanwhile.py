@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from drkit.model.errors import DrkitError
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from tests.support.estates import TIMEOUT, OwnLink, open_link, own_link, texts
-from tests.support.failback_ports import reading_ports
+from tests.support.failback_ports import reading_ports, salvaged
 from tests.support.failed_over import failed_over
 from tests.support.sampling import sampled
 from tests.support.wait import wait_until
@@ -182,7 +181,3 @@ def flat(own: OwnLink, alias: str, topic: str) -> list[str]:
 
 def values(own: OwnLink, topic: str) -> set[str]:
     return {value for alias in ("primary", "dr") for value in flat(own, alias, topic)}
-
-
-def salvaged(folder: Path) -> set[str]:
-    return {json.loads(line)[3] for file in folder.rglob("records.jsonl") for line in file.read_text().splitlines()}

@@ -17,10 +17,10 @@ from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.service import resume_run
 from drkit.failover.run.state_machine import State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.write_block import SETTING, is_blocked
+from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.lab import Lab
 from tests.support.estates import TIMEOUT, OwnLink
-from tests.support.failback_ports import reading_ports
+from tests.support.failback_ports import reading_ports, salvaged
 from tests.support.failed_over import failed_over
 from tests.support.killing import frozen_at, killed
 from tests.support.secured import verb
@@ -29,14 +29,14 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.lab
 
 BEFORE_DELETION = ("scrub", "delete_exact", "before")
-OWN = "2000000"
-DEFAULT = "1048588"
+DEFAULT = {"max.message.bytes": "1048588", "compression.type": "producer"}
+OWN = {"max.message.bytes": "2000000", "compression.type": "lz4"}
 
 
-def write(own: OwnLink, topic: str, text: str) -> str:
+def write(own: OwnLink, topic: str, text: str, **client: str) -> str:
     """One record to each partition of the old primary; "written", or the error's name."""
     errors: list[KafkaError | None] = []
-    producer = Producer({**own.client("primary"), "message.timeout.ms": 10_000})
+    producer = Producer({**own.client("primary"), "message.timeout.ms": 10_000, **client})
     for partition in (0, 1):
         producer.produce(topic, text, partition=partition, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT) == 0
@@ -47,7 +47,7 @@ def write(own: OwnLink, topic: str, text: str) -> str:
 
 def setting(own: OwnLink, topic: str) -> dict[str, str]:
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
-        return admin.topic_configs([topic], keys=(SETTING,))[topic]
+        return admin.topic_configs([topic], keys=list(BLOCK))[topic]
 
 
 @pytest.fixture
@@ -63,7 +63,9 @@ def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(
     topic, _ = away
     with frozen_at(own, "failback", BEFORE_DELETION, tmp_path / "salvage") as sleeper:
         frozen = time.monotonic()
-        assert write(own, topic, "late") == "MSG_SIZE_TOO_LARGE"
+        for text in ("", "v", "late", "larger than a marker" * 9):
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+                assert write(own, topic, text, **{"compression.type": codec}) == "MSG_SIZE_TOO_LARGE", (text, codec)
         group = own.commit("primary", "late", topic, {0: 2})
         wait_until(lambda: time.monotonic() > frozen + 1, what="a look that is too old")
         sleeper.send_signal(signal.SIGCONT)
@@ -71,10 +73,10 @@ def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(
     assert own.store.runs()[0].state == State.CLOSED
     kept = [json.loads(file.read_text()) for file in sorted((tmp_path / "salvage").rglob("positions.json"))]
     assert any(group in json.dumps(each) for each in kept), "committed after the last look: looked at again, and kept"
-    assert setting(own, topic) == {SETTING: DEFAULT}
+    assert setting(own, topic) == DEFAULT
     with stopped(lab, "primary-1"):
         pass
-    assert setting(own, topic) == {SETTING: DEFAULT}, "a deleted topic's settings don't come back from the metadata log"
+    assert setting(own, topic) == DEFAULT, "a deleted topic's settings don't come back from the metadata log"
     assert write(own, topic, "after") == "written"
 
 
@@ -82,7 +84,7 @@ def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(
 def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path, way: str) -> None:
     topic, _ = away
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
-        admin.set_topic_configs(topic, {SETTING: OWN})
+        admin.set_topic_configs(topic, OWN)
     killed(own, "failback", tmp_path / "salvage", BEFORE_DELETION)
     assert is_blocked(setting(own, topic))
     assert write(own, topic, "late") == "MSG_SIZE_TOO_LARGE"
@@ -102,10 +104,10 @@ def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path
                 expected = DEFAULT  # nobody knows what it was
             (found,) = verb(own, "fence", "--lift", "--cluster", "primary", "--yes", schema="fence")["links"]
             assert f"writes to {topic} on primary are let in again" in found["reason"]
-    assert setting(own, topic) == {SETTING: expected}
+    assert setting(own, topic) == expected
     with stopped(lab, "primary-1"):
         pass
-    assert setting(own, topic) == {SETTING: expected}
+    assert setting(own, topic) == expected
     assert write(own, topic, "after") == "written"
 
 
@@ -131,3 +133,38 @@ def test_a_scrub_that_stops_lets_writes_in(own, away, tmp_path: Path) -> None:
     assert "4 times in a row" in result.error.what
     assert not is_blocked(setting(own, topic))
     assert write(own, topic, "after") == "written"
+
+
+def test_a_transaction_that_is_committed_behind_the_block_is_kept_and_hangs_nowhere(own, away, tmp_path: Path) -> None:
+    """Its marker passes: a coordinator that is refused one doesn't send it again until its broker restarts."""
+    topic, _ = away
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    values = [f"committed-{number}" for number in range(3)]
+    client = {**own.client("primary"), "transactional.id": own.topic("id"), "transaction.timeout.ms": 20_000}
+    writer = Producer(client)
+    with own.estate() as estate:
+        admin = estate.admin("primary")
+        real, rounds = admin.block_writes, []
+
+        def blocked(partitions):
+            rounds.append(partitions)
+            if len(rounds) > 1:
+                real(partitions)
+                return
+            writer.init_transactions(TIMEOUT)
+            writer.begin_transaction()
+            for value in values:
+                writer.produce(topic, value, partition=0)
+            writer.flush(TIMEOUT)
+            real(partitions)
+            writer.commit_transaction(TIMEOUT)
+
+        admin.block_writes = blocked
+        result = resume_run(
+            estate, own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage"), accept_unfenced=True
+        )
+    assert result.error is None, result.error
+    assert len(rounds) == 2
+    assert set(values) <= salvaged(tmp_path / "salvage")
+    again = Producer(client)
+    again.init_transactions(TIMEOUT)
