@@ -10,10 +10,12 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
+from drkit.model.topology import TopicPartition as KafkaPartition
 from tests.support.estates import TIMEOUT, OwnLink, own_link, texts
 from tests.support.guard import Guard
 from tests.support.running import Commands
@@ -47,6 +49,40 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, lab_guard: Guard) -> It
         yield lab, source, target
     finally:
         lab.down()
+
+
+@pytest.mark.parametrize("pair", [("3.9", "4.x")], ids="-to-".join, indirect=True)
+@pytest.mark.parametrize("alias", ["primary", "dr"])
+def test_what_blocks_writes_lets_markers_through(
+    pair: tuple[Lab, str, str], tmp_path: Path, unique_name: str, alias: str
+) -> None:
+    """By the order of a leader's checks, which is no part of any protocol (`drkit.kafka.admin.write_block`)."""
+    own = own_link(pair[0], tmp_path, unique_name)
+    topic = own.create(alias, "t")
+    client = {**own.client(alias), "transactional.id": topic, "message.timeout.ms": "10000"}
+    committed, aborted = (Producer({**client, "transactional.id": f"{topic}.{end}"}) for end in ("c", "a"))
+    for writer in (committed, aborted):
+        writer.init_transactions(TIMEOUT)
+        writer.begin_transaction()
+        writer.produce(topic, "in a transaction", partition=0)
+        assert writer.flush(TIMEOUT) == 0
+    with ClusterAdmin(alias, own.config.clusters[alias]) as admin:
+        admin.block_writes({topic: 2})
+        before = admin.end_offsets([KafkaPartition(topic, 0)], committed=False)
+        for value in (None, b"", b"v", b"0123456789", b"larger than a marker" * 9):
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+                told: list[str] = []
+                writer = Producer({**own.client(alias), "compression.type": codec})
+                writer.produce(topic, value, partition=0, on_delivery=lambda error, _, to=told: to.append(str(error)))
+                assert writer.flush(TIMEOUT) == 0
+                assert "MSG_SIZE_TOO_LARGE" in told[0], (value, codec, told)
+        committed.commit_transaction(TIMEOUT)
+        aborted.abort_transaction(TIMEOUT)
+        place = KafkaPartition(topic, 0)
+        wait_until(lambda: admin.end_offsets([place], committed=True)[place] == before[place] + 2, what="both markers")
+    for end in ("c", "a"):
+        Producer({**client, "transactional.id": f"{topic}.{end}"}).init_transactions(TIMEOUT)
+    own.store.close()
 
 
 @pytest.mark.parametrize("pair", TOGETHER, ids="-to-".join, indirect=True)
