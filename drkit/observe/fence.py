@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
+from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.admin.write_block import BLOCK, is_blocked
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import LinkControl, Problem
-from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster
+from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link
+from drkit.model.wording import and_more
 from drkit.store.api import Store
 
 FENCED = "fenced"
 """Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
 UNFENCED = "unfenced"
 """Kind of the problem that a former primary isn't fenced; checked at each poll, too."""
+WRITES_BLOCKED = "writes_blocked"
+"""Kind of the problem that topics take no writes, from a scrub that was interrupted; checked at each poll, too."""
 _OVER = frozenset({"closed", "cancelled", "abandoned"})
 
 
@@ -81,6 +87,40 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
         f"drkit fence --link '{link.id}' closes it to its clients",
         halted=False,
         since=at if record is None else record.at,
+    )
+
+
+def blocked_problem(store: Store, link: Link, clusters: Clusters, at: datetime) -> Problem | None:
+    """The problem that topics take no writes because a scrub that blocked them was interrupted; None: there are none,
+    or their cluster doesn't answer.
+
+    Args:
+        store: its notes.
+        link: a configured link.
+        clusters: connections.
+        at: now.
+    """
+    cluster = link.id.source  # a scrub is of the old primary
+    noted = store.notes(link.id, write_block_kind(cluster))
+    if not noted:
+        return None
+    try:
+        found = clusters.admin(cluster, may_be_gone=True).topic_configs(noted, keys=list(BLOCK))
+    except (Unreachable, AuthenticationError, Refused):
+        return None
+    blocked = sorted(name for name, config in found.items() if is_blocked(config))
+    if not blocked:
+        return None
+    return Problem(
+        WRITES_BLOCKED,
+        "*",
+        None,
+        f"{and_more(blocked)} on {cluster} take no writes of clients: a scrub blocks them for its last look, or was "
+        "interrupted just then",
+        "`drkit resume` continues the run, `drkit abandon RUN` gives it up (RUN: in `drkit runs`); or `drkit fence "
+        f"--lift --cluster {cluster} --yes --link '{link.id}'` lets them in, for clients to use {cluster}",
+        halted=False,
+        since=at,
     )
 
 

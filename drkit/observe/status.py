@@ -39,7 +39,7 @@ from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more, counted
-from drkit.observe.fence import fence_problem, unfenced_problem
+from drkit.observe.fence import blocked_problem, fence_problem, unfenced_problem
 from drkit.observe.filler import filler_problems
 from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
@@ -306,7 +306,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         serving = serving_cluster(link, None if control is None else control.direction)
         ends = source if serving == link.id.source else target
         fenced = fence_problem(store, link, control, ends.rules, at)
-        problems = [fenced, *problems] if fenced is not None else problems
+        blocked = blocked_problem(store, link, clusters, at) if source.reachable else None
+        problems = [*filter(None, (fenced, blocked)), *problems]
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(

@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import DrkitError
+from drkit.model.runs.fence import write_block_kind
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 
-_KIND = "write_block:"
 _DEFAULT = {"max.message.bytes": "1048588", "compression.type": "producer"}
 """Kafka's defaults, for a moment."""
 
@@ -42,7 +42,7 @@ def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions:
     admin = estate.admin(cluster)
     before = admin.topic_configs(partitions, keys=list(BLOCK))
     values = {name: json.dumps(config, sort_keys=True) for name, config in before.items() if not is_blocked(config)}
-    estate.store.put_notes(link, _KIND + cluster, values)
+    estate.store.put_notes(link, write_block_kind(cluster), values)
     admin.block_writes(partitions)
 
 
@@ -55,7 +55,7 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
     """
-    noted = estate.store.notes(link, _KIND + cluster)
+    noted = estate.store.notes(link, write_block_kind(cluster))
     names = sorted({*noted, *also})
     if not names:
         return ""
@@ -84,5 +84,5 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
             f"topic {name} on {cluster} still takes no writes: {why}",
             remedy=f"Remove the cause named, or set {wanted} by hand",
         )
-    estate.store.forget_notes(link, _KIND + cluster, sorted(noted.keys() & there.keys()))
+    estate.store.forget_notes(link, write_block_kind(cluster), sorted(noted.keys() & there.keys()))
     return f"writes to {and_more(blocked)} on {cluster} are let in again" if blocked else ""

@@ -21,6 +21,14 @@ from drkit.model.topology import Link
 FENCES = "fence"
 """Kind of the notes that hold the records: by cluster and epoch."""
 _EPOCH_DIGITS = 20
+
+
+def write_block_kind(cluster: str) -> str:
+    """Kind of the notes about topics of a cluster whose writes a scrub blocks: by topic, the settings before, as
+    JSON."""
+    return f"write_block {cluster}"
+
+
 _MARK = "drkit-fence"
 
 

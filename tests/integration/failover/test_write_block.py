@@ -19,6 +19,7 @@ from drkit.failover.run.state_machine import State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.lab import Lab
+from drkit.model.runs.fence import write_block_kind
 from tests.support.estates import TIMEOUT, OwnLink
 from tests.support.failback_ports import reading_ports, salvaged
 from tests.support.failed_over import failed_over
@@ -48,6 +49,13 @@ def write(own: OwnLink, topic: str, text: str, **client: str) -> str:
 def setting(own: OwnLink, topic: str) -> dict[str, str]:
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
         return admin.topic_configs([topic], keys=list(BLOCK))[topic]
+
+
+def blocked_by_status(own: OwnLink) -> list[str]:
+    """Topics that `drkit status` says take no writes."""
+    (link,) = verb(own, "status", schema="status")["links"]
+    reasons = [problem["reason"] for problem in link["problems"] if problem["kind"] == "writes_blocked"]
+    return [reason.partition(" on primary")[0] for reason in reasons]
 
 
 @pytest.fixture
@@ -89,6 +97,7 @@ def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path
     assert is_blocked(setting(own, topic))
     assert write(own, topic, "late") == "MSG_SIZE_TOO_LARGE"
     run = own.store.runs()[0].run
+    assert blocked_by_status(own) == [topic]
     expected = OWN
     with own.estate() as estate:
         if way == "resumed":
@@ -99,12 +108,13 @@ def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path
             assert f"writes to {topic} on primary are let in again" in report.did
         else:
             if way == "lifted without notes":
-                noted = own.store.notes(own.link.id, "write_block:primary")
-                own.store.forget_notes(own.link.id, "write_block:primary", list(noted))
+                noted = own.store.notes(own.link.id, write_block_kind("primary"))
+                own.store.forget_notes(own.link.id, write_block_kind("primary"), list(noted))
                 expected = DEFAULT  # nobody knows what it was
             (found,) = verb(own, "fence", "--lift", "--cluster", "primary", "--yes", schema="fence")["links"]
             assert f"writes to {topic} on primary are let in again" in found["reason"]
     assert setting(own, topic) == expected
+    assert blocked_by_status(own) == []
     with stopped(lab, "primary-1"):
         pass
     assert setting(own, topic) == expected
