@@ -224,7 +224,7 @@ def load(name: str, key: str, installed: str = _HERE) -> Callable[[Record], obje
     """
     found: Callable[[Record], object] = named_callable(name, key, installed)
     if inspect.isclass(found):
-        raise ConfigError(f"{key} = {name!r}: that is no function", remedy="Name a function that takes one Record")
+        raise ConfigError(f"{key} = {name!r}: that is not a function", remedy="Name a function that takes one Record")
     if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
         raise ConfigError(
             f"{key} = {name!r}: an asynchronous function or generator can't be asked about a record",

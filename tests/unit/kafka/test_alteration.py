@@ -147,8 +147,8 @@ def test_what_makes_no_sense_is_named_with_its_place(filter_, transform, says: s
     [
         ("no.such.module:f", "can't be imported: ModuleNotFoundError"),
         ("tests.support.callables:missing", "has no missing"),
-        ("tests.support.callables:NO_FUNCTION", "no function"),
-        ("tests.support.callables:Record", "no function"),
+        ("tests.support.callables:NO_FUNCTION", "not a function"),
+        ("tests.support.callables:Record", "not a function"),
         ("tests.support.callables:takes_two", "can't be called with one record"),
         ("tests.support.callables:waits", "asynchronous"),
     ],
