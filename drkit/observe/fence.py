@@ -117,8 +117,8 @@ def blocked_problem(store: Store, link: Link, clusters: Clusters, at: datetime) 
         None,
         f"{and_more(blocked)} on {cluster} take no writes of clients: a scrub blocks them for its last look, or was "
         "interrupted just then",
-        "`drkit resume` continues the run, `drkit abandon RUN` gives it up (RUN: in `drkit runs`); or `drkit fence "
-        f"--lift --cluster {cluster} --yes --link '{link.id}'` lets them in, for clients to use {cluster}",
+        "`drkit resume` continues the run, `drkit abandon RUN` gives it up (RUN: in `drkit runs`); once it is over, "
+        f"`drkit fence --lift --link '{link.id}'` lets them in",
         halted=False,
         since=at,
     )

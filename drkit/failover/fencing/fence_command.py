@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_proof import FenceProof
+from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.plan.older_store import refuse_older_decision
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
@@ -154,6 +155,8 @@ def lift_fence(
             fence = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster)
             expected = fence.closed_before()
             done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"
+            if cluster != link.id.source:
+                done += _also_let_in(estate, link)
             others, single = fence.denied_by_others(expected)
             if single:
                 done += f"; not for everybody: {and_more(single)} (not put there by drkit)"
@@ -178,6 +181,15 @@ def lift_fence(
         state = "failed" if proof.proven else "open"
         estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), f"{link.id} lift"))
     return run, proof
+
+
+def _also_let_in(estate: ClusterContext, link: Link) -> str:
+    """Lift a block that an interrupted scrub has left on the old primary, which doesn't serve; a clause about it."""
+    try:
+        done = let_writes_in(estate, link.id, link.id.source)
+    except DrkitError as error:
+        return f"; {link.id.source} may have topics that take no writes since a scrub was interrupted: {error.what}"
+    return f"; {done}" if done else ""
 
 
 def serving(estate: ClusterContext, link: Link) -> str:

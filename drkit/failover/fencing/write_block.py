@@ -85,4 +85,8 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
             remedy=f"Remove the cause named, or set {wanted} by hand",
         )
     estate.store.forget_notes(link, write_block_kind(cluster), sorted(noted.keys() & there.keys()))
-    return f"writes to {and_more(blocked)} on {cluster} are let in again" if blocked else ""
+    if not blocked:
+        return ""
+    unknown = [name for name in blocked if name not in noted]
+    lost = f"; what {and_more(unknown)} had of {' and '.join(BLOCK)} before is unknown: they have the default now"
+    return f"writes to {and_more(blocked)} on {cluster} are let in again{lost if unknown else ''}"

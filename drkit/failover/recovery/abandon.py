@@ -31,7 +31,7 @@ from drkit.failover.stages.stage import decide_link
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs.fence import FenceState, serving_cluster
+from drkit.model.runs.fence import FenceState, serving_cluster, write_block_kind
 from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
@@ -257,6 +257,11 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
 def _let_writes_in(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:
     """Lift what a scrub that was killed has left on the cluster that doesn't serve: its topics take no writes."""
     if not looked.answering[other]:
+        if estate.store.notes(link.id, write_block_kind(other)):
+            lift = f"drkit fence --lift --link '{link.id}'"
+            looked.stands.append(
+                f"topics of {other} may take no writes since the scrub: {lift} lets them in once it answers"
+            )
         return
     try:
         done = let_writes_in(estate, link.id, other)

@@ -88,7 +88,7 @@ def test_what_is_written_or_committed_after_the_last_look_is_refused_or_kept(
     assert write(own, topic, "after") == "written"
 
 
-@pytest.mark.parametrize("way", ["resumed", "abandoned", "lifted", "lifted without notes"])
+@pytest.mark.parametrize("way", ["resumed", "abandoned", "lifted", "lifted without notes", "lifted on dr"])
 def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path, way: str) -> None:
     topic, _ = away
     with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
@@ -111,8 +111,10 @@ def test_a_block_that_a_killed_run_left_goes(lab: Lab, own, away, tmp_path: Path
                 noted = own.store.notes(own.link.id, write_block_kind("primary"))
                 own.store.forget_notes(own.link.id, write_block_kind("primary"), list(noted))
                 expected = DEFAULT  # nobody knows what it was
-            (found,) = verb(own, "fence", "--lift", "--cluster", "primary", "--yes", schema="fence")["links"]
+            there = () if way == "lifted on dr" else ("--cluster", "primary", "--yes")
+            (found,) = verb(own, "fence", "--lift", *there, schema="fence")["links"]
             assert f"writes to {topic} on primary are let in again" in found["reason"]
+            assert ("is unknown: they have the default now" in found["reason"]) == (way == "lifted without notes")
     assert setting(own, topic) == expected
     assert blocked_by_status(own) == []
     with stopped(lab, "primary-1"):
