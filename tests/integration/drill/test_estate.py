@@ -39,7 +39,7 @@ def test_a_drill_on_an_estate_rehearses_and_is_remembered(own):
     found = document(own, *ESTATE, "--to", "dr", schema="drill")
     assert (found["target"], found["to"], found["verdict"]) == ("estate", ["dr"], "passed")
     assert [each["outcome"] for each in found["steps"]] == ["skipped", "ok"]
-    assert "was not made: primary->dr has no canary" in found["reasons"][0]
+    assert "was not played: primary->dr has no canary" in found["reasons"][0]
     (rehearsal,) = found["rehearsals"]
     assert (rehearsal["kind"], rehearsal["state"], rehearsal["refusals"]) == ("rehearsal", "closed", [])
     assert groups_on_dr(own) == before

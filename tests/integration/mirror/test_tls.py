@@ -207,7 +207,7 @@ def test_a_link_with_tokens_as_msk_takes_them(
     [
         ("wrong authority", "unable to get local issuer certificate. Name the authority"),
         ("expired", "certificate has expired. Renew"),
-        ("elsewhere", "certificate is not valid for '127.0.0.1'. Let bootstrap_servers"),
+        ("elsewhere", "certificate is not valid for '127.0.0.1'. Use a name from the certificate"),
         ("stranger", "refused this client's certificate"),
         ("no certificate", "refused this client's certificate"),
         ("password", "rejected the credentials"),
