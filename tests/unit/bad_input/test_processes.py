@@ -159,9 +159,12 @@ WAITING = (
 )
 def test_a_signal_while_a_command_waits_for_a_cluster_ends_it_quietly(words, number, tmp_path):
     asked = threading.Event()
+    children: list[subprocess.Popen[str]] = []
 
     def silent(connection):
         connection.recv(4096)
+        while children:  # held once, or a command that waits for two seconds may be over before it is signalled
+            children.pop().send_signal(signal.SIGSTOP)
         asked.set()
         connection.recv(4096)
 
@@ -178,9 +181,11 @@ def test_a_signal_while_a_command_waits_for_a_cluster_ends_it_quietly(words, num
             stderr=subprocess.PIPE,
             text=True,
         )
+        children.append(child)
         try:
             assert asked.wait(90), "the command never asked"
             child.send_signal(number)
+            child.send_signal(signal.SIGCONT)
             out, err = child.communicate(timeout=90)
         finally:
             child.kill()
