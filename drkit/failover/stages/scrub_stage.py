@@ -183,13 +183,10 @@ class Scrub:
         cluster doesn't allow that."""
         estate, clause = context.estate, ""
         try:
-            block_writes(estate, self.configured, self.cluster, {topic.topic: topic.partitions for topic in topics})
-        except Refused as error:
-            clause = f"; nothing kept clients from writing to them until they were gone: {error.what}"
-        except BaseException:
-            self._let_in(context)
-            raise
-        try:
+            try:
+                block_writes(estate, self.configured, self.cluster, {topic.topic: topic.partitions for topic in topics})
+            except Refused as error:
+                clause = f"; nothing kept clients from writing to them until they were gone: {error.what}"
             yield clause
         finally:
             self._let_in(context)

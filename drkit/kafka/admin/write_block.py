@@ -24,11 +24,11 @@ from typing import Any
 
 from crc32c import crc32c
 from kafka import errors as kafka_errors
-from kafka.protocol.producer import ProduceRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.log_offsets import find_leaders
 from drkit.kafka.admin.topic_requests import describe_configs
+from drkit.kafka.admin.write_probe import DENIED, produce_request
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 
@@ -36,7 +36,6 @@ BLOCK = {"max.message.bytes": "78", "compression.type": "gzip"}
 """The settings of a blocked topic. Nobody else has a use for them."""
 
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
-_DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
 _PARTITIONS_A_REQUEST = 2_000
 
 
@@ -47,7 +46,7 @@ def is_blocked(config: Mapping[str, str]) -> bool:
 
 def without_block(config: Mapping[str, str]) -> dict[str, str]:
     """The settings of a topic, without a block that was left behind on it."""
-    return {name: value for name, value in config.items() if not (is_blocked(config) and name in BLOCK)}
+    return {name: config[name] for name in config if name not in BLOCK} if is_blocked(config) else dict(config)
 
 
 def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartition]) -> None:
@@ -76,30 +75,15 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
 
 
 async def _check(connection: AdminConnection, node: int, tps: Collection[TopicPartition]) -> None:
-    numbers = defaultdict(list)
-    for topic, partition in tps:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(tps):
         numbers[topic].append(partition)
-    topic_type = ProduceRequest.TopicProduceData
-    partition_type = topic_type.PartitionProduceData
-    answer: Any = await connection.send(
-        ProduceRequest(
-            transactional_id=None,
-            acks=1,
-            timeout_ms=int(connection.timeout_seconds * 1000),
-            topic_data=[
-                topic_type(name=name, partition_data=[partition_type(index=n, records=_UNFIT) for n in sorted(found)])
-                for name, found in sorted(numbers.items())
-            ],
-            min_version=3,
-            max_version=9,
-        ),
-        node,
-    )
+    answer: Any = await connection.send(produce_request(connection, numbers, _UNFIT), node)
     denied = set()
     for topic in answer.responses:
         for partition in topic.partition_responses:
             error = error_class(partition.error_code)
-            if error in _DENIED:
+            if error in DENIED:
                 denied.add(topic.name)
             elif error is kafka_errors.CorruptRecordError or error.retriable:
                 raise RetryLater(f"broker {node} still takes writes to {topic.name}:{partition.index}")

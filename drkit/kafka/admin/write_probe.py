@@ -7,7 +7,7 @@ the principal may write, on every broker, whether or not it leads the partition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 from kafka import errors as kafka_errors
@@ -19,7 +19,8 @@ from drkit.kafka.admin.topic_requests import metadata
 from drkit.model.errors import DrkitError
 
 _TOPICS_A_REQUEST = 500
-_DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
+DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
+"""Errors that a broker returns to a principal that may not write."""
 _PASSED = (
     kafka_errors.NoError,
     kafka_errors.InvalidRecordError,
@@ -71,28 +72,33 @@ class WriteProbe:
         return found
 
 
-async def _ask(connection: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
-    open_ones = set()
+def produce_request(
+    connection: AdminConnection, partitions: Mapping[str, Collection[int]], records: bytes
+) -> ProduceRequest:
+    """A request to append the same bytes to each of these partitions, by topic: bytes that no broker can append."""
     topic_type = ProduceRequest.TopicProduceData
     partition_type = topic_type.PartitionProduceData
+    return ProduceRequest(
+        transactional_id=None,
+        acks=1,
+        timeout_ms=int(connection.timeout_seconds * 1000),
+        topic_data=[
+            topic_type(name=name, partition_data=[partition_type(index=number, records=records) for number in numbers])
+            for name, numbers in partitions.items()
+        ],
+        min_version=3,
+        max_version=9,
+    )
+
+
+async def _ask(connection: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
+    open_ones = set()
     for start in range(0, len(topics), _TOPICS_A_REQUEST):
-        answer: Any = await connection.send(
-            ProduceRequest(
-                transactional_id=None,
-                acks=1,
-                timeout_ms=int(connection.timeout_seconds * 1000),
-                topic_data=[
-                    topic_type(name=name, partition_data=[partition_type(index=0, records=b"")])
-                    for name in topics[start : start + _TOPICS_A_REQUEST]
-                ],
-                min_version=3,
-                max_version=9,
-            ),
-            node,
-        )
+        first = dict.fromkeys(topics[start : start + _TOPICS_A_REQUEST], (0,))
+        answer: Any = await connection.send(produce_request(connection, first, b""), node)
         for topic in answer.responses:
             error = error_class(topic.partition_responses[0].error_code)
-            if error in _DENIED:
+            if error in DENIED:
                 continue
             if error not in _PASSED and not error.retriable:
                 raise DrkitError(f"broker {node} of {connection.alias} answered {describe(error)} to an empty produce")
