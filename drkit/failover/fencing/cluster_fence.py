@@ -288,9 +288,10 @@ class ClusterFence:
             Refused: a newer run has decided otherwise.
             DrkitError: it can't be removed.
         """
+        opened = (self._open_noted(), self._open_marked())  # first: it doesn't depend on the right to read settings
         also = self._topics() if thoroughly else ()
         blocked = let_writes_in(self._estate, self._link, self._cluster, also)
-        return "; ".join(filter(None, (self._open_noted(), self._open_marked(), blocked)))
+        return "; ".join(filter(None, (*opened, blocked)))
 
     def closed_before(self) -> frozenset[Acl]:
         """ACLs of others that closed topics or groups already when the fence was put up."""

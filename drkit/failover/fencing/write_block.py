@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import write_block_kind
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
@@ -50,7 +50,8 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     """Lift the block of all topics that a run has noted, for good; returns what was done, "" for nothing.
 
     The note of a topic that doesn't exist stays. `also`: more topics to look at, for a store that has lost its notes:
-    their blocks are lifted, too, and they then have the cluster's default.
+    their blocks are lifted, too, and they then have the cluster's default. Those whose settings drkit may not read are
+    left out.
 
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
@@ -60,7 +61,13 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     if not names:
         return ""
     admin = estate.admin(cluster)
-    there = admin.topic_configs(names, keys=list(BLOCK))
+    denied: set[str] = set()
+    there = admin.topic_configs(names, keys=list(BLOCK), denied=denied)
+    if hidden := sorted(denied & noted.keys()):
+        raise Refused(
+            f"drkit may not read the settings of {and_more(hidden)} on {cluster}, whose writes a scrub has blocked",
+            remedy="Grant drkit's principal DESCRIBE_CONFIGS and ALTER_CONFIGS on them, then try again",
+        )
     blocked = [name for name, config in there.items() if is_blocked(config)]
     values: dict[str, dict[str, str]] = {
         name: json.loads(noted[name]) if name in noted else _DEFAULT
