@@ -184,9 +184,12 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         kept = source_kept(link.id, store, source_admin, digests) if digests else {}
         whole = {tp: rows for tp, rows in digests.items() if tp not in kept}
         kept |= dict.fromkeys(replaced_tails(link, source_admin, target_admin, whole), 0)
+        differing = differing_from(link.id, store, source_admin, watermarks, source.starts)
         ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-        builder = _ScopeBuilder(link, store, states, watermarks, digests, kept, source, target, sealed=sealed)
+        builder = _ScopeBuilder(
+            link, store, states, watermarks, digests, kept, differing, source, target, sealed=sealed
+        )
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
         if not sealed:  # after the switch the target's owner may remove anything
@@ -358,6 +361,7 @@ class _ScopeBuilder:
         watermarks: Mapping[TopicPartition, Watermark],
         digests: Mapping[TopicPartition, tuple[RangeDigest, ...]],
         kept: Mapping[TopicPartition, int],
+        differing: Mapping[TopicPartition, int],
         source: _Side,
         target: _Side,
         *,
@@ -369,6 +373,7 @@ class _ScopeBuilder:
         self._watermarks = watermarks
         self._digests = digests
         self._kept = kept
+        self._differing = differing
         self._source = source
         self._target = target
         self._sealed = sealed
@@ -451,6 +456,8 @@ class _ScopeBuilder:
             rows, watermark = [], None
         earlier_until = target_end if recreated else self._earlier_until(tp, epoch, rows)
         cut = zones(rows) if rows else nominal(source_start, target_start)
+        if watermark is not None and not self._sealed:
+            self.incomplete += self._gone_unjudged(watermark, cut, source_start, target_start, target_end)
         there = target_tp in self._target.ends
         nothing_there = state is not None and not recreated and there and target_start == target_end
         source_from, target_from = self._source.window_start(tp), self._target.window_start(target_tp)
@@ -484,6 +491,18 @@ class _ScopeBuilder:
             source_id=self._source.topic_id(topic),
             target_id=self._target.topic_id(name),
         )
+
+    def _gone_unjudged(
+        self, mark: Watermark, cut: tuple[Zone, ...], source_start: int, target_start: int, target_end: int
+    ) -> Iterable[str]:
+        """What is on the target though the source had lost it, where the source has removed what replaced it, too."""
+        first, until = self._differing.get(mark.tp, source_start), min(source_start, mark.source_through)
+        if first < until and place(cut, first) < target_end and target_start < place(cut, until):
+            source, target = self._link.id.source, self._link.id.target
+            yield (
+                f"{mark.tp}: {source} no longer held what was mirrored of its offsets {first} to {until - 1}, and has "
+                f"removed since what it held instead: what {target} has of them can't be compared with anything"
+            )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:
         """Where this epoch's part of the target begins, if there was an earlier one."""
@@ -538,6 +557,40 @@ def source_kept(
             elif problem.differs_from is not None:
                 kept[tp] = min(kept[tp], problem.differs_from)
     return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
+
+
+def differing_from(
+    link: LinkId,
+    store: Store,
+    source: ClusterAdmin,
+    watermarks: Mapping[TopicPartition, Watermark],
+    starts: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """By partition, the offset from which its source no longer held what was mirrored, as a mirror noted or the
+    source's leader epochs show. Asked only of partitions whose source has removed its first records: all others are
+    compared as they are.
+
+    Raises:
+        Unreachable: the source or the store doesn't answer.
+    """
+    marks = {tp: mark for tp, mark in watermarks.items() if min(starts.get(tp, 0), mark.source_through) > 0}
+    ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
+    found = {}
+    for tp, mark in marks.items():
+        end = ends.get(tp)
+        kept = (
+            None
+            if end is None or mark.leader_epoch is None
+            else kept_offsets(mark.source_through, mark.leader_epoch, end)
+        )
+        if kept is not None and kept.exact:
+            found[tp] = kept.offset
+    for problem in store.problems(link):
+        if problem.differs_from is not None:
+            for tp in marks:
+                if tp.topic == problem.topic and problem.partition in {None, tp.partition}:
+                    found[tp] = min(found.get(tp, problem.differs_from), problem.differs_from)
+    return found
 
 
 def replaced_tails(

@@ -7,6 +7,7 @@ position when somebody looks at its end. Here the broker's disk is cut while it 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,13 @@ def assert_not_proven(mirrored: Mirrored, topic: str, kept: int = KEPT) -> None:
     assert {why for _, why in left} == {Uncovered.SOURCE_DIVERGED}
 
 
+def unjudged(mirrored: Mirrored) -> list[str]:
+    """Offsets of which an audit says that nothing can be compared with them any more."""
+    scope = observe_scope(AuditRequest(link=mirrored.link, out=""), mirrored.store, mirrored.config)
+    found = [re.search(r"offsets \d+ to \d+", each) for each in scope.incomplete]
+    return [each.group() for each in found if each is not None]
+
+
 def test_a_source_cut_and_grown_again_while_the_mirror_was_down(mirrored: Mirrored) -> None:
     topic = mirrored_topic(mirrored, "down")
     assert mirrored.catch_up().caught_up
@@ -126,8 +134,11 @@ def test_a_source_cut_and_grown_again_while_the_mirror_was_down(mirrored: Mirror
     assert_stands_still(mirrored, topic)
     assert_not_proven(mirrored, topic)
     # retention takes the history away by which it was seen: it isn't forgotten
-    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
-        admin.delete_records({TopicPartition(topic, 0): THROUGH + 10})
+    assert unjudged(mirrored) == [], "both sides are compared"
+    mirrored.source.purge(topic, THROUGH - 30)
+    assert unjudged(mirrored) == [f"offsets {KEPT} to {THROUGH - 31}"], "its leader epochs show it"
+    mirrored.source.purge(topic, THROUGH + 10)
+    assert unjudged(mirrored) == [f"offsets {KEPT} to {THROUGH - 1}"], "the problem on record shows it"
     (halted,) = mirrored.catch_up().halted
     assert halted.kind == KIND
     assert_stands_still(mirrored, topic)
