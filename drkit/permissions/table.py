@@ -691,6 +691,15 @@ TABLE: tuple[Need, ...] = (
     ),
     Need(
         _GOING_BACK,
+        Side.SOURCE,
+        _S.OFFSETS_LOG,
+        (_O.READ,),
+        "keep positions that are committed while topics are deleted",
+        "the run says that nobody knows whether there were any",
+        optional=True,
+    ),
+    Need(
+        _GOING_BACK,
         Side.TARGET,
         _S.OFFSETS_LOG,
         (_O.DESCRIBE,),

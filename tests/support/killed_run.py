@@ -3,8 +3,8 @@
     python -m tests.support.killed_run CONFIG NAME ACTION SALVAGE STAGE PLACE before|after [kill|freeze]
 
 With `freeze` it is stopped there (SIGSTOP), and continues after SIGCONT. PLACE is an event of the journal (`intent`,
-`outcome`), or a method of the store or of `ClusterAdmin` that the stage calls. Store and clusters are real; the kill
-comes before or after that one call.
+`outcome`), a method of the store or of `ClusterAdmin` that the stage calls, or `DeleteTopics`: the very last
+moment before that request is sent. Store and clusters are real; the kill comes before or after that one call.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.journal.run_record import run_to_resume
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.failover.run.state_machine import Mode
+from drkit.kafka.admin import topic_deletion
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.runs.journal import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
@@ -46,7 +47,10 @@ class KillingStore:
         return bool(self._round(entry.event, self._store.append_entry)(entry))
 
     def watch_admin(self) -> None:
-        """Kill before or after that method of `ClusterAdmin`, if it is one."""
+        """Kill before or after that method of `ClusterAdmin`, or that request, if it is one."""
+        if self._place == "DeleteTopics":
+            request = topic_deletion.DeleteTopicsRequest
+            setattr(request, "__init__", self._round(self._place, request.__init__))  # noqa: B010 - mypy allows no other way
         real = getattr(ClusterAdmin, self._place, None)
         if real is not None:
             setattr(ClusterAdmin, self._place, self._round(self._place, real))

@@ -9,13 +9,14 @@ from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.live_log import LiveLog
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping, mappings_of
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
+from drkit.failover.fencing.write_block import settings_before
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.write_block import without_block
+from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -154,7 +155,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         starts=old_admin.start_offsets(tps),
         ends=ends,
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
-        configs={name: without_block(config) for name, config in old_admin.topic_configs(covered).items()},
+        configs=_without_blocks(estate, link.id, old_admin.topic_configs(covered)),
         old_offsets=old_offsets,
         live_offsets=live_offsets,
         old_members=estate.groups(link.id.source).members(
@@ -162,6 +163,15 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         ),
         live_members=estate.groups(link.id.target).members(sorted({found.group for found in live_offsets})),
     )
+
+
+def _without_blocks(
+    estate: ClusterContext, link: LinkId, configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """The topics' settings, without a block that an interrupted scrub left behind on them."""
+    blocked = [name for name, config in configs.items() if is_blocked(config)]
+    before = settings_before(estate, link, link.source, blocked).settings if blocked else {}
+    return {name: {**config, **before.get(name, {})} for name, config in configs.items()}
 
 
 def _other_records(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
@@ -21,6 +22,7 @@ from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import write_block_kind
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
+from drkit.state_topic.link_copy import read_copy
 
 _DEFAULT = {"max.message.bytes": "1048588", "compression.type": "producer"}
 """Kafka's defaults, for a moment."""
@@ -50,8 +52,7 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     """Lift the block of all topics that a run has noted, for good; returns what was done, "" for nothing.
 
     The note of a topic that doesn't exist stays. `also`: more topics to look at, for a store that has lost its notes:
-    their blocks are lifted, too, and they then have the cluster's default. Those whose settings drkit may not read are
-    left out.
+    their blocks are lifted, too (`settings_before`). Those whose settings drkit may not read are left out.
 
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
@@ -69,11 +70,11 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
             remedy="Grant drkit's principal DESCRIBE_CONFIGS and ALTER_CONFIGS on them, then try again",
         )
     blocked = [name for name, config in there.items() if is_blocked(config)]
-    values: dict[str, dict[str, str]] = {
-        name: json.loads(noted[name]) if name in noted else _DEFAULT
-        for name in there
-        if name in noted or name in blocked
-    }
+    before = settings_before(estate, link, cluster, {*blocked, *(noted.keys() & there.keys())})
+    new = {name: json.dumps(own, sort_keys=True) for name, own in before.settings.items() if name not in noted}
+    estate.store.put_notes(link, write_block_kind(cluster), new)  # this may be interrupted, too
+    noted = {**noted, **new}
+    values = {**dict.fromkeys(blocked, _DEFAULT), **before.settings}
     failures = admin.set_many_topic_configs(values)
     removed = {name: dict.fromkeys(value) for name, value in values.items() if name not in failures}
     failures |= admin.set_many_topic_configs(removed)
@@ -94,6 +95,60 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
     estate.store.forget_notes(link, write_block_kind(cluster), sorted(noted.keys() & there.keys()))
     if not blocked:
         return ""
-    unknown = [name for name in blocked if name not in noted]
-    lost = f"; what {and_more(unknown)} had of {' and '.join(BLOCK)} before is unknown: they have the default now"
-    return f"writes to {and_more(blocked)} on {cluster} are let in again{lost if unknown else ''}"
+    return f"writes to {and_more(blocked)} on {cluster} are let in again{before.unknown}"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsBefore:
+    """What blocked topics had of the block's settings before, by topic; `unknown`: a clause about those of which nobody
+    knows, and what to give them instead."""
+
+    settings: dict[str, dict[str, str]]
+    unknown: str = ""
+
+
+def settings_before(estate: ClusterContext, link: LinkId, cluster: str, blocked: Collection[str]) -> SettingsBefore:
+    """By the store's notes; where it has lost them, by their copy in the link's state topic; else what the same topics
+    have on the other cluster, to which the link's policy may have carried it. The others are left out.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    notes = estate.store.notes(link, write_block_kind(cluster))
+    if set(blocked) - notes.keys():
+        notes = {**_noted_in_copy(estate, link, cluster), **notes}
+    known = {name: json.loads(notes[name]) for name in blocked if name in notes}
+    lost = sorted(set(blocked) - known.keys())
+    if not lost:
+        return SettingsBefore(known)
+    alike = _on_the_other_cluster(estate, link, cluster, lost)
+    other = link.target if cluster == link.source else link.source
+    instead = f"what they have on {other}" if alike else "Kafka's defaults"
+    unknown = f"; what {and_more(lost)} had of {' and '.join(BLOCK)} before is unknown: they have {instead} now"
+    return SettingsBefore({**alike, **known}, unknown)
+
+
+def _on_the_other_cluster(
+    estate: ClusterContext, link: LinkId, cluster: str, names: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """What the same topics have of these settings there; those that it doesn't show are left out."""
+    if cluster != link.source:
+        return {}
+    target_names = {name: estate.link(link).target_topic(name) for name in names}
+    try:
+        found = estate.admin(link.target, may_be_gone=True).topic_configs(target_names.values(), keys=list(BLOCK))
+    except DrkitError:
+        return {}
+    return {
+        name: found[there] for name, there in target_names.items() if there in found and not is_blocked(found[there])
+    }
+
+
+def _noted_in_copy(estate: ClusterContext, link: LinkId, cluster: str) -> dict[str, str]:
+    """What the link's state topic says that blocked topics had before; nothing where it doesn't exist or answer."""
+    target = link.target
+    try:
+        copy = read_copy(estate.link(link), estate.config.clusters[target], estate.admin(target, may_be_gone=True))
+    except DrkitError:
+        return {}
+    return {} if copy is None else dict(copy.notes.get(write_block_kind(cluster), {}))

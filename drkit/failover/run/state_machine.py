@@ -190,6 +190,8 @@ class Facts:
     `ends`: log ends that were shown not to move, by `topic:partition` of the link's source.
     `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: topics
     whose mirrored records the live cluster lacks, which an operator accepted to have in the salvage only.
+    `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
+    None: what groups committed until then has been kept.
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
     `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
@@ -204,6 +206,7 @@ class Facts:
     salvage_path: str | None = None
     kept: dict[str, TopicKept] = field(default_factory=dict)
     salvage_only: tuple[str, ...] = ()
+    commits_from: dict[str, int] | None = None
     scrubbed: dict[str, str] | None = None
     offsets_deleted: int | None = None
     reversed: bool = False

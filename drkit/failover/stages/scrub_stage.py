@@ -15,7 +15,9 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.fencing.write_block import block_writes, let_writes_in
 from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Facts, StageOutcome
+from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
     check_cluster,
     committed_on,
@@ -38,7 +40,7 @@ from drkit.model.wording import and_more, counted
 _ROUNDS = 4
 _LOOKS = 20
 _AT_ONCE_SECONDS = 0.25
-"""How long after the last look topics may be deleted. Committed offsets can't be kept from changing meanwhile."""
+"""How long after the last look topics may be deleted: a look says nothing about a cluster that is set back later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,11 @@ class Scrub:
         found = admin.topics([topic.topic for topic in self.topics])
         old = tuple(topic for topic in self.topics if _is_old(topic, found))
         _check_new(admin, self.cluster, [info for name, info in found.items() if name not in {t.topic for t in old}])
-        facts, unblocked = self._delete_kept(context, old)
+        facts, carry, unblocked = self._delete_kept(context, old)
         context.lease.check()  # or they belong to another run by now, and may be live
+        facts, late = keep_late_commits(
+            replace(context, facts=facts, carried=carry), self.cluster, self.live, self.topics
+        )
         ids = recreate(admin, self.topics)
         let_writes_in(context.estate, self.configured, self.cluster)
         delete_offsets(context, self.cluster, set(ids))
@@ -91,7 +96,7 @@ class Scrub:
         return StageReport(
             StageOutcome.OK,
             f"{counted(len(ids), 'topic')} deleted and recreated, "
-            f"{counted(self.offsets, 'committed offset')} gone{unblocked}{gone}",
+            f"{counted(self.offsets, 'committed offset')} gone{late}{unblocked}{gone}",
             facts,
         )
 
@@ -124,27 +129,30 @@ class Scrub:
             context.facts,
         )
 
-    def _delete_kept(self, context: StageContext, old: Sequence[ScrubTopic]) -> tuple[Facts, str]:
+    def _delete_kept(
+        self, context: StageContext, old: Sequence[ScrubTopic]
+    ) -> tuple[Facts, tuple[PlannedPosition, ...], str]:
         """Check that each topic's salvage can be read back and is still complete, and delete them; else salvage again.
 
         Reading back a large salvage takes minutes. So both logs and the committed offsets are checked again at the
         end, while nobody can write to the topics any more; and the deletion follows at once, or all is checked again.
 
         Returns:
-            The facts, and a clause where writes could not be blocked.
+            The facts, the carried offsets, and a clause where writes could not be blocked.
         """
         facts, why = context.facts, ""
         if not old:
-            return facts, ""
+            return facts, context.carried, ""
         for _ in range(_ROUNDS):
             unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
             behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
             if not behind:
                 refuse_gaps(context, self.live, old, facts)
                 with self._no_writes(context, old) as unblocked:
+                    facts = self._commits_kept_from_here(context, facts)
                     behind = self._deleted_at_once(context, old, facts)
                 if not behind:
-                    return facts, unblocked
+                    return facts, context.carried, unblocked
             context.lease.check()
             name, why = next(iter(behind.items()))
             context.say(f"{name}: {why}; salvaging it again")
@@ -156,6 +164,16 @@ class Scrub:
             meaning="Only what was kept may be deleted",
             remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
         )
+
+    def _commits_kept_from_here(self, context: StageContext, facts: Facts) -> Facts:
+        """Journal from where commits are read after the deletion, or from where an interrupted attempt would have."""
+        earlier = facts.commits_from or {}
+        ends = commits_end(context, self.cluster)
+        facts = replace(
+            facts, commits_from={number: min(end, earlier.get(number, end)) for number, end in ends.items()}
+        )
+        context.establish(facts, context.carried)
+        return facts
 
     def _deleted_at_once(self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts) -> dict[str, str]:
         """Delete the topics if each is as it was salvaged, right after looking; else returns those that aren't.

@@ -44,11 +44,6 @@ def is_blocked(config: Mapping[str, str]) -> bool:
     return BLOCK.items() <= config.items()
 
 
-def without_block(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a topic, without a block that was left behind on it."""
-    return {name: config[name] for name in config if name not in BLOCK} if is_blocked(config) else dict(config)
-
-
 def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartition]) -> None:
     """Wait until the leader of each of these partitions refuses every write.
 

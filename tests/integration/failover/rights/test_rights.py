@@ -19,6 +19,7 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import State
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
@@ -272,3 +273,16 @@ def test_a_failback_tells_behind_the_fence_which_right_it_will_lack(
     assert without in caught.value.meaning
     assert "drkit acls --command failback" in caught.value.remedy
     assert [each.kind for each in own.store.runs()] == ["failover"]
+
+
+def test_a_failback_that_may_not_read_the_coordinators_log_says_what_nobody_knows(
+    own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path
+) -> None:
+    gone_over(own, exact)
+    rights = printed(exact)["primary"]
+    grants.take("primary", [each for each in rights if (each["name"], each["operation"]) == (OFFSETS_TOPIC, "read")])
+    _, result = fail_back(own, exact, tmp_path)
+    assert result.error is None
+    (scrub,) = [stage for stage in result.stages if stage.name == "scrub"]
+    assert "positions that groups committed on them within the last moment before aren't known" in scrub.reason
+    assert f"denies READ on topic {OFFSETS_TOPIC}" in scrub.reason
