@@ -106,7 +106,7 @@ def problems_now(
         found = found + _other_records(clusters, record, logs, rows or store, found, lost, at)
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
-        found = found + _back_again(store, record, logs, found, at)
+        found = found + _back_again(store, record, logs, at)
     unjudged: dict[TopicPartition, str] = {}
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
@@ -116,33 +116,33 @@ def problems_now(
     return ProblemsNow(found, seen.unseen, unjudged, gone)
 
 
-def _back_again(
-    store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
-) -> list[Problem]:
-    """A problem for each partition whose source has records again that it removed before they were mirrored, unless a
-    recorded one names them.
+def _back_again(store: Store, record: LinkRecord, logs: LogsSeen, at: datetime) -> list[Problem]:
+    """A problem for each range of a partition that its source removed before it was mirrored, and holds again.
 
     A broker keeps the start of a log in a checkpoint that it writes once a minute: one that is killed, or a replica
-    that was away, may begin the log where it began before (KIP-107).
+    that was away, may begin the log where it began before (KIP-107). The problem that a mirror recorded at the removal
+    says nothing of it, and may be acknowledged since.
     """
-    link, told = record.link, {(each.topic, each.partition) for each in problems if each.kind == RETENTION_GAP}
     found = []
-    for tp, lost in never_mirrored(store, link.id).items():
+    for tp, lost in never_mirrored(store, record.link.id).items():
         mark, start = record.watermarks.get(tp), logs.source_start.get(tp)
-        if mark is None or start is None or mark.epoch != lost.epoch or start >= lost.until or tuple(tp) in told:
-            continue
-        begin = max(start, lost.begin)
-        reason = (
-            f"{tp} on {link.id.source} has offsets {begin} to {lost.until - 1} again, which it had removed before they "
-            f"were mirrored: {link.id.target} doesn't have them"
-        )
-        remedy = (
-            f"`drkit audit --topic {tp.topic}` names the records. `drkit link resume '{link.id}' --topic {tp.topic} "
-            "--accept-recreated` mirrors the topic from its start again"
-        )
-        problem = Problem(RETENTION_GAP, tp.topic, tp.partition, reason, remedy, halted=False, since=at)
-        found.append(replace(problem, unsure_from=begin, unsure_until=lost.until))
+        if mark is not None and start is not None and mark.epoch == lost.epoch:
+            again = [(max(start, begin), until) for begin, until in lost.ranges if start < until]
+            found += [_removed_and_back(record.link.id, tp, begin, until, at) for begin, until in again]
     return found
+
+
+def _removed_and_back(link: LinkId, tp: TopicPartition, begin: int, until: int, at: datetime) -> Problem:
+    reason = (
+        f"{tp} on {link.source} has offsets {begin} to {until - 1} again, which it had removed before they were "
+        f"mirrored: {link.target} doesn't have them"
+    )
+    remedy = (
+        f"`drkit audit --topic {tp.topic}` names the records. `drkit link resume '{link}' --topic {tp.topic} "
+        "--accept-recreated` mirrors the topic from its start again"
+    )
+    problem = Problem(RETENTION_GAP, tp.topic, tp.partition, reason, remedy, halted=False, since=at)
+    return replace(problem, unsure_from=begin, unsure_until=until)
 
 
 def _compared(

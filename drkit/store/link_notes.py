@@ -5,7 +5,7 @@
 | offset alignments | partition |
 | the cluster id of the source, which can't be asked once it is gone | link |
 | groups that can't be moved, as the mirror last saw them | group |
-| the offsets that the source last removed before they were mirrored | partition |
+| the offsets that the source removed before they were mirrored | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from drkit.model.alignment import Alignment, note_name, read_alignment
@@ -33,6 +34,7 @@ _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 _NEVER_MIRRORED = "never_mirrored"
+_MOST_RANGES = 100
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
@@ -147,21 +149,28 @@ def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> N
 
 
 class NeverMirrored(NamedTuple):
-    """The source removed offsets [`begin`, `until`) of a partition in this epoch before they were mirrored."""
+    """Ranges of offsets [begin, end) of a partition in this epoch that its source removed before they were mirrored,
+    ascending."""
 
     epoch: int
-    begin: int
-    until: int
+    ranges: tuple[tuple[int, int], ...]
 
 
-def put_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, lost: NeverMirrored) -> None:
-    """Store it in place of the partition's earlier one; durable on return."""
-    _write(store, link, _NEVER_MIRRORED, {tp: lost})
+def add_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: int, begin: int, until: int) -> None:
+    """Store one more such range; durable on return. Beyond `_MOST_RANGES` of them the oldest two become one."""
+    known = never_mirrored(store, link).get(tp)
+    ranges = [*(known.ranges if known is not None and known.epoch == epoch else ()), (begin, until)]
+    if len(ranges) > _MOST_RANGES:
+        ranges[:2] = [(ranges[0][0], ranges[1][1])]
+    _write(store, link, _NEVER_MIRRORED, {tp: (epoch, *chain.from_iterable(ranges))})
 
 
 def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, NeverMirrored]:
-    """The last such loss of all partitions, by the source's names."""
-    return {tp: NeverMirrored(*numbers) for tp, numbers in _read(store, link, _NEVER_MIRRORED)}
+    """Such losses of all partitions, by the source's names."""
+    return {
+        tp: NeverMirrored(next(numbers), tuple(zip(numbers, numbers, strict=True)))
+        for tp, numbers in _read(store, link, _NEVER_MIRRORED)
+    }
 
 
 class JudgedStart(NamedTuple):

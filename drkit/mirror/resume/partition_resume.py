@@ -52,7 +52,7 @@ from drkit.model.link_state import FOREIGN_WRITER, RECORDS_MISPLACED, RETENTION_
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
-from drkit.store.link_notes import NeverMirrored, put_never_mirrored
+from drkit.store.link_notes import add_never_mirrored
 
 log = logging.getLogger(__name__)
 
@@ -502,8 +502,7 @@ class Resumer:
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1
-        lost = NeverMirrored(seen.topic.state.epoch, first, seen.source_start)
-        put_never_mirrored(self._notes, self._link, seen.tp, lost)
+        add_never_mirrored(self._notes, self._link, seen.tp, seen.topic.state.epoch, first, seen.source_start)
         self._problems.put(
             RETENTION_GAP,
             seen.tp.topic,

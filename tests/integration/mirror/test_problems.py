@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -79,18 +80,33 @@ def test_records_that_were_lost_to_a_purge_and_come_back_are_named_though_that_w
     (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
     assert not link.problems
 
+    write(mirrored.source, topic, numbered(120, 160))
+    cut_below(mirrored, topic, 140)
+    assert mirrored.catch_up().caught_up, "a second time, not acknowledged"
+
     with stopped(mirrored.lab, "primary-1") as disk:
         disk.forget_start(topic, 0)
-    assert len(mirrored.source.read(topic)) == 120, "all are there again"
-    (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
-    assert [(each.kind, each.partition) for each in link.problems] == [("retention_gap", 0)]
-    assert "has offsets 80 to 99 again" in link.problems[0].reason
-    said = mirrored.drkit("translate", "--topic", topic, "--partition", "0", "--offset", "90", "--output", "json")
-    assert json.loads(said.stdout)["positions"][0]["translation"] != "exact"
+    assert len(mirrored.source.read(topic)) == 160, "all are there again"
+    assert back_again(mirrored) == ["offsets 80 to 99 again", "offsets 120 to 139 again"]
+    for offset in (90, 130):
+        said = mirrored.drkit(
+            "translate", "--topic", topic, "--partition", "0", "--offset", f"{offset}", "--output", "json"
+        )
+        assert json.loads(said.stdout)["positions"][0]["translation"] != "exact"
 
     cut_below(mirrored, topic, 100)
+    assert back_again(mirrored) == ["offsets 120 to 139 again"]
+    cut_below(mirrored, topic, 140)
+    assert back_again(mirrored) == [], "retention took them again"
+
+
+def back_again(mirrored: Mirrored) -> list[str]:
+    """What status says that the source has again; there is nothing else but the recorded loss."""
     (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
-    assert not link.problems, "retention took them again"
+    assert {each.kind for each in link.problems} == {"retention_gap"}
+    again = [re.search(r"offsets \d+ to \d+ again", each.reason) for each in link.problems]
+    assert again.count(None) == 1, [each.reason for each in link.problems]
+    return [each.group() for each in again if each is not None]
 
 
 def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:
