@@ -154,8 +154,14 @@ class PurgeWatch:
         )
 
     def _settle(self, tp: TopicPartition) -> None:
-        if self._problems.has(TARGET_PURGED, tp):
-            self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
+        """Clear the problem, and forget what it reported: else that would count as accepted by an operator. Where a
+        source that just came back didn't show its records yet, they are reported again."""
+        if not self._problems.has(TARGET_PURGED, tp):
+            return
+        told = ReportedPurge.parse(self._store.notes(self._link.id, TARGET_PURGED).get(str(tp)))
+        if told is not None:  # first: a range that is only noted would count as accepted
+            self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(told._replace(until=told.accepted))})
+        self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
 
     def _tell(self, mark: Watermark, missing: OffsetRange, note: str | None) -> None:
         tp, link = mark.tp, self._link.id

@@ -135,6 +135,21 @@ def test_what_an_operator_has_accepted_is_not_told_again_but_what_goes_beyond_is
     assert world.check(50) is None
 
 
+def test_what_was_over_only_for_a_moment_is_told_again(world):
+    """A source that comes back from a copy of its disks shows nothing of its log at first: nobody accepted that."""
+    world.check(30)
+    shown, world.source.stamps = world.source.stamps, {}
+    assert world.check(30) is None
+    world.source.stamps = shown
+    assert world.check(30).unsure_until == 30
+    world.clear()
+    assert world.check(30) is None, "now somebody did"
+    assert world.check(30, source_start=40) is None
+    assert world.check(50).unsure_from == 30, "and it stays accepted"
+    world.check(50, source_start=60)
+    assert world.check(50).unsure_from == 30, "a log that begins where it began before"
+
+
 def test_a_mirror_that_died_between_telling_and_noting_tells_again(world, store):
     world.check(30)
     store.forget_notes(LINK.id, "target_purged", [str(TP)])
