@@ -12,9 +12,12 @@ from drkit.directory import open_directories
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
+from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.interfaces import AuditVerdict
+from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import StageOutcome, State
+from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import resume_link
 from drkit.model.clock import now, to_millis
@@ -24,7 +27,8 @@ from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.estates import TIMEOUT, mirror, open_link, own_link, texts
-from tests.support.failback_ports import reading_ports
+from tests.support.failback_ports import reading_ports, salvaged
+from tests.support.killing import killed
 from tests.support.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
@@ -591,3 +595,22 @@ def test_an_audit_that_deviates_stops_the_move_and_resume_goes_on(own, away, tmp
         resumed = resume_run(estate, result.run, ports)
     assert resumed.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def test_where_the_old_primary_deviates_after_it_was_seeded_a_new_failback_seeds_it_again(own, away, tmp_path):
+    """As the stage's remedy says: somebody wrote to it meanwhile, so it isn't what the live cluster holds."""
+    topic, _ = away
+    salvage = tmp_path / "salvage"
+    killed(own, "failback", salvage, ("audit", INTENT, "after"))
+    own.produce("primary", topic, {0: ["foreign"]})
+    run, ports = own.store.runs()[0].run, reading_ports(own, salvage)
+    with own.estate() as estate:
+        result = resume_run(estate, run, ports, accept_unfenced=True)
+        assert isinstance(result.error, AuditFailed), result.error
+        assert f"drkit abandon {run}, then drkit failback" in result.error.remedy
+        abandon_run(estate, run, print)
+        plan = make_failback_plan(estate, "primary")
+        again = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id, accept_unfenced=True)
+    assert again.error is None, again.error
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert "foreign" in salvaged(salvage)
