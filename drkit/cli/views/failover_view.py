@@ -130,8 +130,8 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
     more = " or more" if evidence.rpo_lower_bound else ""
     rpo = "not known" if evidence.rpo_records is None else f"{counted(evidence.rpo_records, 'record')}{more}"
     age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
-    basis = f"{evidence.rpo_basis} {iso(evidence.observed_at)}" if evidence.observed_at else evidence.rpo_basis
-    console.print(f"lost (RPO)  [bold]{rpo}[/]{age}  [dim]{basis}[/]")
+    basis = f"  [dim]{evidence.rpo_basis} {iso(evidence.observed_at)}[/]" if evidence.observed_at else ""
+    console.print(f"lost (RPO)  [bold]{rpo}[/]{age}{basis}")
     rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
     console.print(f"took (RTO)  [bold]{rto}[/]")
     if evidence.fenced is not None:

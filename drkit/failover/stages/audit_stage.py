@@ -45,9 +45,9 @@ class Audit:
             raise AuditFailed(
                 f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
                 meaning=f"{self.cluster} doesn't hold what {self.live} holds, so no group moves back to it",
-                remedy=f"Find the cause by the findings. If it is gone, drkit resume {context.run} audits again. To seed "
-                f"{self.cluster} anew (what only it holds is salvaged first): drkit abandon {context.run}, then drkit "
-                "failback",
+                remedy=f"Find the cause by the findings. If it is gone, drkit resume {context.run} audits again. To "
+                f"seed {self.cluster} anew (what only it holds is salvaged first): drkit abandon {context.run}, then "
+                "drkit failback",
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
         return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)

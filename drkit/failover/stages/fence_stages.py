@@ -356,8 +356,10 @@ def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
 
 
 def _drained(snapshot: Snapshot, settled: int) -> str:
-    lag = (
-        "lag not known" if snapshot.lag is None else f"{counted(snapshot.lag, 'record')} not on {snapshot.target.alias}"
-    )
+    if snapshot.lag is None:
+        lag = "lag not known"
+    else:
+        more = "" if snapshot.source.reachable else " or more"
+        lag = f"{counted(snapshot.lag, 'record')}{more} not on {snapshot.target.alias}"
     corrected = f"; {settled} watermarks set from the logs' ends" if settled else ""
     return f"no mirror is running; {lag}{corrected}"
