@@ -29,9 +29,22 @@ _REFRESH_SECONDS = 0.5
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _METADATA_MS = 60_000
+_GOODBYE_SECONDS = 0.5
+"""How long a broker has to take its leave by TLS (a frozen one never does; uvloop would wait 30 s for it)."""
 
 StreamError = (errors.KafkaError, OSError, asyncio.TimeoutError)
 """Errors of a request whose outcome is unknown: the connection failed, or it timed out."""
+
+
+async def _close(client: AIOKafkaClient) -> None:
+    """Close all connections of a client; those that a broker doesn't close in turn are cut."""
+    connections = [each for each in client._conns.values() if each._writer is not None]  # noqa: SLF001 - no public name
+    transports = [each._writer.transport for each in connections]  # noqa: SLF001 - likewise
+    try:
+        await asyncio.wait_for(client.close(), _GOODBYE_SECONDS)
+    except TimeoutError:
+        for transport in transports:
+            transport.abort()
 
 
 class DataClient:
@@ -70,11 +83,11 @@ class DataClient:
                 await client.bootstrap()
             except StreamError as error:
                 self.trouble = f"cluster {self.alias} can't be reached: {error}"
-                await client.close()
+                await _close(client)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except BaseException:
-                await client.close()
+                await _close(client)
                 raise
             else:
                 self.trouble = None
@@ -88,7 +101,7 @@ class DataClient:
             self._refreshing.cancel()
         if self._client is not None:
             client, self._client = self._client, None
-            await client.close()
+            await _close(client)
 
     def _heard(self, cluster: Any) -> None:
         """Metadata were read: note the topics whose metadata changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from drkit.kafka.client.data_client import DataClient
 from drkit.lab import Lab
 from tests.support.estates import OwnLink, mirror, open_link, own_link, texts
 from tests.support.lab import USERS
@@ -73,6 +75,29 @@ def test_a_frozen_tls_primary_holds_nothing_up(secure_lab: Lab, pem: Pem, tmp_pa
         assert (code, done["state"], done["evidence"]["fenced"]) == (0, "closed", False)
         assert len({position["group"] for position in done["groups"]}) == len(groups)
         assert own.committed("dr", groups[7]) == {(topic, 0): 20, (topic, 1): 7}
+    finally:
+        secure_lab.resume("primary")
+        own.store.close()
+
+
+def test_a_frozen_tls_broker_that_never_takes_its_leave_holds_no_mirror_up(
+    secure_lab: Lab, pem: Pem, tmp_path: Path, unique_name: str
+) -> None:
+    """TLS waits for the other side's goodbye, 30 s by default; a failover waits for the mirror to go."""
+    own = over_tls(own_link(secure_lab, tmp_path, unique_name), secure_lab, pem)
+    topic = own.topic("t")
+
+    async def leave() -> None:
+        client = DataClient("primary", own.config.clusters["primary"], timeout_seconds=60)
+        await client.connect()
+        waiting = client.track([topic])
+        assert waiting is not None
+        await waiting
+        secure_lab.pause("primary")
+        await asyncio.wait_for(client.close(), 15)
+
+    try:
+        asyncio.run(leave())
     finally:
         secure_lab.resume("primary")
         own.store.close()
