@@ -144,6 +144,14 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
         console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
 
 
+def stage_line(record: StageRecord, stage: str) -> str:
+    """How a stage ended, in a line; `stage`: its name, perhaps behind its link's."""
+    mark, style = STAGE_MARKS[record.outcome]
+    link, _, name = stage.rpartition("  ")
+    shown = f"{escape(link)}  [bold]{name:<10}[/]" if link else f"[bold]{name:<10}[/]"
+    return f"[{style}]{mark}[/] {shown}{escape(record.reason)} [dim]{record.seconds:.1f} s[/]"
+
+
 class StagePrinter:
     """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended."""
 
@@ -157,11 +165,7 @@ class StagePrinter:
             self._begin(stage, text)
             return
         self.stop()
-        mark, style = STAGE_MARKS[record.outcome]
-        self._console.print(
-            f"[{style}]{mark}[/] [bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]",
-            soft_wrap=not self._console.is_terminal,
-        )
+        self._console.print(stage_line(record, stage), soft_wrap=not self._console.is_terminal)
 
     def stop(self) -> None:
         """End the spinner."""
@@ -172,7 +176,7 @@ class StagePrinter:
     def _begin(self, stage: str, text: str) -> None:
         if not self._console.is_terminal:
             return
-        line = f"[bold]{stage}[/] [dim]{escape(text)}[/]"
+        line = f"[bold]{escape(stage)}[/] [dim]{escape(text)}[/]"
         if self._status is None:
             self._status = self._console.status(line)
             self._status.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
-from drkit.cli.views.failover_view import STAGE_MARKS, StagePrinter, print_evidence
+from drkit.cli.views.failover_view import StagePrinter, print_evidence, stage_line
 from drkit.cli.views.positions_view import print_positions
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
@@ -130,21 +130,23 @@ def print_site_rehearsal(
 class SitePrinter:
     """Shows stages of all links as they end, on stderr. Called from any thread."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, links: Iterable[LinkId]) -> None:
         self._console = console
+        self._width = _width(links)
         self._lock = threading.Lock()
 
     def __call__(self, link: LinkId, stage: str, record: StageRecord | None, _text: str) -> None:
         """One thing that happened to a stage of a link."""
         if record is None:
             return
-        mark, style = STAGE_MARKS[record.outcome]
+        line = stage_line(record, f"{link!s:<{self._width}}  {stage}")
         with self._lock:
-            self._console.print(
-                f"[{style}]{mark}[/] {escape(str(link))} [bold]{stage:<10}[/]{escape(record.reason)} "
-                f"[dim]{record.seconds:.1f} s[/]",
-                soft_wrap=not self._console.is_terminal,
-            )
+            self._console.print(line, soft_wrap=not self._console.is_terminal)
+
+
+def _width(links: Iterable[LinkId]) -> int:
+    """That of the longest link, so that stages are in a column."""
+    return max((len(str(link)) for link in links), default=0)
 
 
 def _links(console: Console, plan: SitePlan) -> None:
@@ -251,12 +253,13 @@ def _deleted(console: Console, plan: SiteFailbackPlan) -> None:
 class LinkStagePrinter:
     """Shows stages as they happen, one link after the other."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, links: Iterable[LinkId]) -> None:
         self._printer = StagePrinter(console)
+        self._width = _width(links)
 
     def __call__(self, link: LinkId, stage: str, record: StageRecord | None, text: str) -> None:
         """One thing that happened to a stage of a link."""
-        self._printer(f"{escape(str(link))} {stage}", record, text)
+        self._printer(f"{link!s:<{self._width}}  {stage}", record, text)
 
     def stop(self) -> None:
         """End the spinner."""

@@ -143,7 +143,7 @@ def _act(
 ) -> None:
     from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 
-    printer = LinkStagePrinter(run.writer.log)
+    printer = LinkStagePrinter(run.writer.log, plan.links)
     means = FailbackMeans(
         ports,
         accept_unfenced=ACCEPT_UNFENCED in flags.waived,
@@ -173,7 +173,7 @@ def resume_site_failback(
     from drkit.failover.site.failback.site_failback_run import FailbackMeans
     from drkit.failover.site.site_run import resume_site
 
-    printer = LinkStagePrinter(run.writer.log)
+    printer = LinkStagePrinter(run.writer.log, plan.links)
     means = FailbackMeans(
         ports,
         accept_unfenced=ACCEPT_UNFENCED in waived,

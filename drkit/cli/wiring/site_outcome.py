@@ -133,7 +133,7 @@ def resume_whole_site(
         SiteContext(estate, [estate.link(link) for link in plan.links]) as site,
     ):
         give_approval(run, estate, None, emergency)
-        watch = SitePrinter(run.writer.log)
+        watch = SitePrinter(run.writer.log, plan.links)
         if ports is None:
             result = cancel_site(site, site_run, watch=watch)
         elif isinstance(plan, SitePlan):
@@ -174,7 +174,7 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     from drkit.model.topology import Link
 
     left = standing(plan, waived=frozenset({ACCEPT_UNFENCED}))
-    watch = SitePrinter(run.writer.log)
+    watch = SitePrinter(run.writer.log, plan.links)
     by_link = {each.link: each for each in plan.plans}
 
     def one(link: Link) -> RunResult:
@@ -226,6 +226,6 @@ def _act(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlag
         plan,
         accept_unfenced=accept_unfenced,
         started_at=now() if asked else flags.started_at,  # the time a person takes to decide is not the run's
-        watch=SitePrinter(run.writer.log),
+        watch=SitePrinter(run.writer.log, plan.links),
     )
     finish_site(run, result)
