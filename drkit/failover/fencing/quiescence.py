@@ -25,13 +25,14 @@ class QuiescenceContext(Protocol):
         """Poll until `done`, for at most `seconds`; returns whether it came true."""
 
 
-def ends_of(context: QuiescenceContext, link: Link) -> dict[str, int]:
-    """High watermarks of every covered partition of the link's source, by `topic:partition`.
+def ends_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = False) -> dict[str, int]:
+    """High watermarks of every covered partition of the link's source, by `topic:partition`; `may_be_gone`: as in
+    `Clusters.admin`.
 
     Raises:
         Unreachable: the source or one of its partitions doesn't answer.
     """
-    admin = context.estate.admin(link.id.source)
+    admin = context.estate.admin(link.id.source, may_be_gone=may_be_gone)
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
     ends = admin.end_offsets(tps, committed=False)

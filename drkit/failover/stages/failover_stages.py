@@ -123,6 +123,8 @@ class Translate:
             by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
         self._within_budget(context, by_now)
         facts = replace(context.facts, placed=len(placed), loss=loss)
+        if facts.mode is Mode.UNPLANNED:
+            facts = replace(facts, ends=_ends_counted(snapshot))
         places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
@@ -141,6 +143,13 @@ class Translate:
                 "known now; no group was moved",
                 remedy=f"Plan again and give {flag_for(loss)}",
             )
+
+
+def _ends_counted(snapshot: Snapshot) -> dict[str, int]:
+    """Up to where the loss was counted, if the source answered for all: what comes later is found before the close."""
+    views = [view for view in snapshot.partitions.values() if view.source_end is not None]
+    whole = snapshot.source.reachable and len(views) == len(snapshot.partitions)
+    return {str(view.tp): (view.source_end or 0) + view.held for view in views} if whole else {}
 
 
 def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:
@@ -325,8 +334,8 @@ class Verify:
 class Close:
     """Journal the evidence. `turned`: it is a failback's, whose link is active again.
 
-    If a planned move was not fenced, the cluster that groups left is checked again: records written there since are
-    lost and counted.
+    The cluster that groups left is looked at again: records written there since the loss was counted are lost and
+    counted, too.
     """
 
     turned: bool = False

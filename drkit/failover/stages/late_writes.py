@@ -20,7 +20,8 @@ from drkit.model.wording import and_more
 
 
 def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
-    """The facts with records written since the ends were frozen, and a sentence ("": nothing was checked).
+    """The facts with records written since the ends were frozen, or since an unplanned move's loss was counted, and a
+    sentence ("": nothing was checked).
 
     Args:
         context: its link's source is the cluster that groups leave.
@@ -30,7 +31,7 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         PartlyDone: it was fenced, was written anyway, and can't be closed again.
     """
     facts = context.facts
-    if facts.mode is not Mode.PLANNED or facts.fenced is None or not facts.ends:
+    if facts.fenced is None or not facts.ends:
         return facts, ""
     source = context.link.id.source
     worker = mirror_at_work(context.estate, context.link.reversed()) if turned else None
@@ -38,16 +39,14 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         watched = f"; {worker} mirrors to {source} again and reports other writes there (drkit status)"
         return facts, "" if facts.fenced else watched
     try:
-        after = ends_of(context, context.link)
+        after = ends_of(context, context.link, may_be_gone=facts.mode is Mode.UNPLANNED)
     except DrkitError as error:
-        if facts.fenced:  # it was proven closed, and nobody writes to a cluster that doesn't answer
-            return facts, ""
-        why = f"{source} isn't fenced, and whether anything was written there since the last look is unknown"
-        loss = replace(facts.loss or Loss(None, None, None), records=None, seconds=None, reason=f"{why}: {error.what}")
-        return replace(facts, loss=loss), f"; {why}: {error.what}"
+        return _not_seen(facts, source, error)
     late = {tp: (facts.ends.get(tp, 0), end) for tp, end in after.items() if end > facts.ends.get(tp, 0)}
     if not late:
         quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
+        if facts.mode is Mode.UNPLANNED and facts.loss is not None:
+            facts = replace(facts, loss=replace(facts.loss, observed_at=now()))
         return facts, "" if facts.fenced else quiet
     count = sum(end - before for before, end in late.values())
     named = [f"{tp} ({before} to {end})" for tp, (before, end) in sorted(late.items())]
@@ -61,6 +60,20 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
             facts = replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch)
     facts = replace(facts, loss=loss, late=facts.late | late)
     return facts, f"; {why}: {count:,} offsets were written to {source} after the last look: {and_more(named)}"
+
+
+def _not_seen(facts: Facts, source: str, error: DrkitError) -> tuple[Facts, str]:
+    """The cluster that groups left doesn't answer any more."""
+    if facts.fenced:  # it was proven closed, and nobody writes to a cluster that doesn't answer
+        return facts, ""
+    why = f"{source} isn't fenced, and whether anything was written there since the last look is unknown"
+    loss = facts.loss or Loss(None, None, None)
+    if facts.mode is Mode.UNPLANNED:
+        known = f"{loss.reason}; " if loss.reason else ""
+        loss = replace(loss, lower_bound=True, reason=f"{known}{why}")
+    else:
+        loss = replace(loss, records=None, seconds=None, reason=f"{why}: {error.what}")
+    return replace(facts, loss=loss), f"; {why}: {error.what}"
 
 
 def _closed_again(context: StageContext) -> FenceProof:
@@ -77,7 +90,8 @@ def _closed_again(context: StageContext) -> FenceProof:
 
 
 def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:
-    """The loss plus late records, none of which was counted before: the move had drained everything up to the ends."""
+    """The loss plus late records, none of which was counted before: what was below the ends is on the target, or was
+    counted."""
     loss = facts.loss or Loss(None, None, None)
     by_topic: dict[str, int] = {}
     for tp, (before, end) in late.items():

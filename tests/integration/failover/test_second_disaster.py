@@ -161,11 +161,13 @@ def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
     assert own.values("primary", topic)[0][-2:] == ["later", "later"]
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["failback", "planned failover"])
+@pytest.mark.parametrize("move", ["failback", "planned", "unplanned"])
 def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_is_counted_kept_and_closed_again(
-    own: OwnLink, request: pytest.FixtureRequest, secure_lab: Lab, tmp_path: Path, back: bool
+    own: OwnLink, request: pytest.FixtureRequest, secure_lab: Lab, tmp_path: Path, move: str
 ) -> None:
-    """Clients complain that they are denied; an impatient administrator removes the rules with Kafka's own tool."""
+    """Clients complain that they are denied; an impatient administrator removes the rules with Kafka's own tool. Then
+    somebody creates a topic there, too."""
+    back = move == "failback"
     if back:
         topic, _group = request.getfixturevalue("away")
         left = "dr"
@@ -181,6 +183,8 @@ def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_
                 assert admin.delete_acls(denials(own, left)) == {}
             wait_until(lambda: write(secure_lab, left, topic) == "written", what="a client that is let in again")
             written.append(len(own.values(left, topic)[0]))
+            if move == "unplanned":
+                own.produce(left, own.create(left, "new"), {0: ["x", "y"]})
 
     written: list[int] = []
     with own.estate() as estate:
@@ -189,11 +193,13 @@ def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_
             ports = reading_ports(own, tmp_path / "salvage")
             result = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", watch=opened_by_hand)
         else:
-            moved = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+            moved = make_plan(estate, PlanRequest("dr", mode=Mode(move)))
             result = run_failover(estate, moved, accept_unfenced=False, watch=opened_by_hand)
     assert result.error is None
-    assert result.machine.facts.late == {f"{topic}:0": (written[0] - 1, written[0])}
-    assert (result.evidence.rpo_records, result.evidence.fenced) == (1, True)
+    new = {f"{own.topic('new')}:0": (0, 2)} if move == "unplanned" else {}
+    assert result.machine.facts.late == {f"{topic}:0": (written[0] - 1, written[0]), **new}
+    assert (result.evidence.rpo_records, result.evidence.fenced) == (3 if new else 1, True)
+    assert not result.evidence.rpo_lower_bound
     said = " ".join(stage.reason for stage in result.stages)
     assert f"somebody opened {left} behind its fence (closed again" in said
     assert write(secure_lab, left, topic) == DENIED
