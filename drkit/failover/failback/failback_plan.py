@@ -63,7 +63,8 @@ class ScrubTopic:
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """What a failback will do. `positions` are the groups' on the live cluster; their new positions are known only once
-    the old primary is seeded again. `carried`: how many of them exist on the old primary only. `offsets` counts, by
+    the old primary is seeded again. `carried`: how many of them exist on the old primary only. `inherited`: those
+    that an abandoned run kept, and that its scrub deleted. `offsets` counts, by
     group, the committed offsets that are deleted there. `failover_run` is the run that failed the link away.
     `level`: the old primary holds nothing that the live cluster lacks, so nothing is deleted there.
     `by_spark`: Spark's tasks seed the old primary.
@@ -81,6 +82,7 @@ class FailbackPlan:
     offsets: dict[str, int]
     positions: tuple[PlannedPosition, ...]
     carried: int = 0
+    inherited: tuple[PlannedPosition, ...] = ()
     directories: tuple[DirectoryView, ...] = ()
     level: bool = False
     by_spark: bool = False

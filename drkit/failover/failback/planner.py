@@ -9,6 +9,7 @@ from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import is_caught_up, obstacles, warnings
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
+from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
 from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.older_store import older_decision
@@ -31,7 +32,7 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
@@ -72,8 +73,10 @@ def make_failback_plan(
             remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
         )
     snapshot = take_failback_snapshot(estate, chosen)
+    inherited = inherited_offsets(estate, snapshot)
     plan = _plan_for(
         snapshot,
+        inherited,
         estate.endpoint(chosen.id.source),
         read_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
@@ -134,7 +137,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     groups = len({position.group for position in plan.positions})
     kept = plan.kind is Kind.REPROTECT
     brought_back = (
-        Salvage(old, cluster_id, live, plan.topics, plan.level),
+        Salvage(old, cluster_id, live, plan.topics, plan.level, plan.inherited),
         Scrub(old, cluster_id, live, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
         Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
         Reseed(live, old, cluster_id, plan.by_spark),
@@ -172,6 +175,7 @@ def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> L
 
 def _plan_for(
     snapshot: FailbackSnapshot,
+    inherited: Inherited,
     endpoint: str,
     directories: tuple[DirectoryView, ...],
     hooks: Hooks,
@@ -191,6 +195,7 @@ def _plan_for(
     else:
         by_name = {topic.topic: topic for topic in topics}
         alone = not_on(snapshot.live_offsets, carried(snapshot.mappings, snapshot.old_offsets, by_name))
+    back = kind is not Kind.REPROTECT
     for found in () if level else snapshot.old_offsets:
         if found.topic in names:
             offsets[found.group] = offsets.get(found.group, 0) + 1
@@ -206,9 +211,10 @@ def _plan_for(
         failover_run=None if control is None else control.run,
         topics=topics,
         offsets=dict(sorted(offsets.items())),
-        positions=() if kind is Kind.REPROTECT else _positions(snapshot, alone),
-        carried=0 if kind is Kind.REPROTECT else len(alone),
-        directories=() if kind is Kind.REPROTECT else directories,
+        positions=_positions(snapshot, (*alone, *inherited.positions)) if back else (),
+        carried=len(alone) if back else 0,
+        inherited=inherited.positions if back else (),
+        directories=directories if back else (),
         kind=kind,
         level=level,
         by_spark=by_spark,
@@ -218,13 +224,29 @@ def _plan_for(
     plan = replace(
         plan,
         stages=with_hooks(stages, hooks),
-        warnings=(*warnings(snapshot, plan), *warnings_of(plan.directories)),
+        warnings=(*warnings(snapshot, plan), *_of_abandoned(inherited, back=back), *warnings_of(plan.directories)),
         obstacles=(
-            *obstacles(snapshot, plan, alone),
+            *obstacles(snapshot, plan, (*alone, *inherited.positions) if back else alone),
             *newer_entries(plan.directories, plan.link, plan.target.alias, epoch),
         ),
     )
     return with_digest(plan)
+
+
+def _of_abandoned(inherited: Inherited, *, back: bool) -> Iterator[str]:
+    """What becomes of positions that abandoned runs kept and deleted."""
+    yield from inherited.remarks
+    if not inherited.positions:
+        return
+    groups = and_more(sorted({each.group for each in inherited.positions}))
+    count = counted(len(inherited.positions), "committed offset")
+    if back:
+        yield f"{count} that an abandoned run kept, and that its scrub deleted ({groups}), are carried over, too"
+    else:
+        yield (
+            f"{count} that an abandoned run kept ({groups}) are on no cluster: they stay in its salvage "
+            "(positions.json, with their offsets on the live cluster)"
+        )
 
 
 def _positions(snapshot: FailbackSnapshot, alone: Iterable[PlannedPosition]) -> tuple[PlannedPosition, ...]:

@@ -17,14 +17,14 @@ from drkit.failover.plan.older_store import refuse_older_decision
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import StageOutcome
+from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.runs.fence import FenceState, serving_cluster
 from drkit.model.runs.journal import RunSummary
-from drkit.model.topology import Link
+from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
 
 KIND = "fence"
@@ -198,6 +198,43 @@ def serving(estate: ClusterContext, link: Link) -> str:
     return serving_cluster(link, None if control is None else control.direction)
 
 
+def _check_topics(estate: ClusterContext, link: Link, cluster: str, serves: str) -> None:
+    """Raise `Refused` if topics that the serving cluster has are missing on the one to be opened, as a failback that
+    didn't come to its end had deleted them: clients would find nothing there."""
+    failback = _failback_cut_short(estate, link)
+    if failback is None or cluster != link.id.source:
+        return
+    names = {link.target_topic(name): name for name in estate.store.topic_states(link.id) if not is_canary(name)}
+    try:
+        there = estate.admin(serves, may_be_gone=True).topics(names)
+        here = estate.admin(cluster).topics(names.values())
+    except DrkitError:
+        return  # the serving one is gone: what the other one has is all that there is
+    missing = sorted(names[name] for name in there if names[name] not in here)
+    if not missing:
+        return
+    run = failback.run
+    leads_on = "drkit failback" if failback.state == State.ABANDONED else f"drkit resume {run}"
+    raise Refused(
+        f"{and_more(missing)} {'is' if len(missing) == 1 else 'are'} not on {cluster}: run {run} deleted "
+        f"{'it' if len(missing) == 1 else 'them'} to seed {cluster} anew, and has not yet",
+        meaning=f"Clients of {cluster} would find nothing there; {serves} has all. Nothing was changed",
+        remedy=f"{leads_on} brings them to {cluster}; drkit fence --lift --link '{link.id}' opens {serves}",
+    )
+
+
+def _failback_cut_short(estate: ClusterContext, link: Link) -> RunSummary | None:
+    """The failback or reprotect of a link that is unfinished, or was abandoned since its last closed run."""
+    for found in estate.store.runs():
+        if found.kind not in set(Kind) or found.detail.split(" ")[0] != str(link.id):
+            continue
+        if found.state == State.CLOSED:
+            return None
+        if found.kind != Kind.FAILOVER and found.state != State.CANCELLED:
+            return found
+    return None
+
+
 def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: bool) -> None:
     serves = serving(estate, link)
     other = link.id.source if serves == link.id.target else link.id.target
@@ -215,6 +252,8 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
             meaning="Nothing was changed",
             remedy=error.remedy if refused else f"Bring {cluster} up first",
         )
+    if cluster != serves:
+        _check_topics(estate, link, cluster, serves)
     own = fence_record(estate.store, link.id, serves)
     elsewhere = fence_record(estate.store, link.id, other)
     nothing_here = own is None or own.state is FenceState.OPEN

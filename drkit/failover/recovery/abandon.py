@@ -7,7 +7,6 @@ link's record stay; it decides only which cluster serves.
 | the link is | serves | what is done |
 |---|---|---|
 | active, paused | source | its fence is lifted |
-| sealed by this failover, before its commit (or its switch: target gone) | source | active, its fence is lifted |
 | sealed by this failover, before its commit (or its switch, if the target is gone) | source | active, fence lifted |
 | sealed otherwise | target | its fence, if any, is lifted |
 """
@@ -15,19 +14,23 @@ link's record stay; it decides only which cluster serves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_command import CommandFenceContext, why_unreached
 from drkit.failover.fencing.write_block import let_writes_in
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.salvage_folders import salvaged_where
-from drkit.failover.run.state_machine import FINAL_STATES, Kind, StageOutcome, State, abandon
+from drkit.failover.run.state_machine import FINAL_STATES, Facts, Kind, StageOutcome, State, abandon
+from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.stage import decide_link
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
@@ -66,7 +69,7 @@ class AbandonReport:
 @dataclass(slots=True)
 class _Looked:
     """The known part of the run, and the clusters. `strangers`: clusters other than the plan's. `errors`: why a cluster
-    can't be read."""
+    can't be read. `carried`: offsets to journal, and the facts with them."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -78,6 +81,7 @@ class _Looked:
     errors: dict[str, DrkitError | None] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     stands: list[str] = field(default_factory=list)
+    carried: tuple[tuple[PlannedPosition, ...], Facts] | None = None
 
     def unreached(self, alias: str) -> str:
         """That a cluster can't be read, and why."""
@@ -111,6 +115,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
         is_open = _open(context, looked, serves)
         other = link.id.target if serves == link.id.source else link.id.source
         _let_writes_in(estate, link, looked, other)
+        _keep_commits(context, looked, link)
         _say_what_stands(estate, link, looked, other)
         facts = None if looked.record is None else looked.record.machine.facts
         path = None if facts is None else facts.salvage_path
@@ -272,6 +277,30 @@ def _let_writes_in(estate: ClusterContext, link: Link, looked: _Looked, other: s
         looked.did.append(done)
 
 
+def _keep_commits(context: CommandFenceContext, looked: _Looked, link: Link) -> None:
+    """Read what groups committed on the old primary while a scrub that was killed deleted its topics: nothing else has
+    it, and the next failback carries it over from this run's journal."""
+    record = looked.record
+    begin = None if record is None else record.machine.facts.commits_from
+    if record is None or begin is None or not isinstance(record.plan, FailbackPlan):
+        return
+    old = link.id.source
+    try:
+        there = context.estate.admin(old, may_be_gone=True).topics([topic.topic for topic in record.plan.topics])
+        gone = [topic for topic in record.plan.topics if topic.topic not in there]
+        topics = GoneTopics(context.estate, link.id, old, link.id.target, gone)
+        carried, said = with_late_commits(topics, begin, record.carried, context.wait) if gone else (record.carried, "")
+    except DrkitError as error:
+        looked.stands.append(
+            f"positions that groups committed on {old} while its topics were deleted are in its {OFFSETS_TOPIC} only, "
+            f"and the next failback reads them there: {error.what}"
+        )
+        return
+    looked.carried = carried, replace(record.machine.facts, commits_from=None)
+    if said:
+        looked.did.append(said.removeprefix("; "))
+
+
 def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:
     record = fence_record(estate.store, link.id, other)
     if record is not None and record.state is not FenceState.OPEN:
@@ -296,6 +325,10 @@ def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, act
         journal = looked.record.journal
         journal.anchor = estate.anchors.on(looked.record.plan.target.alias)
         journal.intent(KIND)
+        if looked.carried is not None:
+            positions, facts = looked.carried
+            journal.carried(KIND, positions)
+            journal.established(KIND, facts)
         journal.write(KIND, ABANDONED, body)
     else:
         journal = Journal(store, acting, anchor=estate.anchors.on(result.link.target))

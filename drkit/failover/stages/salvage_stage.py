@@ -38,13 +38,14 @@ _TAIL_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """Keep what only the old primary holds."""
+    """Keep what only the old primary holds. `inherited`: committed offsets that an abandoned run kept and deleted."""
 
     cluster: str
     cluster_id: str
     live: str
     topics: tuple[ScrubTopic, ...]
     level: bool = False
+    inherited: tuple[PlannedPosition, ...] = ()
     name: str = "salvage"
 
     def explain(self) -> str:
@@ -65,6 +66,9 @@ class Salvage:
         check_cluster(context, self.cluster, self.cluster_id)
         with suppress(Refused):  # another cluster is there: the failover's loss can't be counted any more
             complete_evidence(context.estate, context.link.reversed())
+        if self.inherited and not context.carried:
+            context.establish(context.facts, self.inherited)
+            context = replace(context, carried=self.inherited)
         if self.level or not self.topics:
             facts = replace(context.facts, salvaged=0)
             return StageReport(StageOutcome.SKIPPED, f"nothing is deleted on {self.cluster}", facts)
@@ -89,7 +93,7 @@ def keep(
     seen = topics_at_salvage(context, cluster, live, topics)
     offsets = committed_on(context.estate.groups(cluster), names)
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
-    again = {topic.topic: topic for topic in with_gaps_now(context, live, topics, mappings)}
+    again = {topic.topic: topic for topic in with_gaps_now(context.estate, live, topics, mappings)}
     fresh = carried(mappings, offsets, again)
     out = free_folder(context.required_ports.salvage_root / context.run)
     try:
@@ -133,7 +137,8 @@ def keep(
         salvaged=sum(each.records for each in everything.values()),
         salvage_path=kept.path,
     )
-    others = tuple(each for each in context.carried if each.target_topic not in names)
+    again_there = {(each.group, each.target_topic, each.partition) for each in fresh}
+    others = [each for each in context.carried if (each.group, each.target_topic, each.partition) not in again_there]
     carry = (*others, *fresh)
     context.establish(facts, carry)
     records = sum(kept.records.values())
@@ -248,7 +253,7 @@ def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], 
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     gaps = [
         topic
-        for topic in with_gaps_now(context, live, topics, mappings)
+        for topic in with_gaps_now(context.estate, live, topics, mappings)
         if topic.gap and topic.topic not in facts.salvage_only
     ]
     if not gaps:

@@ -168,7 +168,7 @@ class Scrub:
     def _commits_kept_from_here(self, context: StageContext, facts: Facts) -> Facts:
         """Journal from where commits are read after the deletion, or from where an interrupted attempt would have."""
         earlier = facts.commits_from or {}
-        ends = commits_end(context, self.cluster)
+        ends = commits_end(context.estate, self.cluster)
         facts = replace(
             facts, commits_from={number: min(end, earlier.get(number, end)) for number, end in ends.items()}
         )

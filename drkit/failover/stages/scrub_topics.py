@@ -9,7 +9,7 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, logs_of
 from drkit.failover.failback.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
 from drkit.failover.failback.topic_mapping import MappedTopic, PartitionMapping
-from drkit.failover.stages.stage import StageContext
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition, is_canary
 
@@ -68,8 +68,8 @@ def mapped_topics(topics: Iterable[ScrubTopic]) -> list[MappedTopic]:
 
 
 def with_gaps_now(
-    context: StageContext, live: str, topics: Sequence[ScrubTopic], mappings: Mapping[TopicPartition, PartitionMapping]
+    estate: ClusterContext, live: str, topics: Sequence[ScrubTopic], mappings: Mapping[TopicPartition, PartitionMapping]
 ) -> list[ScrubTopic]:
     """The topics with what the live cluster's logs lack of them now."""
-    logs = live_logs(context.estate.admin(live), topics)
+    logs = live_logs(estate.admin(live), topics)
     return [compared(topic, logs[topic.topic], mappings) for topic in topics]

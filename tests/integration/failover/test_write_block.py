@@ -26,6 +26,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
+from drkit.model.link_state import Direction
 from drkit.model.runs.fence import write_block_kind
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
@@ -263,10 +264,11 @@ def carried_by(own: OwnLink) -> dict[str, int | None]:
     return {each.group: each.existing for each in run.carried if each.partition == 0}
 
 
-@pytest.mark.parametrize("then", ["goes on", "is killed behind the deletion"])
+@pytest.mark.parametrize("then", ["goes on", "is killed and resumed", "is killed, abandoned and done again"])
 def test_what_is_committed_at_the_very_moment_of_the_deletion_is_kept(own, away, tmp_path: Path, then: str) -> None:
     """Commits can't be blocked, and a coordinator forgets them with the topic: its log is read afterwards."""
     topic, known = away
+    left_out = own.commit("primary", "left-out", topic, {0: 7})
     open_group = own.topic("open")
     hanging = Producer({**own.client("primary"), "transactional.id": open_group, "transaction.timeout.ms": 60_000})
     hanging.init_transactions(TIMEOUT)
@@ -297,21 +299,44 @@ def test_what_is_committed_at_the_very_moment_of_the_deletion_is_kept(own, away,
         else:
             with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
                 assert admin.delete_exact({topic: admin.topics([topic])[topic].topic_id}, wait=True) == {}
-    if then != "goes on":
-        with own.estate() as estate:
-            result = resume_run(
-                estate, own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage"), accept_unfenced=True
-            )
-        assert result.error is None, result.error
+    with own.estate() as estate:
+        run, ports = own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage")
+        error = None
+        if then == "is killed and resumed":
+            error = resume_run(estate, run, ports, accept_unfenced=True).error
+        elif then != "goes on":
+            assert f"{late} on {topic}:0 at 2" in json.dumps(abandon_run(estate, run, print).did)
+            plan = make_failback_plan(estate, "primary")
+            assert any(late in warning and left_out in warning for warning in plan.warnings), plan.warnings
+            error = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id, accept_unfenced=True).error
+        assert error is None, error
     consumer.close()
     assert own.store.runs()[0].state == State.CLOSED
     found = carried_by(own)
     assert {group: found.get(group) for group in (late, again, booked, aborted)} == {
         late: 2,
-        again: 4,
+        again: None if "abandoned" in then else 4,  # it has committed on dr, and goes by that
         booked: 3,
         aborted: None,
     }
     assert own.committed("primary", late) == {(topic, 0): 2, (topic, 1): 1}
-    said = verb(own, "runs", own.store.runs()[0].run, schema="runs")
+    assert own.committed("primary", booked) == {(topic, 0): 3}
+    assert own.committed("primary", left_out) == {(topic, 0): 7}
+    said = verb(own, "runs", run, schema="runs")
     assert f"{late} on {topic}:0 at 2" in json.dumps(said)
+
+
+def test_a_primary_whose_topics_a_scrub_has_deleted_is_not_opened_while_the_other_one_has_them(
+    own, away, tmp_path: Path
+) -> None:
+    topic, _ = away
+    killed(own, "failback", tmp_path / "salvage", ("scrub", "delete_exact", "after"))
+    run = own.store.runs()[0].run
+    words = ("fence", "--lift", "--cluster", "primary", "--yes")
+    refused = verb(own, *words, code=3)["error"]
+    assert f"{topic} is not on primary: run {run} deleted it" in refused["what"]
+    assert f"drkit resume {run}" in refused["remedy"]
+    with own.estate() as estate:
+        abandon_run(estate, run, print)
+    assert "drkit failback brings them to primary" in verb(own, *words, code=3)["error"]["remedy"]
+    assert own.store.link_control(own.link.id).direction == Direction.SEALED
