@@ -23,6 +23,7 @@ from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECREATED,
     RETENTION_GAP,
+    SOURCE_TOPIC_DELETED,
     SOURCE_TOPIC_DENIED,
     TARGET_RECREATED,
     Direction,
@@ -254,19 +255,22 @@ def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict
 def _hidden(
     clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> list[Problem]:
-    """A problem for each topic that drkit's principal may no longer see on a source that answers, unless a recorded one
-    says so: its current content is unknown, whatever was seen before."""
+    """A problem for each mirrored topic that a source that answers doesn't list, unless a recorded one says so: it was
+    deleted there, or drkit's principal may no longer see it, so that its current content is unknown."""
     if logs.source_topics is None:
         return []
-    told = {problem.topic for problem in problems if problem.kind == SOURCE_TOPIC_DENIED}
-    absent = {tp.topic for tp in record.watermarks} - told - set(logs.source_topics)
+    link, alias = record.link.id, record.link.id.source
+    told = {problem.topic for problem in problems if problem.kind in {SOURCE_TOPIC_DENIED, SOURCE_TOPIC_DELETED}}
+    mirrored = {tp.topic for tp in record.watermarks if record.link.covers_topic(tp.topic)}
+    absent = sorted(mirrored - told - set(logs.source_topics))
     denied: set[str] = set()
-    alias = record.link.id.source
     try:
-        clusters.admin(alias, may_be_gone=True).topics(sorted(absent), denied=denied)
+        admin = clusters.admin(alias, may_be_gone=True)
+        found = admin.topics(absent, denied=denied)
+        gone = admin.absent_everywhere(set(absent) - denied - found.keys())
     except (Unreachable, AuthenticationError, Refused):
         return []
-    return [
+    hidden = [
         Problem(
             SOURCE_TOPIC_DENIED,
             topic,
@@ -278,6 +282,19 @@ def _hidden(
         )
         for topic in sorted(denied)
     ]
+    deleted = [
+        Problem(SOURCE_TOPIC_DELETED, topic, None, *source_topic_deleted(link, topic), halted=False, since=at)
+        for topic in sorted(gone)
+    ]
+    return hidden + deleted
+
+
+def source_topic_deleted(link: LinkId, topic: str) -> tuple[str, str]:
+    """What to say of a topic that is no longer on the source, and what to do."""
+    return (
+        f"{topic} was deleted on {link.source}; on {link.target} it stays",
+        "Delete it there by hand if nobody needs it",
+    )
 
 
 def made_anew(

@@ -64,6 +64,9 @@ SOURCE_TRUNCATED = "source_truncated"
 SOURCE_TOPIC_DENIED = "source_topic_denied"
 """Kind of the problem that drkit's principal may not see a topic on the source: its content is unknown."""
 
+SOURCE_TOPIC_DELETED = "source_topic_deleted"
+"""Kind of the problem that a mirrored topic is no longer on the source; on the target it stays."""
+
 TOPIC_RECREATED = "topic_recreated"
 """Kind of the problem that the topic on the source is another one than was mirrored."""
 

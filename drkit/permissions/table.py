@@ -690,7 +690,7 @@ TABLE: tuple[Need, ...] = (
         "the plan is refused",
     ),
     Need(
-        _GOING_BACK,
+        _GOING_BACK | {_C.ABANDON},
         Side.SOURCE,
         _S.OFFSETS_LOG,
         (_O.READ,),

@@ -87,7 +87,13 @@ def _with_last_moment(
     if not gone:
         return record.carried, []
     topics = GoneTopics(estate, link, link.source, link.target, gone)
-    carried, said = with_late_commits(topics, begin, record.carried, lambda done, _: done())
+    try:
+        carried, said = with_late_commits(topics, begin, record.carried, lambda done, _: done())
+    except Unreachable:
+        raise
+    except DrkitError as error:
+        unknown = f"positions that groups committed while run {record.run} deleted topics aren't known: {error.what}"
+        return record.carried, [unknown]
     return carried, [f"run {record.run}: {said.removeprefix('; ')}"] if said else []
 
 

@@ -52,6 +52,8 @@ def keep_late_commits(
 ) -> tuple[Facts, str]:
     """Journal what groups have committed on the deleted topics since `Facts.commits_from`; returns what was done.
 
+    Where the log can't be read for good, the second value says so: nobody knows then whether there was anything.
+
     Raises:
         Unreachable: the cluster doesn't answer; it can be read later.
     """
@@ -59,7 +61,13 @@ def keep_late_commits(
     if facts.commits_from is None:
         return facts, ""
     gone = GoneTopics(context.estate, context.link.id.reversed(), cluster, live, topics)
-    carry, said = with_late_commits(gone, facts.commits_from, context.carried, context.wait)
+    try:
+        carry, said = with_late_commits(gone, facts.commits_from, context.carried, context.wait)
+    except Unreachable:
+        raise
+    except DrkitError as error:
+        carry = context.carried
+        said = f"; positions that groups committed on them within the last moment before aren't known: {error.what}"
     facts = replace(facts, commits_from=None)
     context.establish(facts, carry)
     return facts, said
@@ -82,10 +90,9 @@ def with_late_commits(
     """The carried offsets `known` with what groups have committed since the coordinators' log ended at `begin`, and a
     clause about it.
 
-    Where the log can't be read for good, the clause says so: nobody knows then whether there was anything.
-
     Raises:
         Unreachable: the cluster doesn't answer; it can be read later.
+        DrkitError: the log can't be read.
     """
     names = {topic.topic: topic for topic in gone.topics}
     try:
@@ -94,11 +101,8 @@ def with_late_commits(
         if found.undecided:
             wait(lambda: not _since(gone, begin, names).undecided, _DECIDED_SECONDS)
             found = _since(gone, begin, names)
-    except Unreachable:
-        raise
-    except (DrkitError, Damaged) as error:
-        why = error.what if isinstance(error, DrkitError) else str(error)
-        return known, f"; positions that groups committed on them within the last moment before aren't known: {why}"
+    except Damaged as error:
+        raise DrkitError(str(error)) from error
     there = {(each.group, each.target_topic, each.partition): (each.existing, each.metadata) for each in known}
     late = [each for each in found.committed if there.get(each[:3]) != (each.offset, each.metadata)]
     said = ""

@@ -20,7 +20,7 @@ from dataclasses import replace
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.source_divergence import topic_recreated
 from drkit.kafka.admin.topic_requests import first_within
-from drkit.lag.problems_now import target_recreated
+from drkit.lag.problems_now import source_topic_deleted, target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
@@ -31,7 +31,14 @@ from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import SOURCE_TOPIC_DENIED, TARGET_RECREATED, TOPIC_RECREATED, Problem, TopicState
+from drkit.model.link_state import (
+    SOURCE_TOPIC_DELETED,
+    SOURCE_TOPIC_DENIED,
+    TARGET_RECREATED,
+    TOPIC_RECREATED,
+    Problem,
+    TopicState,
+)
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topology import Link, LinkId, OffsetMode
@@ -49,7 +56,7 @@ TOPIC_KINDS = frozenset(
     {
         TOPIC_RECREATED,
         TARGET_RECREATED,
-        "source_topic_deleted",
+        SOURCE_TOPIC_DELETED,
         SOURCE_TOPIC_DENIED,
         "target_topic_denied",
         "target_topic_refused",
@@ -363,11 +370,10 @@ class TopicSync:
             gone = self._deletions.sync(look, gone)
         for topic in gone:
             self._problems.put(
-                "source_topic_deleted",
+                SOURCE_TOPIC_DELETED,
                 topic,
                 None,
-                f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays",
-                "Delete it there by hand if nobody needs it",
+                *source_topic_deleted(self._link.id, topic),
                 halted=False,
             )
 

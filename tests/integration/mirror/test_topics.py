@@ -19,6 +19,7 @@ from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
 from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.mirroring import Mirrored, Side
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
@@ -197,6 +198,18 @@ def test_a_topic_deleted_on_the_source_stays_on_the_target(mirrored: Mirrored) -
         wait_until(lambda: mirrored.problems("source_topic_deleted"), what="the problem")
     assert not mirrored.problems("source_topic_deleted")[0].halted
     assert len(mirrored.target.read(topic)) == 10
+
+
+def test_a_topic_deleted_on_the_source_while_no_mirror_runs_is_told(mirrored: Mirrored) -> None:
+    topic, other = mirrored.name("deleted"), mirrored.name("other")
+    for name in (topic, other):
+        mirrored.source.create(name)
+        write(mirrored.source, name, 10)
+    assert mirrored.catch_up().caught_up
+    mirrored.source.delete(topic)
+    (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    assert [(each.kind, each.topic, each.halted) for each in link.problems] == [("source_topic_deleted", topic, False)]
+    assert not mirrored.problems(), "it is seen, not recorded"
 
 
 def recreate(side: Side, topic: str, count: int) -> None:
