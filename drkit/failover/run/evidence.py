@@ -7,13 +7,14 @@ is a lower bound, and the age is at least the time since that look.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.config import Objectives
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.run.state_machine import Facts, Kind, Loss, State, TopicLoss
+from drkit.model.link_state import SOURCE_TOPIC_DELETED
 from drkit.model.wording import and_more, counted
 
 
@@ -65,11 +66,7 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         why = unknown[0].missing.reason or "nothing was recorded"
         reason = f"how much is missing isn't known of {and_more([str(view.tp) for view in unknown])}: {why}"
     elif blind:
-        ago = _looked(moment, seen)
-        silent = (
-            f"the source does not answer for {counted(len(blind), 'partition')}, {ago}: what came since isn't counted"
-        )
-        reason = f"{silent}; {reason}" if reason else silent
+        reason = and_more([*_blind(blind, _looked(moment, seen)), *([reason] if reason else [])], separator="; ")
     return Loss(
         records=_sum([topic.records for topic in topics]) if topics else None,
         seconds=_max([topic.seconds for topic in topics]) if topics else None,
@@ -79,6 +76,16 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
     )
+
+
+def _blind(views: Sequence[PartitionView], ago: str) -> Iterator[str]:
+    """Why what partitions hold on the source isn't known: their topics were deleted there, or it is silent."""
+    gone = [view for view in views if any(problem.kind == SOURCE_TOPIC_DELETED for problem in view.problems)]
+    if silent := len(views) - len(gone):
+        yield f"the source does not answer for {counted(silent, 'partition')}, {ago}: what came since isn't counted"
+    if gone:
+        names = and_more(sorted({view.topic for view in gone}))
+        yield f"the source has deleted {names}, {ago}: what came there since isn't counted"
 
 
 def evidence_of(facts: Facts, since: datetime | None) -> Evidence:

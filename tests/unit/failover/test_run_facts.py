@@ -29,7 +29,7 @@ from drkit.failover.run.state_machine import (
 )
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import DrkitError
-from drkit.model.link_state import Problem
+from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem
 from tests.unit.failover.worlds import AT, Log
 
 LATER = AT + timedelta(seconds=9)
@@ -71,6 +71,13 @@ def test_what_a_source_that_is_gone_got_since_it_was_looked_at_is_not_counted():
         "the source does not answer for 2 partitions, last looked at 12.0 s before: what came since isn't counted"
     )
     assert found.by_topic == (TopicLoss("l", 0, 0.0), TopicLoss("t", 2, 13.0))
+
+
+def test_a_topic_that_the_source_has_deleted_is_not_silence():
+    deleted = Problem(SOURCE_TOPIC_DELETED, "t", None, "it was deleted", "", halted=False, since=AT)
+    found = loss_at([replace(Log("rrrr").view(), problems=(deleted,)), live("rr", topic="l", target_topic="l")], LATER)
+    assert (found.records, found.lower_bound) == (0, True)
+    assert found.reason == "the source has deleted t, last looked at 9.0 s before: what came there since isn't counted"
 
 
 def test_a_caught_up_partition_of_a_source_that_is_gone_may_have_lost_what_came_since():
