@@ -26,6 +26,7 @@ from drkit.model.link_state import (
     SOURCE_TOPIC_DELETED,
     SOURCE_TOPIC_DENIED,
     TARGET_RECREATED,
+    TOPIC_RECREATED,
     Direction,
     LinkControl,
     Problem,
@@ -45,7 +46,8 @@ _RECORDS_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
     """A link's records in the store, read before the clusters were asked. `running`: a mirror is running on it;
-    `flowing`: only the mirror writes to the target. A failed-over link isn't checked."""
+    `flowing`: only the mirror writes to the target. Of a link that was failed over only topics that were recreated on
+    its source are looked for."""
 
     link: Link
     control: LinkControl | None
@@ -98,7 +100,7 @@ def problems_now(
     `rows`: the store's mapping rows, if available; None: reads them from the store.
     """
     if not record.flowing:
-        return ProblemsNow(list(problems))
+        return ProblemsNow([*problems, *_left_behind_anew(clusters, record, logs, problems, at)])
     link = record.link
     seen = DivergenceProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
     lost = _lost_topics(clusters, record, logs)
@@ -115,6 +117,44 @@ def problems_now(
         found, unjudged = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
     return ProblemsNow(found, seen.unseen, unjudged, gone)
+
+
+def _left_behind_anew(
+    clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+) -> list[Problem]:
+    """A problem for each topic that was recreated on a source that was failed away from, and holds records: nothing of
+    it is on the target."""
+    control, alias = record.control, record.link.id.source
+    if control is None or control.direction is not Direction.SEALED or not logs.source_topics:
+        return []
+    told = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}
+    names = sorted((record.topics.keys() & set(logs.source_topics)) - told)
+    try:
+        admin = clusters.admin(alias, may_be_gone=True)
+        anew = {
+            name: info
+            for name, info in admin.topics(names).items()
+            if not is_canary(name) and info.topic_id != record.topics[name].source_topic_id
+        }
+        tps = [TopicPartition(name, number) for name, info in anew.items() for number in range(info.partitions)]
+        ends = admin.end_offsets(tps, committed=False) if tps else {}
+    except (Unreachable, AuthenticationError, Refused):
+        return []
+    written = sorted({tp.topic for tp, end in ends.items() if end})
+    return [
+        Problem(
+            TOPIC_RECREATED,
+            name,
+            None,
+            f"{name} on {alias} is a new topic of the same name (id {anew[name].topic_id}): none of its records is on "
+            f"{record.link.id.target}",
+            f"Stop who writes there, and copy the records that you need; `drkit failback` then wants {name} deleted on "
+            f"{alias}",
+            halted=True,
+            since=at,
+        )
+        for name in written
+    ]
 
 
 def _back_again(store: Store, record: LinkRecord, logs: LogsSeen, at: datetime) -> list[Problem]:

@@ -42,6 +42,14 @@ def ends_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = False
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 
+def topic_ids_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = False) -> dict[str, str]:
+    """Kafka's ids of the covered topics of the link's source, by name. Read before log ends that are kept, and after
+    those that are compared with them: a topic that was recreated in between is then noticed.
+    """
+    found = context.estate.admin(link.id.source, may_be_gone=may_be_gone).topics()
+    return {name: info.topic_id for name, info in found.items() if link.covers_topic(name)}
+
+
 def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
     """The source's log ends, once they didn't move for `seconds`.
 

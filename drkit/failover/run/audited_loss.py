@@ -92,6 +92,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         if name not in topics or topics[name].topic_id != states[name].source_topic_id
     ]
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
+    marks = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     problems = estate.store.problems(link.id)
     # records of transactions open again there are on the target as well: they aren't lost
@@ -140,6 +141,11 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         basis="audited",
         lower_bound=bool(unsure),
     )
+
+
+def _is_another(topic: str, states: Mapping[str, TopicState], topics: Mapping[str, TopicInfo]) -> bool:
+    """Whether a topic of this name is there, and nothing of it was mirrored."""
+    return topic in states and topic in topics and topics[topic].topic_id != states[topic].source_topic_id
 
 
 def _is_mirrored(tp: TopicPartition, states: Mapping[str, TopicState], topics: Mapping[str, TopicInfo]) -> bool:

@@ -187,7 +187,8 @@ class PlacesSeen:
 class Facts:
     """What a run has established so far; None: not yet. Journaled with every outcome.
 
-    `ends`: log ends that were shown not to move, by `topic:partition` of the link's source.
+    `ends`: log ends that were shown not to move, or up to which an unplanned move's loss was counted, by
+    `topic:partition` of the link's source; `topic_ids`: of an unplanned move, its topics then, by name.
     `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: topics
     whose mirrored records the live cluster lacks, which an operator accepted to have in the salvage only.
     `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
@@ -222,6 +223,7 @@ class Facts:
     mirror_stopped: bool = False
     lag: int | None = None
     ends: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
     loss: Loss | None = None
     placed: int | None = None
@@ -319,6 +321,7 @@ def back_before_fence(run: Run, why: str) -> Run:
         mirror_stopped=False,
         lag=None,
         ends={},
+        topic_ids={},
         loss=None,
         placed=None,
         committed=None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.quiescence import topic_ids_of
 from drkit.failover.fencing.unfenced_topics import close_topics_outside
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
@@ -75,6 +76,7 @@ class Translate:
         trimmed = trim_filler(context)
         offsets = None if self.mirrormaker is None else read_mirrormaker(estate, link, self.mirrormaker)
         seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
+        ids = self._topic_ids(context)
         snapshot = observe(
             estate,
             link,
@@ -124,7 +126,7 @@ class Translate:
         self._within_budget(context, by_now)
         facts = replace(context.facts, placed=len(placed), loss=loss)
         if facts.mode is Mode.UNPLANNED:
-            facts = replace(facts, ends=_ends_counted(snapshot))
+            facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids)
         places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
@@ -132,6 +134,16 @@ class Translate:
         return StageReport(
             StageOutcome.OK, f"{counted(len(placed), 'position')}{moved}{unplaced}{trimmed}", facts, positions, places
         )
+
+    @staticmethod
+    def _topic_ids(context: StageContext) -> dict[str, str]:
+        """The source's topics before an unplanned move's loss is counted; none if it doesn't answer."""
+        if context.facts.mode is not Mode.UNPLANNED:
+            return context.facts.topic_ids
+        try:
+            return topic_ids_of(context, context.link, may_be_gone=True)
+        except DrkitError:
+            return {}
 
     def _within_budget(self, context: StageContext, loss: Loss) -> None:
         """Raise `OverBudget` if more is lost by now than is allowed and accepted."""

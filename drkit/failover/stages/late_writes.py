@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.fence_proof import FenceProof
-from drkit.failover.fencing.quiescence import ends_of
+from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
 from drkit.failover.stages.stage import StageContext
@@ -39,10 +39,12 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         watched = f"; {worker} mirrors to {source} again and reports other writes there (drkit status)"
         return facts, "" if facts.fenced else watched
     try:
-        after = ends_of(context, context.link, may_be_gone=facts.mode is Mode.UNPLANNED)
+        after = ends_of(context, context.link, may_be_gone=True)
+        anew = _recreated(context, topic_ids_of(context, context.link, may_be_gone=True))
     except DrkitError as error:
         return _not_seen(facts, source, error)
-    late = {tp: (facts.ends.get(tp, 0), end) for tp, end in after.items() if end > facts.ends.get(tp, 0)}
+    before = {tp: 0 if tp.rpartition(":")[0] in anew else facts.ends.get(tp, 0) for tp in after}
+    late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
     if not late:
         quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
         if facts.mode is Mode.UNPLANNED and facts.loss is not None:
@@ -62,17 +64,28 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     return facts, f"; {why}: {count:,} offsets were written to {source} after the last look: {and_more(named)}"
 
 
+def _recreated(context: StageContext, ids: Mapping[str, str]) -> set[str]:
+    """Topics of the cluster that groups left which are other ones than those that were mirrored, or than those of which
+    an unplanned move's loss was counted: nothing that they hold was."""
+    facts = context.facts
+    known: Mapping[str, str] = facts.topic_ids
+    if facts.mode is Mode.PLANNED:
+        states = context.estate.store.topic_states(context.link.id)
+        known = {name: state.source_topic_id for name, state in states.items()}
+    return {name for name, topic_id in ids.items() if known.get(name, topic_id) != topic_id}
+
+
 def _not_seen(facts: Facts, source: str, error: DrkitError) -> tuple[Facts, str]:
-    """The cluster that groups left doesn't answer any more."""
-    if facts.fenced:  # it was proven closed, and nobody writes to a cluster that doesn't answer
-        return facts, ""
-    why = f"{source} isn't fenced, and whether anything was written there since the last look is unknown"
+    """The cluster that groups left doesn't answer any more. A fence binds no super user, and nobody on a topic that was
+    created after it."""
+    who = "super users, or anybody in a topic created after its fence," if facts.fenced else "clients of it, unfenced,"
+    why = f"{source} doesn't answer any more: what {who} wrote there since the last look isn't counted"
     loss = facts.loss or Loss(None, None, None)
-    if facts.mode is Mode.UNPLANNED:
-        known = f"{loss.reason}; " if loss.reason else ""
+    known = f"{loss.reason}; " if loss.reason else ""
+    if facts.fenced or facts.mode is Mode.UNPLANNED:
         loss = replace(loss, lower_bound=True, reason=f"{known}{why}")
     else:
-        loss = replace(loss, records=None, seconds=None, reason=f"{why}: {error.what}")
+        loss = replace(loss, records=None, seconds=None, reason=f"{known}{why}: {error.what}")
     return replace(facts, loss=loss), f"; {why}: {error.what}"
 
 

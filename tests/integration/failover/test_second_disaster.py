@@ -12,9 +12,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.interfaces import PATIENCE_SECONDS, CaughtUp
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, State
@@ -206,6 +208,66 @@ def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_
     if back:
         (kept,) = (tmp_path / "salvage").glob("*-late/*.jsonl")
         assert '"later"' in kept.read_text()
+
+
+@pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.UNPLANNED])
+def test_where_the_last_look_at_a_fenced_primary_fails_the_loss_is_a_lower_bound_until_it_is_counted(
+    own: OwnLink, secure_lab: Lab, mode: Mode
+) -> None:
+    """A fence binds no super user: one writes after all was counted, and the primary is gone before the close."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+
+    def strikes(stage: str, record: object, _said: str) -> None:
+        if stage == "commit" and record is None:
+            own.produce("primary", topic, {0: ["x", "y", "z"]})
+            secure_lab.pause("primary")
+
+    try:
+        with own.estate() as estate:
+            plan = make_plan(estate, PlanRequest("dr", mode=mode))
+            result = run_failover(estate, plan, accept_unfenced=False, watch=strikes)
+        evidence = result.evidence
+        assert result.error is None
+        assert (evidence.rpo_records, evidence.rpo_lower_bound, evidence.fenced) == (0, True, True)
+        assert "what super users" in (evidence.rpo_reason or "")
+    finally:
+        secure_lab.resume("primary")
+    with own.estate() as estate:
+        wait_until(lambda: why_unreached(estate, "primary") is None, what="the primary")
+        counted = complete_evidence(estate, own.link)
+    assert counted is not None
+    assert (counted.records, counted.lower_bound) == (3, False)
+
+
+@pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.UNPLANNED])
+def test_records_of_a_topic_that_is_recreated_on_the_primary_in_the_middle_of_a_move_count_as_lost(
+    own: OwnLink, mode: Mode
+) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+
+    def strikes(stage: str, record: object, _said: str) -> None:
+        if stage == "commit" and record is None:
+            with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
+                admin.delete_topics([topic])
+            assert own.create("primary", "t") == topic
+            own.produce("primary", topic, {0: ["x", "y", "z"]})
+
+    with own.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr", mode=mode))
+        result = run_failover(estate, plan, accept_unfenced=False, watch=strikes)
+    assert result.error is None
+    assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (3, False)
+    (link,) = verb(own, "status", schema="status")["links"]
+    assert link["recovery_point"]["records"] == 3
+    assert [each["topic"] for each in link["problems"] if each["kind"] == "topic_recreated"] == [topic]
+    checks = {each["check"]: each for each in verb(own, "doctor", code=3, schema="doctor")["links"][0]["checks"]}
+    assert "3 records" in checks["left behind"]["reason"]
 
 
 def test_a_fence_that_a_killed_run_left_is_lifted_by_whoever_is_given_up(own: OwnLink, secure_lab: Lab) -> None:
