@@ -78,12 +78,14 @@ class Fetched(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """The Produce response of one partition."""
+    """The Produce response of one partition. `append_time`: the broker's stamp (ms) of the records, -1 where they keep
+    their own (`message.timestamp.type`); of a batch that it had already, it is that batch's."""
 
     topic: str
     partition: int
     error: int
     base_offset: int
+    append_time: int
     log_start: int
     message: str
 
@@ -279,10 +281,10 @@ class ProduceReply:
             (count,) = form.I32.unpack_from(view, at)
             at += 4
             for _ in range(count):
-                number, error, base, _append_time, start = _PRODUCED.unpack_from(view, at)
+                number, error, base, append_time, start = _PRODUCED.unpack_from(view, at)
                 at += _PRODUCED.size
                 message, at = cls._refusals(view, at)
-                partitions.append(Produced(topic, number, error, base, start, message))
+                partitions.append(Produced(topic, number, error, base, append_time, start, message))
         return cls(partitions, form.I32.unpack_from(view, at)[0])
 
     @staticmethod
@@ -317,9 +319,9 @@ class _AnswerById(ProduceReply):
             topic, at = named(view, at)
             count, at = form.compact_count(view, at)
             for _ in range(count):
-                number, error, base, _append_time, start = _PRODUCED.unpack_from(view, at)
+                number, error, base, append_time, start = _PRODUCED.unpack_from(view, at)
                 message, at = cls._said(view, at + _PRODUCED.size)
-                partitions.append(Produced(topic, number, error, base, start, message))
+                partitions.append(Produced(topic, number, error, base, append_time, start, message))
                 at = form.tags(view, at)
             at = form.tags(view, at)
         return cls(partitions, form.I32.unpack_from(view, at)[0])

@@ -301,6 +301,8 @@ class Sender:
         flow = self._flow
         flow.free([item])
         if result.error == 0 and partition.incident is None:
+            if result.append_time >= 0 and not partition.filling and not partition.shared:
+                partition.window.stop(_stamped(partition, item))
             misplaced = partition.acknowledge(item, result.base_offset + item.count - 1)
             if misplaced is None:
                 flow.records += item.count
@@ -390,3 +392,11 @@ class Sender:
 
 def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+def _stamped(partition: BatchPartition, item: Append) -> str:
+    """That a broker gave records its own time, or had them already: what is there has to be read."""
+    return (
+        f"the target stamped {item.count} records from source offset {item.source_first} itself (is "
+        f"message.timestamp.type of {partition.target_topic} LogAppendTime there?), or had them already"
+    )

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from drkit.config import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mirror.progress import MirrorProgress
 from drkit.model.errors import Unreachable
@@ -131,3 +133,26 @@ def test_what_an_open_transaction_hides_is_no_green_light(mirrored: Mirrored) ->
         assert "21 offsets of them stand behind open transactions" in (point.reason or "")
         producer.abort_transaction(20)
         wait_until(lambda: green(mirrored), 30, "all of it")
+
+
+def test_records_that_the_target_stamps_itself_are_no_green_light(mirrored: Mirrored) -> None:
+    """Somebody sets message.timestamp.type there. The mirror sets it back within a second; what it writes until then has
+    other timestamps than the source's."""
+    topic = mirrored.name("stamped")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 50)
+    with mirrored.running():
+        mirrored.wait_through(topic)
+        mirrored.hold(topic)
+        write(mirrored, topic, 50)
+        with ClusterAdmin("dr", ClusterConfig(bootstrap_servers=mirrored.target.bootstrap)) as admin:
+            admin.set_topic_configs(topic, {"message.timestamp.type": "LogAppendTime"})
+        assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+        wait_until(lambda: mirrored.problems() or mirrored.through(topic) == 100, 60, "a verdict")
+        told = [(each.kind, each.unsure_from) for each in mirrored.problems()]
+        if told:  # it was not set back before the records came
+            assert told == [("foreign_writer", 50)]
+            assert "differs from source offset 50 in its timestamp" in mirrored.problems()[0].reason
+            assert not green(mirrored)
+        else:
+            mirrored.assert_same(topic)

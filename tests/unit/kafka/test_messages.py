@@ -191,8 +191,8 @@ def test_appends_by_topic_ids_are_what_kafka_python_makes_of_them() -> None:
     data = b"\2" + _ID.bytes + b"\3" + refused + taken + b"\0" + struct.pack(">i", 250) + b"\0"
     answer = built.RESPONSE_TYPE.decode(memoryview(data), 0)
     assert answer.partitions == [
-        Produced("flights", 3, 87, -1, 0, "bad; record 5: why"),
-        Produced("flights", 4, 0, 1_000, 0, ""),
+        Produced("flights", 3, 87, -1, -1, 0, "bad; record 5: why"),
+        Produced("flights", 4, 0, 1_000, -1, 0, ""),
     ]
     assert answer.throttle_ms == 250
 

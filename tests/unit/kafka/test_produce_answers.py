@@ -68,9 +68,9 @@ def test_an_answer_to_appends_says_what_came_of_each_partition() -> None:
     data = ProduceResponse(version=8, responses=responses, throttle_time_ms=340).encode()
     found = _Produce8.RESPONSE_TYPE.decode(memoryview(b"head" + data), 4)
     assert found.partitions == [
-        Produced("flights", 3, 0, 1_000, 7, ""),
-        Produced("flights", 4, 87, -1, 7, "bad; record 5: why; record 6; record 7: x"),
-        Produced("orders", 0, 87, -1, 7, "record 6; record 7: x; record 5: why"),
+        Produced("flights", 3, 0, 1_000, -1, 7, ""),
+        Produced("flights", 4, 87, -1, -1, 7, "bad; record 5: why; record 6; record 7: x"),
+        Produced("orders", 0, 87, -1, -1, 7, "record 6; record 7: x; record 5: why"),
     ]
     assert found.throttle_ms == 340
 

@@ -45,8 +45,8 @@ class Broker:
     def answer_end(self, number: int, offset: int, error: int = 0) -> None:
         self.ends[number](Reply(LogEndsResponse([LogEnd("t", 0, error, offset)])))
 
-    def answer(self, number: int, base_offset: int, error: int = 0, throttle_ms: int = 0) -> None:
-        self.asked[number](Reply(ProduceReply([Produced("t", 0, error, base_offset, 0, "")], throttle_ms)))
+    def answer(self, number: int, base_offset: int, error: int = 0, throttle_ms: int = 0, stamp: int = -1) -> None:
+        self.asked[number](Reply(ProduceReply([Produced("t", 0, error, base_offset, stamp, 0, "")], throttle_ms)))
 
 
 class Target:
@@ -105,6 +105,20 @@ async def offered(sender: Sender, partition: BatchPartition, *stamps: int) -> No
     sender.offer(partition)
     sender.pump()
     await settle()
+
+
+def test_records_that_the_target_stamped_itself_are_not_taken_for_mirrored() -> None:
+    """Somebody set message.timestamp.type to LogAppendTime there: what landed isn't what the source holds."""
+
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW, NOW)
+        broker.answer(0, 0, stamp=NOW)
+        await settle()
+        assert partition.window.position.source_through == 0
+
+    (incident,) = play(story)
+    assert incident.kind is IncidentKind.MISPLACED
+    assert "stamped 10 records from source offset 0 itself" in incident.reason
 
 
 def test_the_first_batch_goes_alone_then_they_are_pipelined() -> None:
