@@ -123,10 +123,10 @@ class Actions:
         Leader epochs are assigned a second time."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
-        self._settle()
+        status = self._settle()
         number = cluster.partitions(world.topic)
-        if not number:
-            return
+        if not number or (mirror == "live" and (status is None or status["problems"])):
+            return  # resuming the topic would clear them
         copy = world.folder / "disks"
         cluster.copy_disks(copy)
         cluster.wait_ready(world.topic, number)
