@@ -24,7 +24,7 @@ is gone too. If both clusters are gone, one must come back first; then look here
 Every cell can be played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in
 every state, the component is really broken, the commands are executed, and a reader independent of drkit looks for
 missing records. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy
-cores, the whole sweep some 20 minutes. In the sweep of 26 November 2026, at 1e4aaf4c, all 1,025 passed.
+cores, the whole sweep some 20 minutes. In the sweep of 26 November 2026, at 7383667d, all 1,025 passed.
 
 A process that is frozen while it writes to a SQLite store keeps it locked. A command then says so: end that process
 (`fuser FILE` lists those that have the file open), and run the command again.
