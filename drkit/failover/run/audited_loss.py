@@ -92,19 +92,19 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         if name not in topics or topics[name].topic_id != states[name].source_topic_id
     ]
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
-    marks = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
+    of_these = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     problems = estate.store.problems(link.id)
     # records of transactions open again there are on the target as well: they aren't lost
-    look = compare_source(admin, marks, states, committed=False)
+    look = compare_source(admin, of_these, states, committed=False)
     stretches, removed = {}, {}
     for tp in tps:
         if tp not in starts or tp not in ends:
             unsure.append(f"{tp} has no leader")
             continue
-        missing = partition_lag(tp, marks.get(tp), problems, start=starts[tp], end=ends[tp])
+        missing = partition_lag(tp, of_these.get(tp), problems, start=starts[tp], end=ends[tp])
         through = starts[tp] if missing.through is None else missing.through
-        last = marks[tp].source_end if tp in marks else 0
+        last = of_these[tp].source_end if tp in of_these else 0
         if ends[tp] < max(last, through):
             unsure.append(f"{tp} ends at {ends[tp]:,} now and reached {max(last, through):,}: its end was lost there")
         if tp in look.diverged:
