@@ -68,7 +68,7 @@ def freeze_outside_the_store(world: Net, process: subprocess.Popen[str]) -> None
 def taken_over_and_woken(world: Net, amid: Callable[[], bool], topics: dict[str, str]) -> None:
     """Freeze a worker of these links in the midst, have another mirror everything, wake it, end both."""
     late = world.process()
-    wait_until(amid, 60, "some records on a target")
+    wait_until(amid, 180, "some records on a target")
     freeze_outside_the_store(world, late)
     try:
         other = world.process()

@@ -28,6 +28,14 @@ say("stopped" if stop.is_set() else "nobody stopped it")
 """
 
 
+@pytest.fixture(autouse=True)
+def answered_as_by_default():
+    """Children take over that signals are ignored: so they are where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def words(said: Path) -> list[str]:
     return said.read_text().split() if said.exists() else []
 
