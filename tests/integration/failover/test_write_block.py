@@ -311,6 +311,7 @@ def test_what_is_committed_at_the_very_moment_of_the_deletion_is_kept(own, away,
             error = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id, accept_unfenced=True).error
         assert error is None, error
     consumer.close()
+    hanging.abort_transaction(TIMEOUT)  # else nothing behind it is decided for a minute, in other tests either
     assert own.store.runs()[0].state == State.CLOSED
     found = carried_by(own)
     assert {group: found.get(group) for group in (late, again, booked, aborted)} == {
