@@ -7,7 +7,7 @@ original within the range read on the source.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicCh
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
-from drkit.model.link_state import SOURCE_TRUNCATED, Direction, TopicState
+from drkit.model.link_state import SOURCE_TRUNCATED, Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
@@ -549,13 +549,11 @@ def source_kept(
     marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
     ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
     kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
-    for problem in store.problems(link):
-        mine = [tp for tp in digests if tp.topic == problem.topic and problem.partition in {None, tp.partition}]
-        for tp in mine:
-            if problem.kind == SOURCE_TRUNCATED:
-                kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
-            elif problem.differs_from is not None:
-                kept[tp] = min(kept[tp], problem.differs_from)
+    for problem, tp in _problems_of(store, link, digests):
+        if problem.kind == SOURCE_TRUNCATED:
+            kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
+        elif problem.differs_from is not None:
+            kept[tp] = min(kept[tp], problem.differs_from)
     return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
 
 
@@ -578,19 +576,25 @@ def differing_from(
     found = {}
     for tp, mark in marks.items():
         end = ends.get(tp)
-        kept = (
-            None
-            if end is None or mark.leader_epoch is None
-            else kept_offsets(mark.source_through, mark.leader_epoch, end)
-        )
+        if end is None or mark.leader_epoch is None:
+            continue
+        kept = kept_offsets(mark.source_through, mark.leader_epoch, end)
         if kept is not None and kept.exact:
             found[tp] = kept.offset
-    for problem in store.problems(link):
+    for problem, tp in _problems_of(store, link, marks):
         if problem.differs_from is not None:
-            for tp in marks:
-                if tp.topic == problem.topic and problem.partition in {None, tp.partition}:
-                    found[tp] = min(found.get(tp, problem.differs_from), problem.differs_from)
+            found[tp] = min(found.get(tp, problem.differs_from), problem.differs_from)
     return found
+
+
+def _problems_of(
+    store: Store, link: LinkId, tps: Collection[TopicPartition]
+) -> Iterator[tuple[Problem, TopicPartition]]:
+    """What a mirror has noted of these partitions, or of their topics."""
+    for problem in store.problems(link):
+        yield from (
+            (problem, tp) for tp in tps if tp.topic == problem.topic and problem.partition in {None, tp.partition}
+        )
 
 
 def replaced_tails(

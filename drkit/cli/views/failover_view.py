@@ -144,12 +144,11 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
         console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
 
 
-def stage_line(record: StageRecord, stage: str) -> str:
-    """How a stage ended, in a line; `stage`: its name, perhaps behind its link's."""
+def stage_line(record: StageRecord, stage: str, link: str = "") -> str:
+    """How a stage ended, in a line; `link`: its link, as wide as its column."""
     mark, style = STAGE_MARKS[record.outcome]
-    link, _, name = stage.rpartition("  ")
-    shown = f"{escape(link)}  [bold]{name:<10}[/]" if link else f"[bold]{name:<10}[/]"
-    return f"[{style}]{mark}[/] {shown}{escape(record.reason)} [dim]{record.seconds:.1f} s[/]"
+    shown = f"{escape(link)}  " if link else ""
+    return f"[{style}]{mark}[/] {shown}[bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]"
 
 
 class StagePrinter:
@@ -159,13 +158,13 @@ class StagePrinter:
         self._console = console
         self._status: Status | None = None
 
-    def __call__(self, stage: str, record: StageRecord | None, text: str) -> None:
-        """One thing that happened to a stage."""
+    def __call__(self, stage: str, record: StageRecord | None, text: str, link: str = "") -> None:
+        """One thing that happened to a stage; `link`: as in `stage_line`."""
         if record is None:
-            self._begin(stage, text)
+            self._begin(f"{link}  {stage}" if link else stage, text)
             return
         self.stop()
-        self._console.print(stage_line(record, stage), soft_wrap=not self._console.is_terminal)
+        self._console.print(stage_line(record, stage, link), soft_wrap=not self._console.is_terminal)
 
     def stop(self) -> None:
         """End the spinner."""

@@ -139,7 +139,7 @@ class SitePrinter:
         """One thing that happened to a stage of a link."""
         if record is None:
             return
-        line = stage_line(record, f"{link!s:<{self._width}}  {stage}")
+        line = stage_line(record, stage, f"{link!s:<{self._width}}")
         with self._lock:
             self._console.print(line, soft_wrap=not self._console.is_terminal)
 
@@ -259,7 +259,7 @@ class LinkStagePrinter:
 
     def __call__(self, link: LinkId, stage: str, record: StageRecord | None, text: str) -> None:
         """One thing that happened to a stage of a link."""
-        self._printer(f"{link!s:<{self._width}}  {stage}", record, text)
+        self._printer(stage, record, text, f"{link!s:<{self._width}}")
 
     def stop(self) -> None:
         """End the spinner."""

@@ -15,7 +15,7 @@ from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
+from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run, since_last_closed
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.scrub_topics import live_logs
@@ -24,7 +24,6 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import LinkId
 
 Key = tuple[str, str, int]
-_OVER = frozenset({State.CLOSED.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,10 @@ def inherited_offsets(estate: ClusterContext, snapshot: FailbackSnapshot) -> Inh
     there = {(each.group, each.topic, each.partition) for each in snapshot.old_offsets}
     alive = {(each.group, each.topic, each.partition) for each in snapshot.live_offsets}
     found: dict[Key, PlannedPosition] = {}
-    for run in _abandoned(estate, link):
+    for summary in since_last_closed(estate.store, link):
+        if summary.state != State.ABANDONED or summary.kind == Kind.FAILOVER:
+            continue
+        run = summary.run
         try:
             record = load_anchored_run(estate, run)
         except DrkitError as error:
@@ -62,17 +64,6 @@ def inherited_offsets(estate: ClusterContext, snapshot: FailbackSnapshot) -> Inh
             if key not in there and (each.group, each.topic, each.partition) not in alive:
                 found.setdefault(key, each)
     return Inherited(tuple(each for _, each in sorted(found.items())), tuple(remarks))
-
-
-def _abandoned(estate: ClusterContext, link: LinkId) -> Iterable[str]:
-    """Abandoned failbacks of a link, newest first, up to the last run that was closed."""
-    for summary in estate.store.runs():
-        if summary.kind not in KINDS or summary.detail.split(" ")[0] != str(link):
-            continue
-        if summary.state in _OVER:
-            return
-        if summary.state == State.ABANDONED and summary.kind != Kind.FAILOVER:
-            yield summary.run
 
 
 def _with_last_moment(

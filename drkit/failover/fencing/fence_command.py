@@ -16,6 +16,7 @@ from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.plan.older_store import refuse_older_decision
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.run.journal.run_record import since_last_closed
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.failover.stages.stage import decide_link, wait_for
@@ -225,14 +226,8 @@ def _check_topics(estate: ClusterContext, link: Link, cluster: str, serves: str)
 
 def _failback_cut_short(estate: ClusterContext, link: Link) -> RunSummary | None:
     """The failback or reprotect of a link that is unfinished, or was abandoned since its last closed run."""
-    for found in estate.store.runs():
-        if found.kind not in set(Kind) or found.detail.split(" ")[0] != str(link.id):
-            continue
-        if found.state == State.CLOSED:
-            return None
-        if found.kind != Kind.FAILOVER and found.state != State.CANCELLED:
-            return found
-    return None
+    runs = since_last_closed(estate.store, link.id)
+    return next((each for each in runs if each.kind != Kind.FAILOVER and each.state != State.CANCELLED), None)
 
 
 def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: bool) -> None:

@@ -163,6 +163,15 @@ def test_dr_is_opened_at_once_where_the_move_back_fails_behind_its_fence(
     assert own.values("primary", topic)[0][-2:] == ["later", "later"]
 
 
+def mirrored(own: OwnLink) -> str:
+    """A topic with a group's positions, all of it mirrored."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+    return topic
+
+
 @pytest.mark.parametrize("move", ["failback", "planned", "unplanned"])
 def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_is_counted_kept_and_closed_again(
     own: OwnLink, request: pytest.FixtureRequest, secure_lab: Lab, tmp_path: Path, move: str
@@ -174,10 +183,7 @@ def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_
         topic, _group = request.getfixturevalue("away")
         left = "dr"
     else:
-        topic, left = own.create("primary", "t"), "primary"
-        own.produce("primary", topic, texts("before", 10))
-        own.commit("primary", "g", topic, {0: 3, 1: 10})
-        mirror(own)
+        topic, left = mirrored(own), "primary"
 
     def opened_by_hand(stage: str, record: object, _said: str) -> None:
         if stage == "commit" and record is None and not written:  # all is drained
@@ -215,10 +221,7 @@ def test_where_the_last_look_at_a_fenced_primary_fails_the_loss_is_a_lower_bound
     own: OwnLink, secure_lab: Lab, mode: Mode
 ) -> None:
     """A fence binds no super user: one writes after all was counted, and the primary is gone before the close."""
-    topic = own.create("primary", "t")
-    own.produce("primary", topic, texts("before", 10))
-    own.commit("primary", "g", topic, {0: 3, 1: 10})
-    mirror(own)
+    topic = mirrored(own)
 
     def strikes(stage: str, record: object, _said: str) -> None:
         if stage == "commit" and record is None:
@@ -246,10 +249,7 @@ def test_where_the_last_look_at_a_fenced_primary_fails_the_loss_is_a_lower_bound
 def test_records_of_a_topic_that_is_recreated_on_the_primary_in_the_middle_of_a_move_count_as_lost(
     own: OwnLink, mode: Mode
 ) -> None:
-    topic = own.create("primary", "t")
-    own.produce("primary", topic, texts("before", 10))
-    own.commit("primary", "g", topic, {0: 3, 1: 10})
-    mirror(own)
+    topic = mirrored(own)
 
     def strikes(stage: str, record: object, _said: str) -> None:
         if stage == "commit" and record is None:

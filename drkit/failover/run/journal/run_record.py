@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -39,6 +40,7 @@ from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.approval import Approval
 from drkit.model.runs.journal import RunSummary, judge_chain
+from drkit.model.topology import LinkId
 from drkit.store.api import Store
 
 Plan = FailoverPlan | FailbackPlan
@@ -197,6 +199,15 @@ def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
         and summary.state not in FINAL_STATES
         and (link is None or summary.detail.split(" ")[0] == link)
     ]
+
+
+def since_last_closed(store: Store, link: LinkId) -> Iterator[RunSummary]:
+    """The runs that move a link's groups, newest first, up to the last one that was closed."""
+    for found in store.runs():
+        if found.kind in KINDS and found.detail.split(" ")[0] == str(link):
+            if found.state == State.CLOSED:
+                return
+            yield found
 
 
 def run_to_resume(store: Store, run: str | None) -> str:
