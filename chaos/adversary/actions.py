@@ -125,8 +125,8 @@ class Actions:
         partition = self._place(partition)
         status = self._settle()
         number = cluster.partitions(world.topic)
-        if not number or (mirror == "live" and (status is None or status["problems"])):
-            return  # resuming the topic would clear them
+        if not number or (mirror == "live" and (status is None or any(p["halted"] for p in status["problems"]))):
+            return  # a paused topic would be retried when it is resumed
         copy = world.folder / "disks"
         cluster.copy_disks(copy)
         cluster.wait_ready(world.topic, number)
@@ -373,8 +373,8 @@ class Actions:
         meanwhile is judged here, because no quiet point is reached."""
         world = self._world
         status = self._settle()
-        if status is None or status["problems"]:
-            return  # resuming the topic would clear them
+        if status is None or any(problem["halted"] for problem in status["problems"]):
+            return  # they would be retried when the topic is resumed
         before = oracle.missing(self._seen(self._place(partition), {}), world.journal)
         if world.ask("link", "pause", LINK, "--topic", world.topic)[0]:
             return

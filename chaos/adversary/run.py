@@ -173,7 +173,8 @@ class Run:
         if problems and not any(problem["halted"] for problem in problems):
             self._excused |= self._told
             self._given_up |= self._told_missing
-            self._world.ask("link", "resume", LINK, "--topic", self._world.topic)
+            for kind in sorted({problem["kind"] for problem in problems}):
+                self._world.ask("link", "acknowledge", LINK, kind, "--topic", self._world.topic)
 
     def _found(self, status: dict[str, Any] | None) -> list[str]:
         if status is None:

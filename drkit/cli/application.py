@@ -29,7 +29,7 @@ VERBS = {
     "status": "Show links, lag in records and seconds, delta, group positions, the recovery point now.",
     "doctor": "Check whether a failover now would succeed, and at what loss.",
     "translate": "Translate a source position to the target: a group's captured positions, or any offset.",
-    "link": "Pause and resume a link or one of its topics.",
+    "link": "Pause or resume a link or a topic; acknowledge problems.",
     "endpoint": "Print where clients connect: to a cluster, or to the one that serves a link (or a group's link) now.",
     "failover": "Move consumer groups to another cluster: plan, show, act, prove.",
     "failback": "Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link.",

@@ -35,6 +35,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "drkit link resume 'primary->dr'",
         "drkit link resume 'primary->dr' --topic orders --accept-recreated",
     ),
+    "link acknowledge": (
+        "drkit link acknowledge 'primary->dr' target_purged --topic orders",
+        "drkit link acknowledge 'primary->dr' retention_gap",
+    ),
     "link recover": ("drkit link recover 'primary->dr'",),
     "link trim": ("drkit link trim 'primary->dr'",),
     "endpoint": ("drkit endpoint --link 'primary->dr'", "drkit endpoint dr --format export"),

@@ -87,7 +87,8 @@ def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, 
         f"Find who removed them: DeleteRecords, or a shorter retention set on {link.target} (where they had been "
         f"purged on {link.source}, a broker may have brought them back there). To mirror them again, delete the "
         f"topic on {link.target} and start over: `drkit link resume '{link}' --topic {mark.topic} "
-        f"--accept-recreated`. To go on without them: `drkit link resume '{link}' --topic {mark.topic}`",
+        f"--accept-recreated`. To go on without them: `drkit link acknowledge '{link}' {TARGET_PURGED} --topic "
+        f"{mark.topic}`",
         halted=False,
         since=since,
         unsure_from=begin,

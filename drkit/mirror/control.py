@@ -1,5 +1,5 @@
 """The control state of a link, which its mirror follows (run, pause some or all topics, stop), and the
-decisions that an operator takes with `drkit link` (pause, resume, accept a recreated topic).
+decisions that an operator takes with `drkit link` (pause, resume, acknowledge, accept a recreated topic).
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from drkit.model.link_state import (
     RECORDS_MISPLACED,
     RECOVERED_FROM_LOGS,
     RECREATED,
+    SOURCE_TRUNCATED,
     STORE_RECOVERED,
+    TARGET_PURGED,
     Direction,
     LinkControl,
+    Problem,
     TopicState,
 )
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.wording import and_more
 from drkit.store.api import LinkStore
 
 _TRIES = 10
-_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS})
-"""Clearing one of these needs the topic's name: it deletes a topic, or makes positions exact that lie below duplicated
-records, or that only the configuration vouches for."""
+_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS, SOURCE_TRUNCATED, TARGET_PURGED})
+"""Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
+that lie below duplicated records or that only the configuration vouches for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +124,9 @@ def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str
 def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
     """Resume a link, or one topic of it; retry partitions that a problem halts.
 
-    Clears problems (the mirror finds them again where they persist), except those of incarnations that must be
-    accepted. Returns the decision and the number of cleared problems.
+    Clears the problems that halt something: the mirror finds them again where they persist. Those that must be accepted
+    or acknowledged stay: going on doesn't mean that an operator gives up records. Returns the decision and the number
+    of cleared problems.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
@@ -139,11 +144,56 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    never = RECREATED | {STORE_RECOVERED}  # the mirror clears that one itself, once it has compared both sides
-    unnamed = never if topic is not None else never | _BY_NAME
-    problems = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.kind not in unnamed]
-    cleared = sum(store.clear_problems(link.id, *place) for place in sorted({(p.topic, p.kind) for p in problems}))
-    return control, cleared
+    stay = RECREATED | {SOURCE_TRUNCATED}
+    retried = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.halted and p.kind not in stay]
+    for problem in retried:
+        store.clear_problem(link.id, problem)
+    return control, len(retried)
+
+
+def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = None) -> tuple[LinkControl, list[Problem]]:
+    """An operator has read the problems of this kind, and goes on as they are: records that they name as missing count
+    as given up. Returns the control state and the problems that are cleared; each is told again where more is lost.
+
+    Raises:
+        ConfigError: the link doesn't cover the topic.
+        Refused: the link is sealed or reversed; there is no such problem; the kind isn't one to acknowledge; or it
+            needs the topic's name.
+    """
+    _check_covered(link, topic)
+    control = store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now())
+    _check_serves_source(control)
+    known = store.problems(link.id)
+    found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
+    if not found:
+        kinds = sorted({problem.kind for problem in known if topic in {None, problem.topic}})
+        raise Refused(
+            f"no problem {kind} of {topic or link.id} is on record",
+            remedy=f"There {'is' if len(kinds) == 1 else 'are'} {and_more(kinds)}" if kinds else "There is none at all",
+        )
+    topics = sorted({problem.topic for problem in found})
+    if kind in RECREATED:
+        raise Refused(
+            f"{kind} can't be acknowledged: nothing of {and_more(topics)} is mirrored until the new topic is accepted",
+            remedy=f"`drkit link resume '{link.id}' --topic {topics[0]} --accept-recreated` accepts it",
+        )
+    if kind == STORE_RECOVERED:
+        raise Refused(
+            f"{kind} can't be acknowledged", remedy="`drkit mirror` clears it, once it has compared both clusters"
+        )
+    if any(problem.halted for problem in found) and kind != SOURCE_TRUNCATED:
+        raise Refused(
+            f"{kind} can't be acknowledged: {and_more(topics)} can't go on as long as its cause is there",
+            remedy=f"{found[0].remedy}; `drkit link resume '{link.id}' --topic {topics[0]}` retries at once",
+        )
+    if topic is None and kind in _BY_NAME:
+        raise Refused(
+            f"{kind} is acknowledged for one topic at a time: it concerns {and_more(topics)}",
+            remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
+        )
+    for problem in found:
+        store.clear_problem(link.id, problem)
+    return control, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +251,22 @@ def _check_covered(link: Link, topic: str | None) -> None:
         )
 
 
+def _check_serves_source(control: LinkControl) -> None:
+    if control.direction.serves_source:
+        return
+    by = f" by run {control.run}" if control.run else ""
+    raise Refused(
+        f"link {control.link} is {control.direction}{by}: nothing of it can be paused, resumed or acknowledged",
+        remedy=f"`drkit failback` brings it back; to control the way back, name {control.link.reversed()}",
+    )
+
+
 def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], LinkControl]) -> LinkControl:
     """Change a link's control by compare-and-set; writes nothing if nothing changes."""
     for _ in range(_TRIES):
         kept = store.link_control(link)
         control = kept or LinkControl(link, Direction.ACTIVE, 0, now())
-        if control.direction in {Direction.SEALED, Direction.REVERSED}:
-            by = f" by run {control.run}" if control.run else ""
-            raise Refused(
-                f"link {link} is {control.direction}{by}: it can't be paused or resumed",
-                remedy=f"`drkit failback` brings it back; to control the way back, name {link.reversed()}",
-            )
+        _check_serves_source(control)
         wanted = decide(control)
         if wanted == control and kept is not None:
             return control

@@ -66,7 +66,7 @@ def fill_from_logs(store: Store, link: Link, target: ClusterAdmin | None, source
                 "the store and its copy were lost: offsets are taken to be the same on both sides, as the "
                 f"configuration says{said}",
                 "drkit audit compares all records once both clusters answer; "
-                f"`drkit link resume '{link.id}' --topic {tp.topic}` accepts it",
+                f"`drkit link acknowledge '{link.id}' {RECOVERED_FROM_LOGS} --topic {tp.topic}` accepts it",
                 halted=False,
                 since=now(),
                 unsure_from=0,

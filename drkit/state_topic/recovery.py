@@ -218,7 +218,8 @@ def _cut_problem(link: Link, why: str) -> Problem:
         None,
         f"the store was lost and recovered from a copy that is not whole: {why}",
         f"Compare the groups and topics of the plan with those that you know. While {link.id.source} answers, drkit "
-        f"mirror --link '{link.id}' finds all of them again; then `drkit link resume '{link.id}'` clears this",
+        f"mirror --link '{link.id}' finds all of them again; then `drkit link acknowledge '{link.id}' {COPY_CUT}` "
+        "clears this",
         halted=False,
         since=now(),
     )

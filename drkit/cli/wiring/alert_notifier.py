@@ -145,7 +145,7 @@ class AlertNotifier:
             partition=each.closed.partition,
             reason=f"the continuous audit found that the target deviates: {each}",
             remedy=f"{_look(self._link.id, each.closed.topic)} names every record; once it is "
-            f"dealt with, drkit link resume '{self._link.id}' clears this",
+            f"dealt with, drkit link acknowledge '{self._link.id}' {PROBLEM} clears this",
             halted=False,
             since=now(),
         )

@@ -510,7 +510,7 @@ class Resumer:
             f"{seen.tp} on {self._link.source} no longer has offsets {first} to {last} "
             f"({last - first + 1} offsets): they were removed before they were mirrored",
             "The target will never have them. Give the source a longer retention than the mirror may lag; "
-            f"acknowledge with `drkit link resume '{self._link}' --topic {seen.tp.topic}`",
+            f"acknowledge with `drkit link acknowledge '{self._link}' {RETENTION_GAP} --topic {seen.tp.topic}`",
             halted=False,
             adds=True,
         )

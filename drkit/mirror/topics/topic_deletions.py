@@ -175,7 +175,7 @@ class TopicDeletions:
         cluster, known = self._source.cluster_id(), known_source_cluster(self._store, link.id)
         if known is not None and known != cluster:
             return _Hold(other_source_cluster(link.id, cluster, known), other_source_remedy(link.id), always=True)
-        name_it = f"To delete it there too: `drkit link resume '{link.id}' --topic NAME`"
+        name_it = f"To delete it there too: `drkit link acknowledge '{link.id}' {HELD} --topic NAME`"
         if look.source_topics == 0:
             return _Hold(f"{link.id.source} has no topics at all, so drkit deletes none", name_it)
         if len(book.missed) + len(book.deleted_at) > link.deletion_limit:

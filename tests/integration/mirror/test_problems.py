@@ -58,7 +58,7 @@ def test_a_retention_gap_while_stopped_is_named_and_survived(mirrored: Mirrored)
     (problem,) = mirrored.problems()
     assert "offsets 30 to 54 (25 offsets)" in problem.reason, "the first loss is not forgotten over the second"
     assert "offsets 80 to 84 (5 offsets)" in problem.reason
-    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "retention_gap", "--topic", topic)
     assert told.returncode == 0, told.stderr
     assert not mirrored.problems()
 
@@ -75,7 +75,7 @@ def test_records_that_were_lost_to_a_purge_and_come_back_are_named_though_that_w
     write(mirrored.source, topic, numbered(80, 120))
     cut_below(mirrored, topic, 100)
     assert mirrored.catch_up().caught_up
-    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "retention_gap", "--topic", topic)
     assert told.returncode == 0, told.stderr
     (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
     assert not link.problems

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import pytest
 
 from drkit.mapping import Translator
-from drkit.mirror.control import resume_link
+from drkit.mirror.control import acknowledge, pause, resume_link
+from drkit.model.errors import Refused
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
@@ -68,7 +69,11 @@ def test_a_purge_under_a_running_mirror_is_told_counted_and_accepted(mirrored: M
 
         write(mirrored.source, topic, range(60, 70))
         mirrored.wait_through(topic, offset=70)
+        pause(mirrored.store, mirrored.link, topic)
         resume_link(mirrored.store, mirrored.link, topic)
+        assert status_of(mirrored).recovery_point.records == 25, "who goes on has not given up the records"
+        _, (read,) = acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+        assert "source offsets 0 to 24" in read.reason
         wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "accepted")
         mirrored.target.purge(topic, 40)
         told(mirrored, topic, (25, 40))
@@ -126,5 +131,10 @@ def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not
     assert done.returncode == 1
     assert "source offsets 0 to 19" in done.stderr
     resume_link(mirrored.store, mirrored.link)
+    assert seen(mirrored.catch_up().purged) == expected, "who goes on has not given up the records"
+    with pytest.raises(Refused, match="for one topic at a time"):
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED)
+    for topic in expected:
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
     assert mirrored.catch_up().purged == (), "accepted"
     assert seen(status_of(mirrored).problems) == {}

@@ -83,4 +83,4 @@ def test_the_problem_names_what_was_removed_and_both_ways_on():
         "t.copy:0 on dr begins at 9: source offsets 12 to 17 (up to 6 records) were removed there"
     )
     assert "drkit link resume 'primary->dr' --topic t --accept-recreated" in found.remedy
-    assert found.remedy.endswith("To go on without them: `drkit link resume 'primary->dr' --topic t`")
+    assert found.remedy.endswith("`drkit link acknowledge 'primary->dr' target_purged --topic t`")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.mirror.control import link_to_run, pause, read_orders, resume_link
+from drkit.mirror.control import acknowledge, link_to_run, pause, read_orders, resume_link
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
@@ -94,13 +94,62 @@ def problem(kind: str, topic: str, partition: int | None, *, halted: bool = True
     return Problem(kind, topic, partition, "a reason", "a remedy", halted, now())
 
 
-def test_going_on_clears_problems_but_for_incarnations_to_be_accepted(store: Store) -> None:
+def test_going_on_retries_what_halts_and_accepts_nothing(store: Store) -> None:
     store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
-    store.put_problem(LINK.id, problem("topic_recreated", "flights", None))
-    store.put_problem(LINK.id, problem("retention_gap", "orders", 1, halted=False))
+    stay = {"topic_recreated": True, "source_truncated": True, "retention_gap": False, "target_purged": False}
+    for kind, halted in stay.items():
+        store.put_problem(LINK.id, problem(kind, "flights", None, halted=halted))
+    store.put_problem(LINK.id, problem("foreign_writer", "orders", 1))
     _, cleared = resume_link(store, LINK, "flights")
     assert cleared == 1
-    assert {p.kind for p in store.problems(LINK.id)} == {"topic_recreated", "retention_gap"}
+    _, cleared = resume_link(store, LINK)
+    assert cleared == 1
+    assert {p.kind for p in store.problems(LINK.id)} == set(stay)
+
+
+def test_a_problem_is_acknowledged_by_its_kind(store: Store) -> None:
+    for topic in ("flights", "orders"):
+        for kind in ("target_purged", "retention_gap"):
+            store.put_problem(LINK.id, problem(kind, topic, 0, halted=False))
+    _, done = acknowledge(store, LINK, "target_purged", "flights")
+    assert [each.topic for each in done] == ["flights"]
+    _, done = acknowledge(store, LINK, "retention_gap")
+    assert [each.topic for each in done] == ["flights", "orders"]
+    assert [(each.kind, each.topic) for each in store.problems(LINK.id)] == [("target_purged", "orders")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "why", "remedy"),
+    [
+        ("target_purged", None, "for one topic at a time: it concerns flights", "--topic flights"),
+        ("topic_recreated", "flights", "nothing of flights is mirrored", "--accept-recreated"),
+        ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
+        ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
+        ("retention_gap", "flights", "no problem retention_gap of flights", "There are foreign_writer"),
+        ("target_purged", "orders", "no problem target_purged of orders", "There is none at all"),
+    ],
+)
+def test_what_is_not_acknowledged_says_what_to_do(
+    store: Store, kind: str, topic: str | None, why: str, remedy: str
+) -> None:
+    for known, halted in {
+        "target_purged": False,
+        "topic_recreated": True,
+        "store_recovered": False,
+        "foreign_writer": True,
+    }.items():
+        store.put_problem(LINK.id, problem(known, "flights", None, halted=halted))
+    with pytest.raises(Refused, match=why) as refused:
+        acknowledge(store, LINK, kind, topic)
+    assert remedy in (refused.value.remedy or "")
+    assert len(store.problems(LINK.id)) == 4
+
+
+def test_of_a_link_that_was_failed_over_nothing_is_acknowledged(store: Store) -> None:
+    store.put_problem(LINK.id, problem("target_purged", "flights", 0, halted=False))
+    decide(store, LINK, Direction.SEALED)
+    with pytest.raises(Refused, match="sealed"):
+        acknowledge(store, LINK, "target_purged", "flights")
 
 
 def test_problems_are_told_once_kept_and_settled_by_partition(store: Store) -> None:

@@ -78,7 +78,7 @@ class World:
         return next(iter(self.store.problems(LINK.id)), None)
 
     def clear(self) -> None:
-        """As `drkit link resume` does, and as the mirror notices."""
+        """As `drkit link acknowledge` does, and as the mirror notices."""
         self.store.clear_problems(LINK.id)
         self.problems.cleared()
 

@@ -87,7 +87,7 @@ class World:
         return {problem.topic for problem in self.store.problems(LINK.id) if problem.kind == HELD}
 
     def name(self, topic: str) -> None:
-        """As an operator does with `drkit link resume --topic`."""
+        """As an operator does with `drkit link acknowledge`."""
         self.store.clear_problems(LINK.id, topic, HELD)
 
 

@@ -1,5 +1,5 @@
-"""`drkit link pause|resume|recover|trim`: pause a link or a topic, resume, accept a recreated topic; recover epochs;
-remove filler that is visible again."""
+"""`drkit link pause|resume|acknowledge|recover|trim`: pause a link or a topic, resume, accept a recreated topic;
+acknowledge problems; recover epochs; remove filler that is visible again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drkit.model.wording import and_more, counted
 if TYPE_CHECKING:
     from drkit.mirror.control import Accepted
 
-link_app = typer.Typer(no_args_is_help=True, help="Pause and resume a link or one of its topics.")
+link_app = typer.Typer(no_args_is_help=True, help="Pause or resume a link or a topic; acknowledge problems.")
 
 LinkArgument = Annotated[str, typer.Argument(help="The link, as source->target (quote it).", metavar="L")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic, by its name on the source.", metavar="T")]
@@ -87,9 +87,36 @@ def resume_link(
         def human(console: Console) -> None:
             _print(console, control, topic, "continues")
             if cleared:
-                console.print(f"{cleared} problems cleared; the mirror finds again those that persist")
+                console.print(f"{counted(cleared, 'problem')} retried; what persists is told again")
             if accepted is not None:
                 _print_accepted(console, chosen.id, accepted)
+
+        run.writer.emit(document, human)
+
+
+@link_app.command("acknowledge")
+def acknowledge_problem(
+    link: LinkArgument,
+    kind: Annotated[str, typer.Argument(help="The kind of problem, as `drkit status` shows it.", metavar="PROBLEM")],
+    topic: TopicOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up."""
+    from drkit.mirror.control import acknowledge
+    from drkit.mirror.runtime.events import problem_document
+
+    with command(config, output, verbose) as run:
+        chosen = _link(run, link)
+        _check_restored(run, chosen)
+        control, done = acknowledge(run.store(), chosen, kind, topic)
+        document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
+
+        def human(console: Console) -> None:
+            console.print(f"{counted(len(done), 'problem')} acknowledged:")
+            for problem in done:
+                console.print(f"  {escape(problem.reason)}", soft_wrap=True)
 
         run.writer.emit(document, human)
 
