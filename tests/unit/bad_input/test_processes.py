@@ -145,12 +145,12 @@ def test_a_file_that_may_not_grow_is_told(tmp_path):
         assert left == before, words  # SQLite can't tidy up its own files then
 
 
-WAITING = (
-    "status",
-    "doctor",
-    "config check --connect",
+WAITING = (  # for a minute where that can be said: on a busy machine two seconds are over before the signal is sent
+    "status --timeout 60",
+    "doctor --timeout 60",
+    "config check --connect --timeout 60",
     "failover --to dr --dry-run",
-    "init --source {servers} --target i:1 --config new.toml",
+    "init --source {servers} --target i:1 --config new.toml --timeout 60",
 )
 
 
