@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
+
+if TYPE_CHECKING:
+    from drkit.kafka.transform.record_transform import Alteration
 
 TAIL_OFFSETS = 8
 """How many of a partition's last offsets are compared: the last one may hold a marker."""
@@ -39,9 +46,14 @@ class RecordComparison:
         return {here.tp: here.offset for here, _ in reversed(self.differ)}
 
 
-def compare_records(source: ClusterAdmin, target: ClusterAdmin, places: Places, *, seconds: float) -> RecordComparison:
+def compare_records(
+    source: ClusterAdmin, target: ClusterAdmin, places: Places, *, seconds: float, alteration: Alteration | None = None
+) -> RecordComparison:
     """Compare the records at these places by key, value and headers. A place at which the target has no record (a
     marker, compaction) isn't compared.
+
+    `alteration`: what the link changes in records, if it does: the target's are compared with what it makes of the
+    source's now.
 
     Raises:
         Unreachable: a cluster doesn't answer.
@@ -50,7 +62,29 @@ def compare_records(source: ClusterAdmin, target: ClusterAdmin, places: Places, 
         return RecordComparison()
     copies = target.probe_records(places, seconds=seconds)
     standing = {here for there, here in places.items() if copies[there].offset == there.offset}
-    return judge_records(source.probe_records(standing, seconds=seconds) if standing else {}, copies, places)
+    if not standing:
+        return judge_records({}, copies, places)
+    ours = source.probe_records(standing, seconds=seconds, bodies=alteration is not None)
+    if alteration is not None:
+        ours = {place: altered(place.tp, seen, alteration) for place, seen in ours.items()}
+    return judge_records(ours, copies, places)
+
+
+def altered(tp: TopicPartition, seen: ProbedRecord, alteration: Alteration) -> ProbedRecord:
+    """A source record, read with its body, as the link makes it; without content (`crc` None) if it is left out. The
+    link's callables must return the same result every time: they are called twice."""
+    if seen.offset is None or seen.timestamp is None or seen.body is None:
+        return seen
+    from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
+
+    record = RawRecord(seen.offset, seen.timestamp, seen.body)
+    try:
+        first, again = ([bytes(each.body) for each in alteration.records(tp, [record])] for _ in range(2))
+    except (AlterationFailed, Damaged) as error:
+        return seen._replace(reason=str(error))
+    if first != again:
+        return seen._replace(reason=f"{alteration.callables} returns another result if called again")
+    return seen._replace(crc=crc32c(first[0]) if first else None)
 
 
 def judge_records(

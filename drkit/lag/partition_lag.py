@@ -70,9 +70,9 @@ class PartitionLag:
 class Doubts:
     """Open questions about a partition after a check of both clusters.
 
-    `unseen`: the source lost records of it, and may have lost more since. `unjudged`: why it is unknown whether records
-    were removed from the target; None: it is known. `gone`: the target has no such partition. `lost_since`: the time
-    since which the target's log is known to be shorter than the mirrored records.
+    `unseen`: the source lost records of it, and may have lost more since. `unjudged`: why it is unknown whether both
+    sides still hold what was mirrored; None: it is known. `gone`: the target has no such partition. `lost_since`: the
+    time since which the target's log is known to be shorter than the mirrored records.
     """
 
     unseen: bool = False

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
-from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
 from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECREATED,
@@ -36,6 +38,9 @@ from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
 from drkit.store.link_notes import never_mirrored
+
+if TYPE_CHECKING:
+    from drkit.kafka.transform.record_transform import Alteration
 
 LOOKS_WITHIN_SECONDS = 30.0
 """A running mirror checks each partition every second, and stores the result every ten if there are very many."""
@@ -72,8 +77,8 @@ class LogsSeen:
 @dataclass(frozen=True, slots=True)
 class ProblemsNow:
     """`problems`: those on record, and those seen. `unseen`: partitions whose source lost something, and of which
-    nobody can say now whether it has lost more; `unjudged`: why it isn't known whether something was removed from a
-    partition's target; `gone`: partitions that the target doesn't have."""
+    nobody can say now whether it has lost more; `unjudged`: why it isn't known whether a partition's target, or its
+    source, still holds what was mirrored; `gone`: partitions that the target doesn't have."""
 
     problems: list[Problem]
     unseen: frozenset[TopicPartition] = frozenset()
@@ -105,16 +110,18 @@ def problems_now(
     seen = DivergenceProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
     lost = _lost_topics(clusters, record, logs)
     found = seen.problems
+    unjudged: dict[TopicPartition, str] = {}
     if not logs.source_gone:
-        found = found + _other_records(clusters, record, logs, rows or store, found, lost, at)
+        others, unjudged = _other_records(clusters, record, logs, rows or store, found, lost, at)
+        found = found + others
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
         found = found + _back_again(store, record, logs, at)
-    unjudged: dict[TopicPartition, str] = {}
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
         starts = LogStarts(logs.source_start, logs.target_start)
-        found, unjudged = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
+        found, purges = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
+        unjudged |= purges
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
     return ProblemsNow(found, seen.unseen, unjudged, gone)
 
@@ -213,13 +220,14 @@ def _other_records(
     problems: Sequence[Problem],
     lost: Collection[str],
     at: datetime,
-) -> list[Problem]:
+) -> tuple[list[Problem], dict[TopicPartition, str]]:
     """A problem for each partition that no mirror fetches and whose last mirrored records differ between both sides,
     unless one on record says from where on they do. From where on isn't known here, so no record counts as mirrored.
+    Second, why partitions could not be compared: nobody knows whether their source was set back.
     """
     link = record.link
-    if link.alters or link.shares_target or link.inverse:
-        return []
+    if link.shares_target or link.inverse:
+        return [], {}
     told = {(each.topic, each.partition) for each in problems if each.differs_from is not None}
     told |= {(each.topic, each.partition) for each in problems if each.kind in RECREATED}
     marks = [
@@ -231,14 +239,40 @@ def _other_records(
         if (start := logs.target_start.get(TopicPartition(link.target_topic(tp.topic), tp.partition))) is not None
     ]
     if not marks:
-        return []
+        return [], {}
+    unsure = f"whether {link.id.source} still holds what was mirrored is not known"
     try:
         source = clusters.admin(link.id.source, may_be_gone=True)
         target = clusters.admin(link.id.target, may_be_gone=True)
-        found = compare_records(source, target, last_places(link, marks, rows), seconds=_RECORDS_SECONDS)
-    except (Unreachable, AuthenticationError, Refused):
-        return []
-    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(found.differs_from().items())]
+        found = compare_records(
+            source,
+            target,
+            last_places(link, marks, rows),
+            seconds=_RECORDS_SECONDS,
+            alteration=_alteration(link, source, target),
+        )
+    except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
+        return [], {mark.tp: f"{unsure}: {error.what}" for mark in marks}
+    differ = found.differs_from()
+    unread = {place.tp: f"{unsure}: {why}" for place, why in found.unread if place.tp not in differ}
+    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(differ.items())], unread
+
+
+def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
+    """What the link changes in records, if anything.
+
+    Raises:
+        ConfigError: one of its callables can't be imported here.
+        Unreachable: a cluster doesn't say its id.
+    """
+    if not link.alters:
+        return None
+    from drkit.kafka.transform.record_transform import Alteration  # noqa: PLC0415 - loads librdkafka
+
+    alteration = Alteration.named(link, f"link {link.id}")
+    if link.marks:
+        alteration.identify(source.cluster_id(), target.cluster_id())
+    return alteration
 
 
 def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:

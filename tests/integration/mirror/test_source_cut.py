@@ -6,9 +6,11 @@ position when somebody looks at its end. Here the broker's disk is cut while it 
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,6 +263,43 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
     assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH)
     through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
     assert (through, lag, certainty) == (KEPT, GROWN - KEPT, "conservative")
+
+
+@pytest.mark.parametrize("callables", ["here", "elsewhere"])
+def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_without_a_mirror(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callables: str
+) -> None:
+    """Its last records are compared as the link makes them; where that can't be asked, no number is claimed."""
+    name = f"louder_{callables}"
+    module = tmp_path / f"{name}.py"
+    module.write_text("def louder(record):\n    return record.replace(value=record.value.upper())\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mirrored.configure(f'transform = "{name}:louder"\nprovenance = true')
+    topic, copy = mirrored.name("altered"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.copytree(disk.data, copy)
+    write(mirrored, topic, named("second", KEPT, GROWN))
+    assert mirrored.catch_up().caught_up
+    assert said(mirrored, topic, KEPT + 50) == (GROWN, 0, "exact", KEPT + 50)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.rmtree(disk.data)
+        shutil.copytree(copy, disk.data)
+    write(mirrored, topic, named("other", KEPT, GROWN))
+    if callables == "here":
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert (through, lag, certainty) == (0, GROWN, "conservative")
+    else:
+        module.unlink()
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, name)
+        (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+        (partition,) = (each for each in status.partitions if each.topic == topic)
+        assert partition.lag_records is None
+        assert "whether primary still holds what was mirrored is not known" in (partition.lag_reason or "")
+        assert name in (partition.lag_reason or "")
+        assert status.recovery_point.records is None
 
 
 @pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])

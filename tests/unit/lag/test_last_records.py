@@ -1,8 +1,14 @@
 """What counts as equal, gone, different and unread where records of both sides are compared."""
 
+from itertools import count
+
+from crc32c import crc32c
+
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
-from drkit.lag.last_records import judge_records
-from drkit.model.topology import TopicPartition
+from drkit.kafka.protocol import record_body
+from drkit.kafka.transform.record_transform import Alteration
+from drkit.lag.last_records import altered, judge_records
+from drkit.model.topology import Link, LinkId, TopicPartition
 
 TP = TopicPartition("t", 0)
 
@@ -31,3 +37,29 @@ def test_what_was_read_is_judged():
     assert found.unread == [(LogPosition(TP, 106), "t:0 at 6: not read in time")]
     unread = judge_records({**ours, LogPosition(TP, 100): ProbedRecord(reason="no leader")}, copies, places)
     assert [why for _, why in unread.unread] == ["t:0 at 100: no leader", "t:0 at 6: not read in time"]
+
+
+LINK = Link(LinkId("primary", "dr"), topics=(".*",), filter="m:keeps", transform="m:louder")
+
+
+def read_with_body(value: bytes) -> ProbedRecord:
+    body = record_body.encode(None, value, ())
+    return ProbedRecord(7, 1, crc32c(body), body=body)
+
+
+def test_a_record_is_compared_as_its_link_makes_it():
+    louder = Alteration(
+        LINK, lambda record: record.value != b"no", lambda record: record.replace(value=record.value.upper())
+    )
+    assert altered(TP, read_with_body(b"yes"), louder).crc == read_with_body(b"YES").crc
+    assert altered(TP, read_with_body(b"no"), louder).crc is None, "the target can't have it from there"
+    unread = ProbedRecord(reason="no leader")
+    assert altered(TP, unread, louder) == unread
+
+
+def test_what_a_link_makes_of_a_record_is_not_known_where_its_callables_fail_or_change_their_mind():
+    numbers = count()
+    fickle = Alteration(LINK, None, lambda record: record.replace(value=b"%d" % next(numbers)))
+    assert "another result if called again" in (altered(TP, read_with_body(b"a"), fickle).reason or "")
+    failing = Alteration(LINK, None, lambda record: record.value.decode("ascii"))
+    assert "UnicodeDecodeError" in (altered(TP, read_with_body(b"\xff"), failing).reason or "")
