@@ -17,26 +17,26 @@ def main() -> NoReturn:
     try:
         _open_standard_streams()
         interrupts.catch()
-        hangup.note(sys.argv[1:])
+        hangup.count_early(sys.argv[1:])
         keep_private()
         from drkit.cli.application import run
 
         code = run(sys.argv[1:])
-        number = interrupts.unanswered()
-        interrupts.over()
+        number = interrupts.unacknowledged()
+        interrupts.mark_finished()
     except KeyboardInterrupt:
-        began = interrupts.is_over()  # it struck in the few lines by which a command ends
-        interrupts.over()
-        number = interrupts.asked()
+        began = interrupts.is_finished()  # it struck in the few lines by which a command ends
+        interrupts.mark_finished()
+        number = interrupts.pending()
     if number is not None:  # there was no command to answer it
         from drkit.cli.output.writer import OutputWriter, interruption, writer_for
 
         writer = writer_for(sys.argv[1:])
-        writer.answered = OutputWriter.wrote
+        writer.emitted = OutputWriter.wrote
         error = interruption(number, "`drkit runs` lists what was kept" if began else "Nothing was done yet")
         writer.error(error)
         code = int(error.exit_code)
-    interrupts.leave(code)
+    interrupts.exit_process(code)
 
 
 def _open_standard_streams() -> None:

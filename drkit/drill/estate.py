@@ -109,13 +109,13 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
         for name, play in _steps(config, path, store, links, targets, rehearsals):
             say(f"{name} …")
             started = time.monotonic()
-            gone = lost(lease)
-            outcome, reason = ("unknown", gone) if gone is not None else play()
+            lease_lost = lost(lease)
+            outcome, reason = ("unknown", lease_lost) if lease_lost is not None else play()
             steps.append(
                 EstateStep(step=name, outcome=outcome, reason=reason, seconds=round(time.monotonic() - started, 3))
             )
             say(f"{name}: {outcome}{'' if reason is None else f' ({reason})'}")
-            if gone is not None:
+            if lease_lost is not None:
                 break
         verdict, reasons = judged(steps)
         drill = EstateDrill(

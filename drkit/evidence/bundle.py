@@ -38,11 +38,11 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBun
         DrkitError: it can't be written, or the signer fails.
     """
     run = str(gathered.document["run"])
-    there = _own_bundle(folder, run)
-    exported_at = there or iso(now()) or ""
+    exported_before = _own_bundle(folder, run)
+    exported_at = exported_before or iso(now()) or ""
     files = _files(gathered, exported_at, signer)
-    changed = not _holds(folder, files)
-    if changed and there is not None:
+    changed = not _is_unchanged(folder, files)
+    if changed and exported_before is not None:
         files = _files(gathered, iso(now()) or "", signer)
     if changed:
         try:
@@ -88,19 +88,19 @@ def _files(gathered: Gathered, exported_at: str, signer: Signer) -> dict[str, by
 def _own_bundle(folder: Path, run: str) -> str | None:
     """The export time of this run's bundle in the folder; None: the folder is empty or doesn't exist."""
     try:
-        there = _names(folder)
+        present = _names(folder)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Refused(
             f"{folder} can't be used: {error.strerror or error}", remedy="Give another --out: a new or empty folder"
         ) from error
-    if not there:
+    if not present:
         return None
     try:
         document: Mapping[str, Any] = json.loads((folder / verifier.EVIDENCE).read_text(encoding="utf-8"))
         mine = document["format"] == verifier.FORMAT and document["run"] == run
-        exported_at, signed = str(document["exported_at"]), verifier.ENVELOPE in there
+        exported_at, signed = str(document["exported_at"]), verifier.ENVELOPE in present
     except (OSError, ValueError, KeyError, TypeError):
         mine, exported_at, signed = False, "", False
     if not mine:
@@ -109,9 +109,9 @@ def _own_bundle(folder: Path, run: str) -> str | None:
             meaning="Nothing was written: the bundle would be mixed with other files",
             remedy="Give another --out: a new or empty folder",
         )
-    if signed and (strangers := there - _signed(folder) - {verifier.ENVELOPE}):
+    if signed and (unsigned := present - _signed(folder) - {verifier.ENVELOPE}):
         raise Refused(
-            f"{folder} holds {', '.join(sorted(strangers)[:5])}, which is not part of the bundle of {run}",
+            f"{folder} holds {', '.join(sorted(unsigned)[:5])}, which is not part of the bundle of {run}",
             remedy="Move it away, or give another --out",
         )
     return exported_at
@@ -138,7 +138,7 @@ def _signed(folder: Path) -> set[str]:
         ) from None
 
 
-def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
+def _is_unchanged(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Whether the folder holds exactly these files."""
     try:
         return _names(folder) == files.keys() and all((folder / n).read_bytes() == c for n, c in files.items())

@@ -26,7 +26,7 @@ _NOTHING = "nothing happened there"
 _NO_REPORTS = "the mirror did not run, or its log has no reports"
 
 
-def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
+def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> Gathered:
     """The evidence of a kept drill.
 
     Raises:
@@ -54,7 +54,7 @@ def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
     }
     files[verifier.DRILLS] = json_lines(rows)
     files[verifier.DRILL_ANCHORS] = (json.dumps(anchors, indent=1) + "\n").encode()
-    runbook, more = runbook_of(said.runbook)
+    runbook, more = runbook_of(statements.runbook)
     files |= more
     statement = verifier.drills_statement(rows, anchors)
     through = statement["anchored_through"]
@@ -79,12 +79,14 @@ def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
         "who": {
             "operator": computed["who.operator"],
             "taken_over_by": computed["who.taken_over_by"],
-            "witness": known(said.witness or origin["witness"], "nobody was named: --witness, or evidence.witness"),
-            "exported_by": said.exported_by,
+            "witness": known(
+                statements.witness or origin["witness"], "nobody was named: --witness, or evidence.witness"
+            ),
+            "exported_by": statements.exported_by,
         },
         "why": {
-            "purpose": said.purpose or "drill",
-            "statement": known(said.why, "nothing was said: --why at the export"),
+            "purpose": statements.purpose or "drill",
+            "statement": known(statements.why, "nothing was said: --why at the export"),
         },
         "assumptions": computed["assumptions"],
         "timeline": _timeline(computed["timeline"]),
@@ -95,7 +97,7 @@ def gather_drill(drills: Drills, run: str, said: ExportStatements) -> Gathered:
         "groups": Unknown("a drill has its own group; its result counts what it read and read again"),
         "deviations": computed["deviations"],
         "findings": findings_of(
-            verifier.open_points(computed, computed["deviations"]), said.findings, {*verifier.retests(run, chain)}
+            verifier.open_points(computed, computed["deviations"]), statements.findings, {*verifier.retests(run, chain)}
         ),
         "journals": [
             {**each, "anchored_through": known(each["anchored_through"], "no anchor confirms an entry")}

@@ -41,7 +41,7 @@ class Gathered:
     files: dict[str, bytes]
 
 
-def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -> Gathered:
+def gather_run(config: Config, store: Store, run: str, statements: ExportStatements) -> Gathered:
     """The evidence of a run.
 
     Raises:
@@ -66,7 +66,7 @@ def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -
         result = RunResult.of(record)
         judgement = result.judged(config.objectives)
         files["result.json"] = (json.dumps(run_document(result, record.plan, judgement), indent=1) + "\n").encode()
-    runbook, more = runbook_of(said.runbook)
+    runbook, more = runbook_of(statements.runbook)
     files |= more
     deviations = list(_deviations(rows, record))
     ended = rows[-1]["at"]
@@ -101,12 +101,14 @@ def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -
         "who": {
             "operator": origin["operator"],
             "taken_over_by": [body["by"] for row, body in verifier.events(rows) if row["event"] == "taken"],
-            "witness": known(said.witness or origin["witness"], "nobody was named: --witness, or evidence.witness"),
-            "exported_by": said.exported_by,
+            "witness": known(
+                statements.witness or origin["witness"], "nobody was named: --witness, or evidence.witness"
+            ),
+            "exported_by": statements.exported_by,
         },
         "why": {
-            "purpose": said.purpose or (REHEARSAL if kind == REHEARSAL else _PURPOSES[plan["mode"]]),
-            "statement": known(said.why, "nothing was said: --why at the export"),
+            "purpose": statements.purpose or (REHEARSAL if kind == REHEARSAL else _PURPOSES[plan["mode"]]),
+            "statement": known(statements.why, "nothing was said: --why at the export"),
         },
         "assumptions": list(_assumptions(plan, first.get("facts", {}))),
         "timeline": {
@@ -120,7 +122,7 @@ def gather_run(config: Config, store: Store, run: str, said: ExportStatements) -
         "checks": judged["checks"],
         "groups": _groups(record, plan),
         "deviations": deviations,
-        "findings": findings_of(verifier.open_points(judged, deviations), said.findings, ()),
+        "findings": findings_of(verifier.open_points(judged, deviations), statements.findings, ()),
         "journals": [_journal(kept, run, plan)],
         "drills": Unknown("a run is not a drill"),
         "trend": Unknown("only drills have trends"),
@@ -187,14 +189,14 @@ def _assumptions(plan: Document, facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _timeline(started_at: str, rows: list[Document]) -> Iterator[Document]:
     for row, body in verifier.events(rows):
-        said = body if isinstance(body, dict) else {}
+        fields = body if isinstance(body, dict) else {}
         yield {
             "at": row["at"],
             "seconds": verifier.seconds_between(started_at, row["at"]),
             "what": f"{row['stage']}: {row['event']}" if row["stage"] != row["event"] else row["stage"],
             "fault": False,
-            "outcome": said.get("outcome") if row["event"] == "outcome" else None,
-            "detail": said.get("reason") or said.get("by"),
+            "outcome": fields.get("outcome") if row["event"] == "outcome" else None,
+            "detail": fields.get("reason") or fields.get("by"),
         }
 
 

@@ -22,18 +22,18 @@ def known(value: Any, reason: str) -> Any:
 def with_reasons(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with null for each unknown value, and `unknown` with the reasons."""
     reasons: dict[str, str] = {}
-    settled: dict[str, Any] = _settled(document, "", reasons)
+    settled: dict[str, Any] = _replace_unknowns(document, "", reasons)
     return {**settled, "unknown": reasons}
 
 
-def _settled(value: Any, pointer: str, reasons: dict[str, str]) -> Any:
+def _replace_unknowns(value: Any, pointer: str, reasons: dict[str, str]) -> Any:
     if isinstance(value, Unknown):
         reasons[pointer] = value.reason
         return None
     if isinstance(value, Mapping):
-        return {key: _settled(each, f"{pointer}/{_escaped(str(key))}", reasons) for key, each in value.items()}
+        return {key: _replace_unknowns(each, f"{pointer}/{_escaped(str(key))}", reasons) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_settled(each, f"{pointer}/{number}", reasons) for number, each in enumerate(value)]
+        return [_replace_unknowns(each, f"{pointer}/{number}", reasons) for number, each in enumerate(value)]
     return value
 
 

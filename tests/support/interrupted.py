@@ -31,7 +31,7 @@ def work(folder: Path) -> None:
         gc.collect()
     with suppress(BaseException):  # like libraries
         sum(each for each in range(3))
-    with interrupts.held():
+    with interrupts.deferred():
         sys.stdout.write("one\n")
         sys.stdout.write("two\n")
         sys.stdout.flush()
@@ -45,9 +45,9 @@ def main() -> None:
         interrupts.catch()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         work(folder)
-        interrupts.over()
+        interrupts.mark_finished()
     except interrupts.TermSignal:
         code = 143
     except KeyboardInterrupt:
         code = 130
-    interrupts.leave(code)
+    interrupts.exit_process(code)

@@ -107,7 +107,7 @@ def spark_properties(given: list[str]) -> dict[str, str]:
     return settings
 
 
-_TASKS_WORTH_TELLING = 4
+_TASKS_WORTH_REPORTING = 4
 _MASTER = re.compile(
     r"local(\[(\*|[0-9]+)(, *[0-9]+)?\])?|local-cluster\[[0-9]+, *[0-9]+, *[0-9]+\]|yarn|(spark|k8s|mesos)://.+"
 )
@@ -160,35 +160,35 @@ class _TasksColumn(MofNCompleteColumn):
         return Text.assemble(f"{task.percentage:3.0f}% ", super().render(task))
 
 
-class _Lines:
+class _ProgressLines:
     """Progress for a log: a line for each step, and for one that takes long a line at each quarter of its tasks."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._step = ""
-        self._told = 0
+        self._reported_quarter = 0
 
     def step(self, text: str) -> None:
         self._write(text)
-        self._step, self._told = text, 0
+        self._step, self._reported_quarter = text, 0
 
     def tasks(self, done: int, total: int) -> None:
-        quarter = 4 * done // total if total >= _TASKS_WORTH_TELLING else 0
-        if quarter > self._told:
-            self._told = quarter
+        quarter = 4 * done // total if total >= _TASKS_WORTH_REPORTING else 0
+        if quarter > self._reported_quarter:
+            self._reported_quarter = quarter
             self._write(f"{self._step}: {25 * quarter}% ({done:,} of {total:,} tasks)")
 
 
 @contextmanager
-def told(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
+def spark_progress(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
     """Progress on stderr: a live line with Spark's tasks on a terminal, else a line for each step.
 
     Each step is a safe point: a signal that was lost is raised there.
     """
     log = run.writer.log
     if not log.is_terminal:
-        lines = _Lines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
-        yield SparkProgressWriter(_safely(lines.step), lines.tasks)
+        lines = _ProgressLines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
+        yield SparkProgressWriter(_at_safe_points(lines.step), lines.tasks)
         return
     columns = (
         SpinnerColumn(),
@@ -206,10 +206,10 @@ def told(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
         def tasks(done: int, total: int) -> None:
             bar.update(line, completed=done, total=total)
 
-        yield SparkProgressWriter(_safely(step), tasks)
+        yield SparkProgressWriter(_at_safe_points(step), tasks)
 
 
-def _safely(step: Callable[[str], None]) -> Callable[[str], None]:
+def _at_safe_points(step: Callable[[str], None]) -> Callable[[str], None]:
     def safely(text: str) -> None:
         check()
         step(text)

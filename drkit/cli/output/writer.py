@@ -19,7 +19,7 @@ from rich.text import Text
 
 from drkit.cli.output.log_format import EventLines, LogFormat, event_console, logging_to
 from drkit.cli.output.printable import PrintableOnly
-from drkit.cli.process.interrupts import held
+from drkit.cli.process.interrupts import deferred
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Interrupted, Terminated, error_body
 
@@ -55,7 +55,7 @@ class OutputWriter:
     """Where a verb's result goes.
 
     `console` is stdout for people; `log` is stderr, for progress and remarks in either mode, in `log_format`; `events`
-    gets errors if that is JSON. `lines`: each JSON object is one line, errors too. `answered`: the result is
+    gets errors if that is JSON. `lines`: each JSON object is one line, errors too. `emitted`: the result is
     written; `wrote`: by any writer of this process.
     """
 
@@ -63,7 +63,7 @@ class OutputWriter:
     console: Console
     log: Console
     lines: bool = False
-    answered: bool = False
+    emitted: bool = False
     log_format: LogFormat = LogFormat.TEXT
     events: EventLines | None = None
     wrote: ClassVar[bool] = False
@@ -92,12 +92,12 @@ class OutputWriter:
 
     def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile."""
-        with held():
+        with deferred():
             if self.mode is OutputMode.JSON:
                 _write_json(document, indent=2)
             else:
                 human(self.console)
-            self.answered = OutputWriter.wrote = True
+            self.emitted = OutputWriter.wrote = True
 
     def line(self, document: JsonObject) -> None:
         """Write one JSON object as one line (`drkit mirror --output json`)."""
@@ -114,7 +114,7 @@ class OutputWriter:
         for word, style, text in said:
             if text and self.events is None:
                 self.log.print(Text.assemble((word, style), " ", text), soft_wrap=True)
-        if self.mode is OutputMode.JSON and (self.lines or not self.answered):
+        if self.mode is OutputMode.JSON and (self.lines or not self.emitted):
             with suppress(OSError):  # what is told may be that stdout takes nothing
                 _write_json({"error": error_body(error)}, indent=None if self.lines else 2)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-_ANSWERING = (("mirror",), ("serve",), ("drill", "schedule"), ("audit", "watch"))
+_HANDLING_COMMANDS = (("mirror",), ("serve",), ("drill", "schedule"), ("audit", "watch"))
 """The commands that handle SIGHUP. It ends any other, as it ends any program."""
 
 
@@ -21,28 +21,28 @@ class Hangups:
     """Received signals: a thread handles each, once a handler is set."""
 
     def __init__(self) -> None:
-        self._came: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal handler may put into it at any moment
+        self._received: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal handler may put into it at any moment
 
-    def heard(self) -> None:
+    def receive(self) -> None:
         """One more came."""
-        self._came.put(True)
+        self._received.put(True)
 
-    def answer(self, reload: Callable[[], None]) -> None:
+    def handle_with(self, reload: Callable[[], None]) -> None:
         """Call `reload` for each from now on, also for those that came before."""
         from drkit.model.log_context import keeping_context
 
-        def work() -> None:
-            while self._came.get():
+        def handle_each() -> None:
+            while self._received.get():
                 reload()
 
-        threading.Thread(target=keeping_context(work), name="drkit-reload", daemon=True).start()
+        threading.Thread(target=keeping_context(handle_each), name="drkit-reload", daemon=True).start()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Answer no more."""
-        self._came.put(False)
+        self._received.put(False)
 
 
-class _Noted:
+class _EarlyHangups:
     """What came before the command was ready to answer. `at_terminal`: a terminal's end ends the process."""
 
     def __init__(self) -> None:
@@ -56,20 +56,20 @@ class _Noted:
         self.count += 1
 
 
-def note(arguments: Sequence[str]) -> None:
+def count_early(arguments: Sequence[str]) -> None:
     """Note SIGHUP from now on, if these are the arguments of a command that will answer it. Of the main thread only.
 
     What is imported until the command is ready takes longer than a reload that follows a start at once. A signal that
-    was blocked when the process began (`held_back`) is let in.
+    was blocked when the process began (`sighup_blocked`) is let in.
     """
-    if any(tuple(arguments[: len(each)]) == each for each in _ANSWERING):
-        signal.signal(signal.SIGHUP, _Noted())
+    if any(tuple(arguments[: len(each)]) == each for each in _HANDLING_COMMANDS):
+        signal.signal(signal.SIGHUP, _EarlyHangups())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """A drkit that is started in the block finds a SIGHUP that came before its first line in `note`."""
+def sighup_blocked() -> Iterator[None]:
+    """A drkit that is started in the block finds a SIGHUP that came before its first line in `count_early`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
     try:
         yield
@@ -79,29 +79,29 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def hangups(stop: threading.Event) -> Iterator[Hangups]:
-    """SIGHUP in the block, and what was noted before it, for its `answer`; where the signal says that the terminal is
-    gone, `stop` is set instead.
+    """SIGHUP in the block, and those counted before it, for its `handle_with`; where the signal says that the
+    terminal is gone, `stop` is set instead.
     """
     found = Hangups()
-    noted = signal.getsignal(signal.SIGHUP)
-    at_terminal = noted.at_terminal if isinstance(noted, _Noted) else _at_terminal()
+    early = signal.getsignal(signal.SIGHUP)
+    at_terminal = early.at_terminal if isinstance(early, _EarlyHangups) else _at_terminal()
 
     def handler(*_: object) -> None:
         if at_terminal and not _has_terminal():
             stop.set()
         else:
-            found.heard()
+            found.receive()
 
     before = signal.signal(signal.SIGHUP, handler)
-    if isinstance(noted, _Noted):
-        for _ in range(noted.count):
-            found.heard()
-        noted.count = 0
+    if isinstance(early, _EarlyHangups):
+        for _ in range(early.count):
+            found.receive()
+        early.count = 0
     try:
         yield found
     finally:
         signal.signal(signal.SIGHUP, before)
-        found.end()
+        found.close()
 
 
 def _at_terminal() -> bool:

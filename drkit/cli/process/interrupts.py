@@ -9,12 +9,12 @@ imported (`catch`) and stay to the end:
 - A lost one is raised again. It gets lost if Python drops it (a finaliser, a callback of the garbage collector), or if
   some code clears any error (pyarrow imports pandas so, in C++; `except: pass`). It counts as lost once nobody holds
   the exception, or where `check` finds the command continuing without handling one. This applies only while the command
-  should end at once (`insist`): other commands catch it themselves, and report its effect.
+  should end at once (`reraise_lost`): other commands catch it themselves, and report its effect.
 - If another thread receives it (after SIGSTOP and SIGCONT), the main thread is woken from whatever it waits for;
   Python alone would run the handler only after that.
-- Within `held` it is delayed to the block's end, so that writes there are complete. A second one isn't delayed.
-- Once the command is `over`, signals are only noted: Spark stops and folders are removed undisturbed, and the process
-  then exits with 130 or 143, at most half a minute after the signal.
+- Within `deferred` it is delayed to the block's end, so that writes there are complete. A second one isn't delayed.
+- Once the command has called `mark_finished`, signals are only noted: Spark stops and folders are removed
+  undisturbed, and the process then exits with 130 or 143, at most half a minute after the signal.
 
 A signal that is already ignored (nohup, a background job) stays ignored. A process that didn't call `catch` isn't
 affected: a program that uses drkit as a library keeps its own handlers.
@@ -34,11 +34,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-_HEEDED = (signal.SIGINT, signal.SIGTERM)
-_SHELL = 128
+_HANDLED = (signal.SIGINT, signal.SIGTERM)
+_SIGNAL_EXIT_BASE = 128
 """A command that a signal ended has this and the signal's number as its exit code, as shells have it."""
-_AGAIN_SECONDS = 0.01
-_LEAVE_SECONDS = 30.0
+_RERAISE_SECONDS = 0.01
+_EXIT_SECONDS = 30.0
 """How long the process's end may take once a signal asked for it; Spark's JVM gets 20 s of them."""
 
 
@@ -47,7 +47,7 @@ class KeyboardSignal(KeyboardInterrupt):
 
     def __init__(self) -> None:
         super().__init__()
-        _signals.on_its_way = weakref.ref(self, _lost)  # no local variable may hold it: its own trace would
+        _signals.in_flight = weakref.ref(self, _on_freed)  # no local variable may hold it: its own trace would
 
 
 class TermSignal(KeyboardSignal):
@@ -61,11 +61,11 @@ class _Signals:
         caught_by: the process that caught them; its children have none of this.
         number: the first signal.
         raised: whether it was raised, or heard otherwise: what it means is then the command's to say.
-        on_its_way: the exception that was raised last.
-        insisting: whether one that is lost is raised again.
-        answered: whether the command has said what it means.
-        held: how many blocks it has to wait for.
-        over: the command has said all it has to say.
+        in_flight: the exception that was raised last.
+        reraising: whether one that is lost is raised again.
+        acknowledged: whether the command has said what it means.
+        deferring: how many blocks it has to wait for.
+        finished: the command has said all it has to say.
         deadline: when the process must have ended, by the monotonic clock.
         code: what the process ends with where no signal says otherwise.
     """
@@ -74,11 +74,11 @@ class _Signals:
         self.caught_by: int | None = None
         self.number: int | None = None
         self.raised = False
-        self.on_its_way: weakref.ref[KeyboardSignal] | None = None
-        self.insisting = True
-        self.answered = False
-        self.held = 0
-        self.over = False
+        self.in_flight: weakref.ref[KeyboardSignal] | None = None
+        self.reraising = True
+        self.acknowledged = False
+        self.deferring = 0
+        self.finished = False
         self.deadline: float | None = None
         self.code = 1
 
@@ -89,34 +89,34 @@ _signals = _Signals()
 def catch() -> None:
     """Take SIGINT and SIGTERM over, for the rest of this process's life. Called once, in the main thread."""
     _signals.caught_by = os.getpid()
-    atexit.register(_end)  # registered first, so it runs last
-    sys.unraisablehook = _dropped
-    signal.signal(signal.SIGALRM, _alarm)
+    atexit.register(_at_exit)  # registered first, so it runs last
+    sys.unraisablehook = _on_unraisable
+    signal.signal(signal.SIGALRM, _on_alarm)
     _wake_main_thread()
-    for number in _HEEDED:
+    for number in _HANDLED:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _came)
+            signal.signal(number, _on_signal)
 
 
-def insist(*, at_once: bool) -> None:
+def reraise_lost(*, enabled: bool) -> None:
     """Say whether the command ends at once when a signal comes: one that is lost is then raised again.
 
     Until this is called, it does. A command that catches interrupts itself, and continues, must say that it doesn't.
     """
-    _signals.insisting = at_once
+    _signals.reraising = enabled
 
 
 def check() -> None:
     """A safe point of a command that ends at once: raise the signal that came and was lost. In other
     threads nothing is raised, nor where an exception is being handled: it may be the signal's own.
     """
-    wanted = _signals.insisting and _asked() and sys.exc_info()[1] is None
+    wanted = _signals.reraising and _may_raise() and sys.exc_info()[1] is None
     if wanted and threading.current_thread() is threading.main_thread():
         _raise()
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def deferred() -> Iterator[None]:
     """A signal that comes in the block is raised at its end; a second one at once. Of the main thread only.
 
     One that came before and was lost is raised before the block.
@@ -125,14 +125,14 @@ def held() -> Iterator[None]:
         yield
         return
     check()
-    _signals.held += 1
+    _signals.deferring += 1
     try:
         yield
     finally:
-        _signals.held -= 1
-        if _asked() and not _signals.raised:
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)  # for a block that ended by an error
-    if _asked() and not _signals.raised:
+        _signals.deferring -= 1
+        if _may_raise() and not _signals.raised:
+            signal.setitimer(signal.ITIMER_REAL, _RERAISE_SECONDS)  # for a block that ended by an error
+    if _may_raise() and not _signals.raised:
         _raise()
 
 
@@ -141,12 +141,12 @@ def stop_on_signals() -> Iterator[threading.Event]:
     """An event that the signals set in the block, for a command that runs until it is stopped."""
     stop = threading.Event()
 
-    def heard(number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         _signals.number, _signals.raised = number, True
-        _signals.answered = True
+        _signals.acknowledged = True
         stop.set()
 
-    before = {number: signal.signal(number, heard) for number in _HEEDED}
+    before = {number: signal.signal(number, on_signal) for number in _HANDLED}
     try:
         yield stop
     finally:
@@ -154,61 +154,61 @@ def stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def over() -> None:
+def mark_finished() -> None:
     """The command has said all it has to say: from here on signals are noted only."""
-    _signals.over = _signals.caught_by == os.getpid()
+    _signals.finished = _signals.caught_by == os.getpid()
 
 
-def is_over() -> bool:
+def is_finished() -> bool:
     """Whether a command has said all it has to say."""
-    return _signals.over
+    return _signals.finished
 
 
-def asked() -> int | None:
+def pending() -> int | None:
     """The signal that came and that nobody has answered; None where there is none."""
-    return None if _signals.answered else _signals.number
+    return None if _signals.acknowledged else _signals.number
 
 
-def lost() -> int | None:
+def masked() -> int | None:
     """The signal that came before a command that ends at once failed with another error; None where there is none."""
-    return _signals.number if _signals.insisting and _signals.raised and not _signals.answered else None
+    return _signals.number if _signals.reraising and _signals.raised and not _signals.acknowledged else None
 
 
-def answered() -> None:
+def acknowledge() -> None:
     """The command says what the signal means that was raised: its code is then its own."""
-    _signals.answered = _signals.raised
+    _signals.acknowledged = _signals.raised
 
 
-def unanswered() -> int | None:
+def unacknowledged() -> int | None:
     """The signal that ended the command before it could say so; None where there is none."""
-    return None if _signals.over else asked()
+    return None if _signals.finished else pending()
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process: with this code, or with the signal's where one was not heard in time.
 
     Raises:
         SystemExit: always; the handlers of the process's end are still to run.
     """
-    over()
+    mark_finished()
     _signals.code = code
     sys.exit(code)
 
 
-def _asked() -> bool:
+def _may_raise() -> bool:
     """Whether a signal came that nobody has answered, and may be raised."""
-    return _signals.number is not None and not (_signals.over or _signals.held or _signals.answered)
+    return _signals.number is not None and not (_signals.finished or _signals.deferring or _signals.acknowledged)
 
 
-def _came(number: int, _frame: FrameType | None) -> None:
+def _on_signal(number: int, _frame: FrameType | None) -> None:
     first = _signals.number is None
     if first:
         _signals.number = number
-    if _signals.over:
+    if _signals.finished:
         if _signals.deadline is None:
-            _signals.deadline = time.monotonic() + _LEAVE_SECONDS
-            signal.setitimer(signal.ITIMER_REAL, _LEAVE_SECONDS)
-    elif not _signals.raised and (first if not _signals.held else not first):
+            _signals.deadline = time.monotonic() + _EXIT_SECONDS
+            signal.setitimer(signal.ITIMER_REAL, _EXIT_SECONDS)
+    elif not _signals.raised and (first if not _signals.deferring else not first):
         _raise()
 
 
@@ -217,29 +217,29 @@ def _raise() -> NoReturn:
     raise TermSignal() if _signals.number == signal.SIGTERM else KeyboardSignal()
 
 
-def _lost(_reference: weakref.ref[KeyboardSignal]) -> None:
+def _on_freed(_reference: weakref.ref[KeyboardSignal]) -> None:
     """Nobody holds the exception that was raised last: if it was answered, the command is over."""
-    if _signals.insisting and not (_signals.over or _signals.answered):
-        _again()
+    if _signals.reraising and not (_signals.finished or _signals.acknowledged):
+        _reraise_soon()
 
 
-def _dropped(dropped: sys.UnraisableHookArgs) -> None:
+def _on_unraisable(dropped: sys.UnraisableHookArgs) -> None:
     """Python drops an exception: an interrupt is raised again where it can't be dropped."""
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
-    elif not (_signals.over or _signals.answered):
-        _again()
+    elif not (_signals.finished or _signals.acknowledged):
+        _reraise_soon()
 
 
-def _again() -> None:
+def _reraise_soon() -> None:
     _signals.raised = False
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _RERAISE_SECONDS)
 
 
-def _alarm(_number: int, _frame: FrameType | None) -> None:
+def _on_alarm(_number: int, _frame: FrameType | None) -> None:
     if _signals.deadline is not None and time.monotonic() >= _signals.deadline:
-        os._exit(_SHELL + (_signals.number or signal.SIGTERM))
-    if _asked() and not _signals.raised:
+        os._exit(_SIGNAL_EXIT_BASE + (_signals.number or signal.SIGTERM))
+    if _may_raise() and not _signals.raised:
         _raise()
 
 
@@ -253,13 +253,13 @@ def _wake_main_thread() -> None:
 
     def wake() -> None:
         while came := os.read(read, 64):
-            if any(number in came for number in _HEEDED):
+            if any(number in came for number in _HANDLED):
                 signal.pthread_kill(main, signal.SIGALRM)
 
     threading.Thread(target=wake, name="drkit-signals", daemon=True).start()
 
 
-def _end() -> None:
+def _at_exit() -> None:
     """End the process itself, after all else that was registered for its end.
 
     What Python still does then (collecting modules, which has objects of a dead JVM say so) is useless, and a
@@ -275,6 +275,6 @@ def _end() -> None:
             sys.stdout.flush()
         except OSError:
             code = code or 1
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)  # the last moment to be heard
-    own = _signals.answered or (_signals.raised and not _signals.insisting)  # the command's code says it
-    os._exit(code if own or _signals.number is None else _SHELL + _signals.number)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)  # the last moment to be heard
+    own = _signals.acknowledged or (_signals.raised and not _signals.reraising)  # the command's code says it
+    os._exit(code if own or _signals.number is None else _SIGNAL_EXIT_BASE + _signals.number)

@@ -21,7 +21,7 @@ from typing import IO
 from rich.text import Text
 
 from drkit.cli.output.writer import OutputMode, OutputWriter
-from drkit.cli.process.hangup import held_back
+from drkit.cli.process.hangup import sighup_blocked
 from drkit.model.errors import ExitCode
 
 _FIRST_PAUSE = 1.0
@@ -67,23 +67,23 @@ class WorkerProcesses:
     def run(self, stop: threading.Event) -> ExitCode:
         """Supervise. Returns the exit code of the whole: the worst of the verdicts of those that ended for good."""
         children = self._children = [self._start(number) for number in range(1, self._count + 1)]
-        told = False
+        stopping = False
         try:
             while any(child.code is None for child in children):
-                if stop.is_set() and not told:
-                    told = True
-                    _tell(children, signal.SIGTERM)
+                if stop.is_set() and not stopping:
+                    stopping = True
+                    _send_signal(children, signal.SIGTERM)
                     for child in children:
                         if child.due is not None:
                             child.due, child.code = None, ExitCode.OK
-                self._take_end(told=told)
+                self._reap(stopping=stopping)
                 if any(child.code in _FINAL for child in children):
                     stop.set()
                 for child in children:
                     if child.due is not None and time.monotonic() >= child.due:
-                        self._again(child)
+                        self._restart(child)
         finally:
-            _tell(children, signal.SIGKILL)  # only what is left where this ends by an exception
+            _send_signal(children, signal.SIGKILL)  # only what is left where this ends by an exception
         for child in children:
             for reader in child.readers:
                 reader.join()
@@ -92,17 +92,17 @@ class WorkerProcesses:
 
     def reload(self) -> None:
         """Have each child read its configuration again; it logs the outcome. Any thread may ask."""
-        _tell(self._children, signal.SIGHUP)
+        _send_signal(self._children, signal.SIGHUP)
 
     # -- children ----------------------------------------------------------------------------------
 
     def _start(self, number: int) -> _Child:
         child = _Child(number, self._spawn(), time.monotonic(), [])
-        self._attend(child)
+        self._supervise(child)
         return child
 
     def _spawn(self) -> subprocess.Popen[str]:
-        with held_back():  # a reload may follow before the child has begun
+        with sighup_blocked():  # a reload may follow before the child has begun
             return subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -112,27 +112,27 @@ class WorkerProcesses:
                 start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
             )
 
-    def _attend(self, child: _Child) -> None:
+    def _supervise(self, child: _Child) -> None:
         """Forward a child's output, and tell when it has ended."""
         process = child.process
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - pipes, as asked for
         child.readers = [
-            threading.Thread(target=_each_line, args=(process.stdout, self._data(child.number)), daemon=True),
-            threading.Thread(target=_each_line, args=(process.stderr, self._said(child.number)), daemon=True),
+            threading.Thread(target=_each_line, args=(process.stdout, self._stdout_lines(child.number)), daemon=True),
+            threading.Thread(target=_each_line, args=(process.stderr, self._stderr_lines(child.number)), daemon=True),
         ]
         for reader in child.readers:
             reader.start()
         threading.Thread(target=lambda: self._ends.put((child, process.wait())), daemon=True).start()
 
-    def _take_end(self, *, told: bool) -> None:
+    def _reap(self, *, stopping: bool) -> None:
         """Wait a moment for a child to end; decide whether it is started again."""
         try:
             child, code = self._ends.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             return
         died = code < 0
-        if told or code in _FINAL or (self._until_done and not died):
-            child.code = ExitCode.OK if told and died else code
+        if stopping or code in _FINAL or (self._until_done and not died):
+            child.code = ExitCode.OK if stopping and died else code
             return
         at = time.monotonic()
         calm = at - child.started_at > _CALM_SECONDS
@@ -141,15 +141,15 @@ class WorkerProcesses:
         how = f"was ended by {signal.Signals(-code).name}" if died else f"ended with exit code {code}"
         self._say(f"process {child.number} ({child.process.pid}) {how}: starting it again in {child.pause:g} s")
 
-    def _again(self, child: _Child) -> None:
+    def _restart(self, child: _Child) -> None:
         for reader in child.readers:
             reader.join()
         child.process, child.started_at, child.due = self._spawn(), time.monotonic(), None
-        self._attend(child)
+        self._supervise(child)
 
     # -- output ------------------------------------------------------------------------------------
 
-    def _data(self, number: int) -> Callable[[str], None]:
+    def _stdout_lines(self, number: int) -> Callable[[str], None]:
         """What takes a child's lines of data: JSON objects get the child's number."""
 
         def take(line: str) -> None:
@@ -165,7 +165,7 @@ class WorkerProcesses:
 
         return take
 
-    def _said(self, number: int) -> Callable[[str], None]:
+    def _stderr_lines(self, number: int) -> Callable[[str], None]:
         """What takes a child's remarks: a text gets the child's number before it, an event as a key."""
         if self._writer.events is None:
             return lambda line: self._say(line.rstrip("\n"), f"[{number}] ")
@@ -199,7 +199,7 @@ def _each_line(pipe: IO[str], take: Callable[[str], None]) -> None:
             take(line)
 
 
-def _tell(children: Sequence[_Child], number: signal.Signals) -> None:
+def _send_signal(children: Sequence[_Child], number: signal.Signals) -> None:
     for child in children:
         if child.process.poll() is None:
             child.process.send_signal(number)

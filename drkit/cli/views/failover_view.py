@@ -39,7 +39,7 @@ STAGE_MARKS = {
 }
 
 
-def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = (), *, about_to_run: bool = False) -> None:
+def print_plan(console: Console, plan: Plan, unwaived: Sequence[Obstacle] = (), *, about_to_run: bool = False) -> None:
     """The plan: topology before and after, what each stage will do, groups by cost, what is lost.
 
     `about_to_run`: the flags that it needs were given, or are asked for.
@@ -68,10 +68,10 @@ def print_plan(console: Console, plan: Plan, standing: Sequence[Obstacle] = (), 
         )
     for warning in plan.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
-    for obstacle in standing:
+    for obstacle in unwaived:
         console.print(f"[red]✗[/] {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
     if isinstance(plan, FailoverPlan) and not about_to_run:
-        needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in standing})
+        needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in unwaived})
         if needs:
             console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
 
@@ -107,7 +107,7 @@ def print_result(
         )
 
 
-def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, standing: Sequence[Obstacle]) -> None:
+def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, unwaived: Sequence[Obstacle]) -> None:
     """What a rehearsal found: where groups would be put, what would be lost, what would stand in the way."""
     print_positions(console, plan.positions)
     style = "bold green" if result.error is None else "bold yellow"
@@ -119,7 +119,7 @@ def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, sta
         )
     for warning in plan.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
-    for obstacle in standing:
+    for obstacle in unwaived:
         console.print(
             f"[red]✗[/] a real run is refused now: {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}"
         )

@@ -46,13 +46,13 @@ class GroupMoveSummary:
     unplaced: int
 
     @property
-    def pain(self) -> tuple[int, int, int, int, str]:
+    def severity(self) -> tuple[int, int, int, int, str]:
         """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
         return (-self.unplaced, -self.lost, -self.skipped, -self.again, self.group)
 
 
 def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> None:
-    """Those that hurt first: single positions, or groups where there are too many to look at."""
+    """The worst first: single positions, or groups where there are too many to look at."""
     if not positions:
         console.print("[dim]no group has a position to move[/]")
     elif len(positions) > _MANY:
@@ -62,11 +62,11 @@ def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> N
 
 
 def sums(positions: Sequence[PlannedPosition]) -> list[GroupMoveSummary]:
-    """The groups, those that hurt first."""
+    """The groups, the worst first."""
     ordered = sorted(positions, key=attrgetter("group"))
     return sorted(
         (_sum(group, list(found)) for group, found in groupby(ordered, attrgetter("group"))),
-        key=attrgetter("pain"),
+        key=attrgetter("severity"),
     )
 
 
@@ -142,7 +142,7 @@ def _named(strategy: Strategy | None) -> str:
 
 
 def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
-    ranked = sorted(positions, key=_pain)
+    ranked = sorted(positions, key=_severity)
     skips = any(position.skipped for position in positions)
     table = FittingTable(
         (
@@ -172,7 +172,7 @@ def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
         console.print(f"[dim]… and {len(ranked) - _ROWS} more, all of them in --output json[/]")
 
 
-def _pain(position: PlannedPosition) -> tuple[int, int, int, int, str, str, int]:
+def _severity(position: PlannedPosition) -> tuple[int, int, int, int, str, str, int]:
     """Unplaced first, then by what is lost, then what is skipped, then what is read again."""
     return (
         0 if position.target_offset is None else 1,
@@ -186,7 +186,7 @@ def _pain(position: PlannedPosition) -> tuple[int, int, int, int, str, str, int]
 
 
 def _reasons(positions: Sequence[PlannedPosition]) -> Iterator[str]:
-    """Reasons in the order of pain with the places they hold for; those that differ in numbers only as one of them."""
+    """Reasons, the worst first, with the partitions they hold for; those that differ in numbers only are one."""
     alike: dict[str, list[PlannedPosition]] = {}
     for position in positions:
         if position.reason:

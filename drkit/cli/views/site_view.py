@@ -37,7 +37,7 @@ _ROWS = 20
 def print_site_plan(
     console: Console,
     plan: SitePlan,
-    standing: Sequence[tuple[LinkId | None, Obstacle]] = (),
+    unwaived: Sequence[tuple[LinkId | None, Obstacle]] = (),
     *,
     about_to_run: bool = False,
 ) -> None:
@@ -47,22 +47,22 @@ def print_site_plan(
     """
     title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
     console.print(Rule(title, align="left", style="dim"))
-    console.print(f"[dim]how[/]  {escape(_how(plan))}")
+    console.print(f"[dim]how[/]  {escape(_mode(plan))}")
     _links(console, plan)
     if plan.waves:
         _waves(console, plan)
     positions = [position for each in plan.plans for position in each.positions]
     print_positions(console, sorted(positions, key=attrgetter("group", "topic", "partition")))
-    print_remarks(console, plan, standing)
+    print_remarks(console, plan, unwaived)
     if not about_to_run:
-        shown = {obstacle for _, obstacle in standing}
+        shown = {obstacle for _, obstacle in unwaived}
         every = [*plan.obstacles, *(obstacle for each in plan.plans for obstacle in each.obstacles)]
         needs = sorted({each.waived_by for each in every if each.waived_by and each not in shown})
         if needs:
             console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
 
 
-def print_remarks(console: Console, plan: AnySitePlan, standing: Sequence[tuple[LinkId | None, Obstacle]]) -> None:
+def print_remarks(console: Console, plan: AnySitePlan, unwaived: Sequence[tuple[LinkId | None, Obstacle]]) -> None:
     """Warnings of the run and of each link, what it means for other links, and its obstacles."""
     for warning in plan.own_warnings():
         console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
@@ -71,7 +71,7 @@ def print_remarks(console: Console, plan: AnySitePlan, standing: Sequence[tuple[
             console.print(f"[yellow]![/] {escape(f'{each.link}: {warning}')}", soft_wrap=True)
     for other in plan.others:
         console.print(f"[dim]·[/] {escape(f'{other.link}: {other.effect}')}", soft_wrap=True)
-    for link, obstacle in standing:
+    for link, obstacle in unwaived:
         whose = "" if link is None else f"{link}: "
         console.print(f"[red]✗[/] {escape(whose + obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
 
@@ -87,14 +87,14 @@ def print_site_result(console: Console, result: SiteResult, judgement: Judgement
     for each in result.links:
         verified = None if each.result is None else each.result.machine.facts.verified
         run = "" if each.result is None else each.result.run
-        table.add_row(escape(str(each.link)), _where(each), "-" if verified is None else f"{verified:,}", run)
+        table.add_row(escape(str(each.link)), _state(each), "-" if verified is None else f"{verified:,}", run)
     console.print(table)
     if result.plan.kind is not Kind.REPROTECT:
         print_evidence(console, result.evidence, judgement)
-    _whereabouts(console, result)
+    _print_destinations(console, result)
 
 
-def _whereabouts(console: Console, result: SiteResult) -> None:
+def _print_destinations(console: Console, result: SiteResult) -> None:
     """What was salvaged of each link, and where clients are to connect."""
     begun = [(each, each.result.machine.facts) for each in result.links if each.result is not None]
     for each, facts in begun:
@@ -107,7 +107,7 @@ def _whereabouts(console: Console, result: SiteResult) -> None:
 
 
 def print_site_rehearsal(
-    console: Console, plan: SitePlan, results: Sequence[RunResult], standing: Sequence[tuple[LinkId | None, Obstacle]]
+    console: Console, plan: SitePlan, results: Sequence[RunResult], unwaived: Sequence[tuple[LinkId | None, Obstacle]]
 ) -> None:
     """What rehearsals of all links found, and what a real run would be refused for now."""
     print_site_plan(console, plan, about_to_run=True)
@@ -119,7 +119,7 @@ def print_site_rehearsal(
             f"[{style}]rehearsal {result.machine.state}[/]  {escape(str(each.link))}{took}  [dim]run {result.run}[/]",
             soft_wrap=True,
         )
-    for link, obstacle in standing:
+    for link, obstacle in unwaived:
         whose = "" if link is None else f"{link}: "
         console.print(
             f"[red]✗[/] a real run is refused now: {escape(whose + obstacle.what)}\n  [bold]do:[/] "
@@ -176,7 +176,7 @@ def _waves(console: Console, plan: SitePlan) -> None:
         console.print(f"[dim]{number + 1:>2}[/]  {escape(words)}", soft_wrap=True)
 
 
-def _how(plan: SitePlan) -> str:
+def _mode(plan: SitePlan) -> str:
     first = plan.plans[0]
     if first.cut is not None:
         return f"{plan.mode}, consistent over all links: every topic is complete up to {iso(first.cut.instant)}"
@@ -199,19 +199,19 @@ def _source(plan: FailoverPlan) -> str:
     return "[bold red]unreachable[/]" if plan.source.denied is None else "[bold red]refuses drkit[/]"
 
 
-def _where(link: LinkResult) -> str:
+def _state(link: LinkResult) -> str:
     if link.elsewhere is not None:
         return f"[dim]left alone: {escape(link.elsewhere)}[/]"
     return f"[green]{link.state}[/]" if link.state is State.CLOSED else f"[yellow]{link.state}[/]"
 
 
 def print_site_failback_plan(
-    console: Console, plan: SiteFailbackPlan, standing: Sequence[tuple[LinkId | None, Obstacle]] = ()
+    console: Console, plan: SiteFailbackPlan, unwaived: Sequence[tuple[LinkId | None, Obstacle]] = ()
 ) -> None:
     """What is deleted and brought back for each link, on which cluster, and its obstacles."""
     title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
     console.print(Rule(title, align="left", style="dim"))
-    console.print(f"[dim]how[/]  {_how_back(plan)}")
+    console.print(f"[dim]how[/]  {_failback_order(plan)}")
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("link", "old primary", "cluster id"):
         table.add_column(name, no_wrap=name == "cluster id")
@@ -229,16 +229,16 @@ def print_site_failback_plan(
             f"{len(each.positions):,}",
         )
     console.print(table)
-    _deleted(console, plan)
-    print_remarks(console, plan, standing)
+    _print_deletions(console, plan)
+    print_remarks(console, plan, unwaived)
 
 
-def _how_back(plan: SiteFailbackPlan) -> str:
+def _failback_order(plan: SiteFailbackPlan) -> str:
     first = "salvage every link, then scrub, re-seed and audit one after the other"
     return first if plan.kind is Kind.REPROTECT else f"{first}, then move back one after the other"
 
 
-def _deleted(console: Console, plan: SiteFailbackPlan) -> None:
+def _print_deletions(console: Console, plan: SiteFailbackPlan) -> None:
     """The topics that are deleted and recreated, those with most on the old primary alone first."""
     rows = [(each.link, topic) for each in plan.plans if each.deletes for topic in each.topics]
     rows.sort(key=lambda row: (-row[1].only_here, -row[1].records))

@@ -32,7 +32,7 @@ _STATE_STYLE = {
     "sealed": "bold magenta",
     "reversed": "bold magenta",
 }
-_FEW = 12
+_MOST_ROWS = 12
 """So many rows are shown whatever they say; of more, only those that are not as they should be, so many at most."""
 _NUMBER = re.compile(r"\d+")
 
@@ -50,7 +50,7 @@ class GroupStatusSummary:
     captured_at: datetime
 
     @property
-    def pain(self) -> tuple[int, int, str]:
+    def severity(self) -> tuple[int, int, str]:
         """Those with positions that can't be placed first, then those that would read again."""
         return (-self.unavailable, -self.conservative, self.group)
 
@@ -98,13 +98,13 @@ def render_link(status: LinkStatus, *, every: bool = False) -> RenderableType:
 
 
 def group_sums(groups: Sequence[GroupStatus]) -> list[GroupStatusSummary]:
-    """The groups, those that hurt most first."""
+    """The groups, the worst first."""
     ordered = sorted(groups, key=attrgetter("group"))
-    return sorted((_sum(name, list(found)) for name, found in groupby(ordered, attrgetter("group"))), key=_pain)
+    return sorted((_sum(name, list(found)) for name, found in groupby(ordered, attrgetter("group"))), key=_severity)
 
 
-def _pain(group: GroupStatusSummary) -> tuple[int, int, str]:
-    return group.pain
+def _severity(group: GroupStatusSummary) -> tuple[int, int, str]:
+    return group.severity
 
 
 def _sum(name: str, found: Sequence[GroupStatus]) -> GroupStatusSummary:
@@ -133,11 +133,11 @@ def _links(statuses: Sequence[LinkStatus]) -> FittingTable:
         )
     )
 
-    def stake(status: LinkStatus) -> tuple[bool, int, str]:
+    def loss_order(status: LinkStatus) -> tuple[bool, int, str]:
         point = status.recovery_point
         return (point.records is not None, -(point.records or 0), str(status.link.id))
 
-    for each in sorted(statuses, key=stake):
+    for each in sorted(statuses, key=loss_order):
         point = each.recovery_point
         sums = group_sums(each.groups)
         inexact = sum(1 for group in sums if group.exact < group.positions)
@@ -203,9 +203,9 @@ def _partitions(partitions: Sequence[PartitionStatus], *, every: bool, seen: boo
             continue
         counts.bad.append(each)
     parts: list[RenderableType] = [_partition_counts(len(partitions), counts, seen=seen)]
-    all_rows = every or len(partitions) <= _FEW
+    all_rows = every or len(partitions) <= _MOST_ROWS
     worst = sorted(counts.bad, key=lambda p: (p.lag_records is not None, -(p.lag_records or 0), p.topic, p.partition))
-    shown = sorted(partitions, key=attrgetter("topic", "partition")) if all_rows else worst[:_FEW]
+    shown = sorted(partitions, key=attrgetter("topic", "partition")) if all_rows else worst[:_MOST_ROWS]
     if shown:
         parts.append(_partition_table(shown))
     if not all_rows:
@@ -256,13 +256,13 @@ def _groups(groups: Sequence[GroupStatus], *, every: bool) -> list[RenderableTyp
     """How many would read again or have no place; then a line for each of those, or for each position."""
     sums = group_sums(groups)
     parts: list[RenderableType] = [_group_counts(sums)]
-    if every or len(groups) <= _FEW:
+    if every or len(groups) <= _MOST_ROWS:
         parts.append(_position_table(groups))
     else:
         worst = [each for each in sums if each.exact < each.positions]
         if worst:
-            parts.append(_group_table(worst[:_FEW]))
-        parts += _left_out(len(worst) - _FEW, "more of them")
+            parts.append(_group_table(worst[:_MOST_ROWS]))
+        parts += _left_out(len(worst) - _MOST_ROWS, "more of them")
     parts.extend(Padding(Text(f"· {line}", "dim"), (0, 0, 0, 1)) for line in _reasons(groups))
     return parts
 
@@ -335,12 +335,12 @@ def _problems(status: LinkStatus, *, every: bool) -> list[RenderableType]:
     """Each problem with its remedy: those that halt first; no more than one reads, unless all are wanted."""
     ordered = sorted(status.problems, key=lambda problem: not problem.halted)
     parts: list[RenderableType] = []
-    for problem in ordered if every else ordered[:_FEW]:
+    for problem in ordered if every else ordered[:_MOST_ROWS]:
         where = " ".join(filter(None, ("!", formatting.place(problem))))
         halted = (" (halted)", "bold red") if problem.halted else ""
         parts.append(Text.assemble((where, "red"), halted, f" {problem.reason}. {problem.remedy}"))
     if not every:
-        parts += _left_out(len(ordered) - _FEW, "more problems")
+        parts += _left_out(len(ordered) - _MOST_ROWS, "more problems")
     return parts
 
 
@@ -354,7 +354,7 @@ def _lag_reasons(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
     for each in partitions:
         if each.lag_reason:
             alike.setdefault(_NUMBER.sub("#", each.lag_reason), []).append(each)
-    for found in sorted(alike.values(), key=len, reverse=True)[:_FEW]:
+    for found in sorted(alike.values(), key=len, reverse=True)[:_MOST_ROWS]:
         first = found[0]
         more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'partition')} alike)"
         yield f"· {first.topic}:{first.partition}{more}: {first.lag_reason}"
@@ -367,12 +367,12 @@ def _reasons(groups: Sequence[GroupStatus]) -> Iterator[str]:
         if each.reason:
             alike.setdefault(_NUMBER.sub("#", each.reason), []).append(each)
     ordered = sorted(alike.values(), key=len, reverse=True)
-    for found in ordered[:_FEW]:
+    for found in ordered[:_MOST_ROWS]:
         first = found[0]
         more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'position')} alike)"
         yield f"{first.group} {first.topic}:{first.partition}{more}: {first.reason}"
-    if len(ordered) > _FEW:
-        yield f"and {counted(len(ordered) - _FEW, 'other reason')}: --output json has all"
+    if len(ordered) > _MOST_ROWS:
+        yield f"and {counted(len(ordered) - _MOST_ROWS, 'other reason')}: --output json has all"
 
 
 def _count(value: int | None) -> str:

@@ -31,12 +31,12 @@ _DEVIATED, _UNKNOWN, _HOOKED = "deviated", "unknown", "hooks"
 _ATTEMPTS = 5
 _PATIENCE_SECONDS = 10.0
 
-Name = tuple[int, str]
+RangeName = tuple[int, str]
 """Of a finding: the batch's number and the range."""
 
 
 class AlertNotifier:
-    """Tells everybody what was found; call `began`, then `told` for each batch, then `ended`.
+    """Reports what was found; call `start`, then `report` for each batch, then `finish`.
 
     Args:
         run: the command, for its stderr.
@@ -52,19 +52,19 @@ class AlertNotifier:
         self._hooks = hooks
         self._last: JournalEntry | None = None
         self._unsure = False  # whether the journal may hold more than `_last`
-        self._owed: list[tuple[str, dict[str, Any]]] = []  # how hooks ended that the store did not take yet
+        self._outcomes: list[tuple[str, dict[str, Any]]] = []  # how hooks ended that the store did not take yet
         self._lock = threading.Lock()  # of these three: the hooks' thread journals too
-        self._known: set[Name] = set()
+        self._known: set[RangeName] = set()
         self._batch: tuple[int, int] | None = None
-        self._left: list[dict[str, Any]] = []
+        self._unjournaled: list[dict[str, Any]] = []
         self._closed = threading.Event()
-        self._caller = _Caller(self._call) if hooks else None
+        self._hook_thread = _HookThread(self._call_hooks) if hooks else None
 
     def say(self, text: str) -> None:
         """A line on stderr."""
         self._run.writer.log.print(Text(f"audit {self._link.id}: {text}"), soft_wrap=True)
 
-    def began(self, progress: AuditProgress) -> None:
+    def start(self, progress: AuditProgress) -> None:
         """Before the first batch: what an audit that was killed had found and told no hook is told them now.
 
         Raises:
@@ -73,14 +73,14 @@ class AlertNotifier:
         entries = self._store.entries(progress.run)
         self._last = entries[-1] if entries else None
         payloads = [(entry.event, json.loads(entry.payload)) for entry in entries]
-        self._known = {_name(payload) for event, payload in payloads if event != _HOOKED}
-        called = {_name(payload) for event, payload in payloads if event == _HOOKED}
-        if self._caller is not None:
+        self._known = {_range_of(payload) for event, payload in payloads if event != _HOOKED}
+        called = {_range_of(payload) for event, payload in payloads if event == _HOOKED}
+        if self._hook_thread is not None:
             for event, payload in payloads:
-                if event == _DEVIATED and payload.get("hooks") and _name(payload) not in called:
-                    self._caller.put(payload)
+                if event == _DEVIATED and payload.get("hooks") and _range_of(payload) not in called:
+                    self._hook_thread.put(payload)
 
-    def told(self, found: Sequence[Reconciled], progress: AuditProgress) -> None:
+    def report(self, found: Sequence[Reconciled], progress: AuditProgress) -> None:
         """After a batch: what deviates is an alert; the listing is brought up to date.
 
         A batch may count as done only once this has returned. Where it raises, call it again with the same: nothing
@@ -94,42 +94,42 @@ class AlertNotifier:
         fresh: list[dict[str, Any]] = []
         if (progress.batch, progress.looks) != self._batch:
             self._batch = progress.batch, progress.looks
-            self._say_all(found, wrong, progress)
-            fresh = [payload for each in wrong if _name(payload := self._alert(each, progress)) not in self._known]
-            self._left = list(fresh)
+            self._print_batch(found, wrong, progress)
+            fresh = [payload for each in wrong if _range_of(payload := self._alert(each, progress)) not in self._known]
+            self._unjournaled = list(fresh)
         try:
             for each in wrong:
                 if each.deviates:
                     self._store.put_problem(self._link.id, self._problem(each))
-            while self._left:
-                payload = self._left[0]
+            while self._unjournaled:
+                payload = self._unjournaled[0]
                 self._journal(progress.run, _DEVIATED if payload["event"] == PROBLEM else _UNKNOWN, payload)
-                self._known.add(_name(payload))
-                del self._left[0]
-            self._settle()
+                self._known.add(_range_of(payload))
+                del self._unjournaled[0]
+            self._journal_outcomes()
         finally:
-            if self._caller is not None:
+            if self._hook_thread is not None:
                 for payload in fresh:
                     if payload["event"] == PROBLEM:
-                        self._caller.put(payload)
+                        self._hook_thread.put(payload)
         try:
-            self._list(progress, "running" if progress.verdict == "clean" else progress.verdict)
+            self._update_listing(progress, "running" if progress.verdict == "clean" else progress.verdict)
         except DrkitError as error:
             self.say(f"`drkit runs` lists this audit as it was before: {error.what}")
 
-    def ended(self, progress: AuditProgress) -> None:
+    def finish(self, progress: AuditProgress) -> None:
         """The audit stops; its run is listed with what it came to."""
-        left = 0 if self._caller is None else self._caller.close()
+        left = 0 if self._hook_thread is None else self._hook_thread.close()
         self._closed.set()
         if left:
             self.say(f"{left} alerts were not told to every hook yet; the next start on this checkpoint does that")
         try:
-            self._settle()
-            self._list(progress, progress.verdict)
+            self._journal_outcomes()
+            self._update_listing(progress, progress.verdict)
         except DrkitError as error:
             self.say(f"`drkit runs` won't list this audit as it ended: {error.what}")
 
-    def _say_all(self, found: Sequence[Reconciled], wrong: Sequence[Reconciled], progress: AuditProgress) -> None:
+    def _print_batch(self, found: Sequence[Reconciled], wrong: Sequence[Reconciled], progress: AuditProgress) -> None:
         records = sum(each.counts.source_records for each in found)
         if not wrong:
             self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
@@ -144,7 +144,7 @@ class AlertNotifier:
             topic=each.closed.topic,
             partition=each.closed.partition,
             reason=f"the continuous audit found that the target deviates: {each}",
-            remedy=f"{_look(self._link.id, each.closed.topic)} names every record; once it is "
+            remedy=f"{_audit_command(self._link.id, each.closed.topic)} names every record; once it is "
             f"dealt with, drkit link acknowledge '{self._link.id}' {PROBLEM} clears this",
             halted=False,
             since=now(),
@@ -173,11 +173,11 @@ class AlertNotifier:
             "counts": {name: getattr(each.counts, name) for name in KINDS},
             "gone": each.gone,
             "first": [sample._asdict() for sample in each.first],
-            "remedy": f"{_look(self._link.id, closed.topic)} names every record",
+            "remedy": f"{_audit_command(self._link.id, closed.topic)} names every record",
             "hooks": bool(self._hooks),
         }
 
-    def _call(self, payload: Mapping[str, Any]) -> None:
+    def _call_hooks(self, payload: Mapping[str, Any]) -> None:
         """On the thread of the hooks: call them and keep how that went."""
         environment = {"DRKIT_RUN": str(payload["run"]), "DRKIT_LINK": str(self._link.id)}
         alert = {key: value for key, value in payload.items() if key not in {"batch", "hooks"}}
@@ -188,19 +188,19 @@ class AlertNotifier:
             self.say(f"an alert of {payload['topic']} was not taken: {reason}")
         kept = {"batch": payload["batch"], "range": payload["range"], "failed": failed}
         with self._lock:
-            self._owed.append((str(payload["run"]), kept))
+            self._outcomes.append((str(payload["run"]), kept))
         try:
-            self._settle()
+            self._journal_outcomes()
         except DrkitError as error:
             self.say(f"the store did not take yet that hooks were called: {error.what}")
 
-    def _settle(self) -> None:
-        """Journal how hooks ended, as far as that is owed."""
+    def _journal_outcomes(self) -> None:
+        """Journal the outcomes of hooks, as far as the store takes them."""
         with self._lock:
-            while self._owed:
-                run, kept = self._owed[0]
+            while self._outcomes:
+                run, kept = self._outcomes[0]
                 self._append(run, _HOOKED, kept)
-                del self._owed[0]
+                del self._outcomes[0]
 
     def _journal(self, run: str, event: str, payload: Mapping[str, Any]) -> None:
         with self._lock:
@@ -216,7 +216,10 @@ class AlertNotifier:
             if self._unsure:
                 entries = self._store.entries(run)
                 self._last, self._unsure = (entries[-1] if entries else None), False
-                if any(each.event == event and _name(json.loads(each.payload)) == _name(payload) for each in entries):
+                if any(
+                    each.event == event and _range_of(json.loads(each.payload)) == _range_of(payload)
+                    for each in entries
+                ):
                     return
             entry = JournalEntry.chained(
                 self._last, run=run, at=now(), stage=_KIND, event=event, payload=json.dumps(payload)
@@ -230,7 +233,7 @@ class AlertNotifier:
             remedy="Check that no other audit uses a copy of this checkpoint",
         )
 
-    def _list(self, progress: AuditProgress, state: str) -> None:
+    def _update_listing(self, progress: AuditProgress, state: str) -> None:
         counts = progress.counts
         detail = (
             f"{progress.link}: continuous, {counts.source_records:,} records in {progress.ranges:,} ranges, "
@@ -240,7 +243,7 @@ class AlertNotifier:
         self._store.put_run(RunSummary(progress.run, _KIND, state, began, now(), detail))
 
 
-class _Caller:
+class _HookThread:
     """A thread that calls for each thing put, one after the other."""
 
     def __init__(self, call: Callable[[Mapping[str, Any]], None]) -> None:
@@ -248,7 +251,7 @@ class _Caller:
         self._waiting: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._stopped = threading.Event()
         self._put = self._done = 0  # each counted by one thread only
-        self._thread = threading.Thread(target=self._work, name="alert-hooks", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="alert-hooks", daemon=True)
         self._thread.start()
 
     def put(self, payload: Mapping[str, Any]) -> None:
@@ -263,15 +266,15 @@ class _Caller:
         self._stopped.set()
         return self._put - self._done
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (payload := self._waiting.get()) is not None and not self._stopped.is_set():
             self._call(payload)
             self._done += 1
 
 
-def _look(link: LinkId, topic: str) -> str:
+def _audit_command(link: LinkId, topic: str) -> str:
     return f"drkit audit --link '{link}' --topic {topic}"
 
 
-def _name(payload: Mapping[str, Any]) -> Name:
+def _range_of(payload: Mapping[str, Any]) -> RangeName:
     return int(payload["batch"]), str(payload["range"])

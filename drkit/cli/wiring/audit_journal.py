@@ -99,7 +99,7 @@ def _keep(store: Store, run: str, verdict: str, began: datetime, detail: str, pa
     return KeptRun(run)
 
 
-def found_in_words(entry: JournalEntry) -> str:
+def entry_summary(entry: JournalEntry) -> str:
     """What an entry of an audit's journal says was found, for people; "" where it is another's entry."""
     from drkit.observe.audit_history import AUDIT
 

@@ -28,7 +28,7 @@ import typer
 from drkit.cli.options.values import bounded
 from drkit.cli.output.os_errors import explained
 from drkit.cli.output.writer import OutputMode, OutputWriter, interruption
-from drkit.cli.process.interrupts import TermSignal, answered, insist, lost, over
+from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
 from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId
@@ -103,7 +103,7 @@ class Invocation:
 
         if self._store is None:
             try:
-                with _naming_the_file(self.config):
+                with _with_file_name(self.config):
                     self._store = open_store(self.config.store.plain_url, create=create)
             except StoreMissing as error:
                 targets = dict.fromkeys(link.target for link in self.config.links)
@@ -123,7 +123,7 @@ class Invocation:
         """
         from drkit.store import open_whole_store
 
-        with _naming_the_file(self.config):
+        with _with_file_name(self.config):
             opened = open_whole_store(self.config.store.plain_url, create=False)
         self._stack.callback(opened.close)
         return opened
@@ -214,7 +214,7 @@ def _names(links: Sequence[Link]) -> str:
 
 
 @contextmanager
-def _naming_the_file(config: Config) -> Iterator[None]:
+def _with_file_name(config: Config) -> Iterator[None]:
     """What is wrong with `store.url` is told with the file, or the variable, that gives it."""
     try:
         yield
@@ -227,7 +227,7 @@ def _naming_the_file(config: Config) -> Iterator[None]:
 
 
 @contextmanager
-def _ending_spark() -> Iterator[None]:
+def _stop_spark_on_interrupt() -> Iterator[None]:
     """An interrupt ends Spark's session, if the verb started one: an answer of its JVM's that is still on its way would
     be taken for the answer to what is asked next."""
     try:
@@ -259,21 +259,21 @@ def command(
         at_once: a signal ends the verb wherever it is, and nothing in it catches one to continue: then one that some
             library drops is raised again, and what fails after one is its doing.
     """
-    insist(at_once=at_once)
+    reraise_lost(enabled=at_once)
     writer = OutputWriter.for_mode(output, lines=lines)
     run = Invocation(config, writer, verbose, lambda: unfinished)
     try:
         try:
-            with run._stack, _ending_spark():  # noqa: SLF001  # the invocation's own stack; verbs never see it
+            with run._stack, _stop_spark_on_interrupt():  # noqa: SLF001  # the invocation's own stack; verbs never see it
                 yield run
         finally:
-            over()
+            mark_finished()
     except DrkitError as error:
-        if (number := lost()) is not None:
+        if (number := masked()) is not None:
             if not isinstance(error, PartlyDone | OutcomeUnknown):
                 raise typer.Exit(_interrupted(run, number)) from None
-            answered()  # by these two: what was changed matters more than the signal
-        _tell(writer, error, verbose=verbose)
+            acknowledge()  # by these two: what was changed matters more than the signal
+        _write_error(writer, error, verbose=verbose)
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:
         number = signal.SIGTERM if isinstance(interrupt, TermSignal) else signal.SIGINT
@@ -281,7 +281,7 @@ def command(
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001  # the last resort: a defect must not end in a bare trace
-        if (number := lost()) is not None:
+        if (number := masked()) is not None:
             raise typer.Exit(_interrupted(run, number)) from None
         found = _known(error)
         defect = DrkitError(
@@ -289,9 +289,9 @@ def command(
             meaning="This is a bug of drkit, not of your set-up",
             remedy="Run again with --verbose and report the trace",
         )
-        told = found or defect
-        _tell(writer, told, verbose=verbose)
-        raise typer.Exit(int(told.exit_code)) from None
+        shown = found or defect
+        _write_error(writer, shown, verbose=verbose)
+        raise typer.Exit(int(shown.exit_code)) from None
 
 
 def _known(error: Exception) -> DrkitError | None:
@@ -303,7 +303,7 @@ def _known(error: Exception) -> DrkitError | None:
     return explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
 
 
-def _tell(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:
+def _write_error(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:
     """Write an error, with --verbose followed by the trace of the exception that is being handled."""
     writer.error(error)
     if verbose:
@@ -313,8 +313,8 @@ def _tell(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:
 
 def _interrupted(run: Invocation, number: int) -> int:
     """Say that a signal ended the verb; the exit code."""
-    answered()
-    if run.writer.answered:
+    acknowledge()
+    if run.writer.emitted:
         ended = interruption(number, "The command was done, and its result is written", "")
     else:
         ended = interruption(number, run.unfinished())

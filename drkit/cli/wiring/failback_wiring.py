@@ -92,23 +92,23 @@ class _Mirror:
         from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 
         runtime = MirrorRuntime(self.run.config, link, self.run.store(), patience_seconds=patience_seconds)
-        report = self.carry_out(link, say, partial(runtime.run, until_caught_up=True))
+        report = self.run_to_end(link, say, partial(runtime.run, until_caught_up=True))
         return CaughtUp(report.records, f"{counted(report.records, 'record')} brought over {link.id}")
 
-    def carry_out(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
+    def run_to_end(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
         """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
         from concurrent.futures import ThreadPoolExecutor
 
         stop = threading.Event()
 
-        def tell(event: MirrorEvent) -> None:
+        def show(event: MirrorEvent) -> None:
             if isinstance(event, ProgressEvent):
                 why = f"; waiting: {event.reason}" if event.reason else ""
                 say(f"{link.id}: {counted(event.records, 'record')}, {event.lag_records:,} to go{why}")
 
         set_client_logs(verbose=self.run.verbose)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
-            running = pool.submit(work, stop=stop, on_progress=tell)
+            running = pool.submit(work, stop=stop, on_progress=show)
             try:
                 report = running.result()
             finally:
@@ -155,7 +155,7 @@ class _Spark:
         """What a session is started from."""
         return spark_runtime(self.master, self.driver_memory, self.properties)
 
-    def telling(self, say: Callable[[str], None]) -> _SparkProgress:
+    def progress(self, say: Callable[[str], None]) -> _SparkProgress:
         """Shows where Spark is: in the stage's line; where that was asked for, each step in a line of its own, too."""
         log = self.run.writer.log if self.run.verbose else None
         return _SparkProgress(say, log)
@@ -178,7 +178,7 @@ class _Seeder:
         run = self.spark.run
         say(f"{link.id}: starting Spark on {self.spark.master}")
         seed = partial(bulk_seed, run.config, link, run.store(), runtime)
-        seeded = self.mirror.carry_out(link, say, seed)
+        seeded = self.mirror.run_to_end(link, say, seed)
         rest = self.mirror.catch_up(link, say, patience_seconds=patience_seconds)
         return CaughtUp(
             seeded.records + rest.records,
@@ -199,9 +199,9 @@ class _Auditor:
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(results_folder(now())))
-        telling = self.spark.telling(say)
-        result = run_audit(request, run.store(), run.config, runtime, progress=telling.step, tasks=telling.tasks)
-        return AuditVerdict(result.verdict.value, _numbers(result), result.findings_path)
+        progress = self.spark.progress(say)
+        result = run_audit(request, run.store(), run.config, runtime, progress=progress.step, tasks=progress.tasks)
+        return AuditVerdict(result.verdict.value, _counts_line(result), result.findings_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +225,15 @@ class _Salvager:
 
         run = self.spark.run
         request = AuditRequest(link=link, out=str(out), topics=tuple(TopicChoice(topic) for topic in sorted(topics)))
-        telling = self.spark.telling(say)
+        progress = self.spark.progress(say)
         kept = salvage(
             request,
             run.store(),
             run.config,
             runtime,
             positions=positions,
-            progress=telling.step,
-            tasks=telling.tasks,
+            progress=progress.step,
+            tasks=progress.tasks,
         )
         return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable)
 
@@ -245,7 +245,7 @@ class _Salvager:
         checked_manifest(Path(path))
 
 
-def _numbers(result: AuditResult) -> str:
+def _counts_line(result: AuditResult) -> str:
     counts = result.counts
     bad = {name: getattr(counts, name) for name in ("lost", "duplicated", "corrupted", "reordered", "foreign")}
     named = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)

@@ -27,7 +27,7 @@ def failure_documents(failures: Sequence[LinkFailure]) -> list[dict[str, Any]]:
 
 
 def failed(failures: Sequence[LinkFailure], done: int) -> DrkitError | None:
-    """What the operator is told, whose class gives the exit code; None: no link failed.
+    """What the operator is combined, whose class gives the exit code; None: no link failed.
 
     Args:
         failures: the links that failed.
@@ -44,9 +44,9 @@ def failed(failures: Sequence[LinkFailure], done: int) -> DrkitError | None:
     again = "; ".join(each.again for each in failures)
     remedy = f"{first.remedy.rstrip('. ')}; then {again}" if first.remedy else again
     if not done:
-        told = copy.copy(first)
-        told.what, told.remedy = why, remedy
-        return told
+        combined = copy.copy(first)
+        combined.what, combined.remedy = why, remedy
+        return combined
     kind = OutcomeUnknown if all(isinstance(each.error, OutcomeUnknown) for each in failures) else PartlyDone
     return kind(
         f"{len(failures)} of {counted(len(failures) + done, 'link')} failed: {why}",

@@ -76,7 +76,7 @@ def cluster_ids_given(given: Sequence[str], aliases: Sequence[str]) -> dict[str,
     return found
 
 
-def bring_site_back(
+def run_site_failback(
     run: Invocation, estate: ClusterContext, links: ChosenLinks, flags: FailbackFlags, ports: Callable[[], Ports]
 ) -> None:
     """Plan several links, and carry the plan out or show it."""

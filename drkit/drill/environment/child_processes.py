@@ -163,7 +163,7 @@ def _communicate(
         try:
             return process.communicate(timeout=left if at_stop is None else min(left, LOOK_SECONDS))[0]
         except subprocess.TimeoutExpired:
-            if at_stop is not None and _stands_still(process):
+            if at_stop is not None and _is_stopped(process):
                 began = time.monotonic()
                 at_stop(process)
                 process.send_signal(signal.SIGCONT)
@@ -172,7 +172,7 @@ def _communicate(
                 raise
 
 
-def _stands_still(process: subprocess.Popen[str]) -> bool:
+def _is_stopped(process: subprocess.Popen[str]) -> bool:
     try:
         return bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     except psutil.NoSuchProcess:

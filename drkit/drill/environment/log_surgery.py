@@ -182,13 +182,13 @@ def recode(folder: Path, offset: int, codec: int) -> Batch:
         the batch as it was.
     """
 
-    def told(data: bytes) -> bytes:
+    def recoded(data: bytes) -> bytes:
         whole = bytearray(data)
         whole[_CODEC_AT] = whole[_CODEC_AT] & ~CODEC_MASK | codec
         whole[CRC_FROM - _CRC_BYTES : CRC_FROM] = crc32c(whole[CRC_FROM:]).to_bytes(_CRC_BYTES, "big")
         return bytes(whole)
 
-    return rewrite(folder, offset, told)
+    return rewrite(folder, offset, recoded)
 
 
 def rewrite(folder: Path, offset: int, alter: Callable[[bytes], bytes]) -> Batch:

@@ -92,11 +92,11 @@ def authenticates(properties: dict[str, str], timeout_seconds: float) -> bool | 
     """Whether a cluster accepts these credentials on a new connection; None: no result in time."""
     refused = False
 
-    def told(error: KafkaError) -> None:
+    def on_error(error: KafkaError) -> None:
         nonlocal refused
         refused = refused or error.code() == KafkaError._AUTHENTICATION  # noqa: SLF001 - librdkafka's own codes begin so
 
-    producer = Producer({**properties, "log_level": 0, "error_cb": told})
+    producer = Producer({**properties, "log_level": 0, "error_cb": on_error})
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         try:

@@ -17,16 +17,16 @@ from pathlib import Path
 from drkit.failover.run.journal.journal import Journal
 
 
-def stand_still(note: Path, stages: frozenset[str]) -> None:
+def stop_at_stages(note: Path, stages: frozenset[str]) -> None:
     """Stop this process once at each of these stages."""
-    left = set(stages)
-    plain = Journal.intent
+    remaining = set(stages)
+    original = Journal.intent
 
-    @wraps(plain)
+    @wraps(original)
     def intent(journal: Journal, stage: str) -> None:
-        plain(journal, stage)
-        if stage in left:
-            left.discard(stage)
+        original(journal, stage)
+        if stage in remaining:
+            remaining.discard(stage)
             note.write_text(stage, encoding="utf-8")
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread, so that it stops here
 
@@ -36,7 +36,7 @@ def stand_still(note: Path, stages: frozenset[str]) -> None:
 def main() -> None:
     """Wrap the journal, then be `drkit`."""
     note, stages, *arguments = sys.argv[1:]
-    stand_still(Path(note), frozenset(stages.split(",")))
+    stop_at_stages(Path(note), frozenset(stages.split(",")))
     sys.argv[1:] = arguments
     runpy.run_module("drkit", run_name="__main__", alter_sys=True)
 

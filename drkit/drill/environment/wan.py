@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from drkit.drill.environment.child_processes import Child
-from drkit.drill.environment.wan_proxy import LineState
+from drkit.drill.environment.wan_proxy import NetworkState
 from drkit.drill.experiment.base import SOURCE
 from drkit.lab import Lab
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, Refused
 
 LISTENER: Final = "wan"
-NEAR: Final = "127.0.0.2"
+PROXY: Final = "127.0.0.2"
 """The primary's address for drkit: any address of 127/8 is loopback on Linux."""
 BROKERS: Final = "127.0.0.1"
-LISTENERS: Final = {LISTENER: {"security.protocol": "PLAINTEXT", "advertised.host": NEAR}}
+LISTENERS: Final = {LISTENER: {"security.protocol": "PLAINTEXT", "advertised.host": PROXY}}
 """The settings of a lab with such a network."""
 _SECONDS: Final = 15.0
 
@@ -42,13 +42,13 @@ class Wan:
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self._config: tuple[Path, str, str] | None = None
-        self._control = folder / "line.json"
-        self.state = LineState()
+        self._control = folder / "network.json"
+        self.state = NetworkState()
         self.state.write(self._control)
         self._seen = self._control.with_suffix(".seen")
         self._seen.unlink(missing_ok=True)
-        arguments = ["-m", "drkit.drill.environment.wan_proxy", str(self._control), str(os.getpid()), NEAR, BROKERS]
-        self._child = Child("line", [*arguments, *map(str, ports)], folder / "line.log", folder)
+        arguments = ["-m", "drkit.drill.environment.wan_proxy", str(self._control), str(os.getpid()), PROXY, BROKERS]
+        self._child = Child("network", [*arguments, *map(str, ports)], folder / "network.log", folder)
         try:
             self._wait()
         except BaseException:
@@ -72,13 +72,13 @@ class Wan:
                 remedy="Leave --dir out: the drill creates its own lab",
             )
         wan = cls(folder, known)
-        wan.send_over(lab.config_path, lab.bootstrap(SOURCE), ",".join(f"{NEAR}:{port}" for port in known))
+        wan.route_through(lab.config_path, lab.bootstrap(SOURCE), ",".join(f"{PROXY}:{port}" for port in known))
         return wan
 
-    def send_over(self, config: Path, plain: str, near: str) -> None:
+    def route_through(self, config: Path, direct: str, proxied: str) -> None:
         """Let a configuration name the proxy instead of the primary, until the proxy is closed."""
-        _replace(config, plain, near)
-        self._config = config, near, plain
+        _replace(config, direct, proxied)
+        self._config = config, proxied, direct
 
     def change(self, **what: Any) -> None:
         """Set the state of the network; returns when it is in force.
@@ -109,7 +109,7 @@ class Wan:
             time.sleep(0.01)
         raise DrkitError(
             f"the network to {SOURCE} can't be disturbed: its proxy does not answer ({self._child.ending()})",
-            remedy=f"It listens on {NEAR}, which every Linux has; elsewhere add it to the loopback interface",
+            remedy=f"It listens on {PROXY}, which every Linux has; elsewhere add it to the loopback interface",
         )
 
 

@@ -1,9 +1,9 @@
 """The network between drkit and the primary: a TCP proxy that delays, drops or cuts traffic.
 
-    python -m drkit.drill.environment.wan_proxy CONTROL PARENT HERE THERE PORT…
+    python -m drkit.drill.environment.wan_proxy CONTROL PARENT LISTEN FORWARD PORT…
 
-listens on HERE:PORT and forwards to THERE:PORT, in both directions. CONTROL is a file with a `LineState`, which is
-polled; its number is written to CONTROL.seen once it is in force. The process ends with PARENT.
+listens on LISTEN:PORT and forwards to FORWARD:PORT, in both directions. CONTROL is a file with a `NetworkState`, which
+is polled; its number is written to CONTROL.seen once it is in force. The process ends with PARENT.
 
 A proxy sees streams, not packets, so a lost packet has the effect that applications see: later bytes on its connection
 wait for the retransmission. A connection in a partition is silent, and continues afterwards, unless the network
@@ -31,7 +31,7 @@ from drkit.lab.toolchain.cache import write_atomically
 Direction = Literal["to_primary", "from_primary"]
 _LOOK_SECONDS: Final = 0.02
 _CHUNK: Final = 64 * 1024
-_MOST_HELD: Final = 4 << 20
+_MOST_IN_FLIGHT: Final = 4 << 20
 """The most bytes in flight in one direction of a connection; then reading stops, as with a full window."""
 _PACKET: Final = 1460
 _RETRANSMISSION_SECONDS: Final = 0.2
@@ -41,7 +41,7 @@ _LINGER_NONE: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class LineState:
+class NetworkState:
     """The state of the network.
 
     `delay_ms`, `jitter_ms`: each way; `loss`: share of packets; `kilobytes_per_second`: each way, 0: no limit;
@@ -63,22 +63,22 @@ class LineState:
         write_atomically(control, json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, control: Path) -> LineState:
+    def read(cls, control: Path) -> NetworkState:
         """The last written state."""
         found = json.loads(control.read_text(encoding="utf-8"))
         return cls(**{**found, "blocked": tuple(found["blocked"])})
 
 
-class WanLine:
+class NetworkEmulator:
     """All connections of the proxy, and their shared network state."""
 
-    def __init__(self, state: LineState) -> None:
+    def __init__(self, state: NetworkState) -> None:
         self.state = state
         self._free_at: dict[Direction, float] = {"to_primary": 0.0, "from_primary": 0.0}
         self._connections: set[_Connection] = set()
         self.changed = asyncio.Event()
 
-    def turn(self, state: LineState) -> None:
+    def apply(self, state: NetworkState) -> None:
         """Put another state into force."""
         before, self.state = self.state, state
         if before.forgets and before.blocked and not state.blocked:
@@ -102,18 +102,21 @@ class WanLine:
             at += _RETRANSMISSION_SECONDS + 2 * state.delay_ms / 1000
         return at
 
-    async def accept(self, near: asyncio.StreamReader, back: asyncio.StreamWriter, there: tuple[str, int]) -> None:
+    async def accept(
+        self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter, upstream: tuple[str, int]
+    ) -> None:
         """Forward one connection, to its end."""
         try:
-            far, forth = await asyncio.open_connection(*there)
+            server_reader, server_writer = await asyncio.open_connection(*upstream)
         except OSError:
-            back.transport.abort()
+            client_writer.transport.abort()
             return
-        connection = _Connection(self, back, forth)
+        connection = _Connection(self, client_writer, server_writer)
         self._connections.add(connection)
         try:
             await asyncio.gather(
-                connection.carry("to_primary", near, forth), connection.carry("from_primary", far, back)
+                connection.forward("to_primary", client_reader, server_writer),
+                connection.forward("from_primary", server_reader, client_writer),
             )
         finally:
             self._connections.discard(connection)
@@ -122,9 +125,11 @@ class WanLine:
 class _Connection:
     """One connection through the proxy: a stream to each end."""
 
-    def __init__(self, line: WanLine, back: asyncio.StreamWriter, forth: asyncio.StreamWriter) -> None:
-        self._line = line
-        self._ends = (back, forth)
+    def __init__(
+        self, network: NetworkEmulator, client_writer: asyncio.StreamWriter, server_writer: asyncio.StreamWriter
+    ) -> None:
+        self._network = network
+        self._ends = (client_writer, server_writer)
         self.forgotten = False
 
     def reset(self) -> None:
@@ -136,45 +141,45 @@ class _Connection:
                     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
             end.transport.abort()
 
-    async def carry(self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one direction: read at once, write when due, in order."""
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        held = _BytesInFlight()
-        delivery = asyncio.create_task(self._deliver(direction, under_way, held, writer))
+        in_flight: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        bytes_in_flight = _BytesInFlight()
+        delivery = asyncio.create_task(self._deliver(direction, in_flight, bytes_in_flight, writer))
         last = 0.0
         try:
             while not delivery.done():
-                await held.room()
+                await bytes_in_flight.wait_for_room()
                 data = await reader.read(_CHUNK)
-                last = max(last, self._line.due(direction, len(data)))
-                held.add(len(data))
-                under_way.put_nowait((last, data))
+                last = max(last, self._network.due(direction, len(data)))
+                bytes_in_flight.add(len(data))
+                in_flight.put_nowait((last, data))
                 if not data:
                     break
         except (ConnectionError, OSError):
-            under_way.put_nowait((last, b""))
+            in_flight.put_nowait((last, b""))
         await delivery
 
     async def _deliver(
         self,
         direction: Direction,
-        under_way: asyncio.Queue[tuple[float, bytes]],
-        held: _BytesInFlight,
+        in_flight: asyncio.Queue[tuple[float, bytes]],
+        bytes_in_flight: _BytesInFlight,
         writer: asyncio.StreamWriter,
     ) -> None:
         loop = asyncio.get_running_loop()
         with suppress(ConnectionError, OSError):
             while True:
-                due, data = await under_way.get()
+                due, data = await in_flight.get()
                 await asyncio.sleep(max(0.0, due - loop.time()))
-                while (self.forgotten or direction in self._line.state.blocked) and not writer.is_closing():
-                    await self._line.changed.wait()
+                while (self.forgotten or direction in self._network.state.blocked) and not writer.is_closing():
+                    await self._network.changed.wait()
                 if not data:
                     break
                 writer.write(data)
                 await writer.drain()
-                held.add(-len(data))
-        held.add(-_MOST_HELD)  # let a waiting reader see the end
+                bytes_in_flight.add(-len(data))
+        bytes_in_flight.add(-_MOST_IN_FLIGHT)  # let a waiting reader see the end
         writer.close()
 
 
@@ -183,35 +188,35 @@ class _BytesInFlight:
 
     def __init__(self) -> None:
         self._bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     def add(self, size: int) -> None:
         self._bytes += size
-        if self._bytes < _MOST_HELD:
-            self._room.set()
+        if self._bytes < _MOST_IN_FLIGHT:
+            self._has_room.set()
         else:
-            self._room.clear()
+            self._has_room.clear()
 
-    async def room(self) -> None:
-        await self._room.wait()
+    async def wait_for_room(self) -> None:
+        await self._has_room.wait()
 
 
-async def serve(control: Path, parent: int, here: str, there: str, ports: Sequence[int]) -> None:
+async def serve(control: Path, parent: int, listen: str, forward: str, ports: Sequence[int]) -> None:
     """Run the proxy until the parent is gone."""
-    line = WanLine(LineState.read(control))
+    network = NetworkEmulator(NetworkState.read(control))
 
     def accepting(port: int) -> Any:
-        return lambda reader, writer: line.accept(reader, writer, (there, port))
+        return lambda reader, writer: network.accept(reader, writer, (forward, port))
 
     for port in ports:
-        await asyncio.start_server(accepting(port), here, port)
+        await asyncio.start_server(accepting(port), listen, port)
     seen = control.with_suffix(".seen")
-    write_atomically(seen, str(line.state.number))
+    write_atomically(seen, str(network.state.number))
     while os.getppid() == parent:
-        state = LineState.read(control)
-        if state.number != line.state.number:
-            line.turn(state)
+        state = NetworkState.read(control)
+        if state.number != network.state.number:
+            network.apply(state)
             write_atomically(seen, str(state.number))
         await asyncio.sleep(_LOOK_SECONDS)
 

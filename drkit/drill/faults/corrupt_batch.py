@@ -67,7 +67,7 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
     placed: list[int] = []
     refused: list[KafkaError] = []
 
-    def told(error: KafkaError | None, message: Message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None:
             placed.append(offset)
@@ -76,7 +76,7 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
 
     def written() -> bool:
         """Try to write: brokers learn the new limit a moment after the controller."""
-        producer.produce(topic, os.urandom(OVERSIZED_BYTES), partition=fault.partition, on_delivery=told)
+        producer.produce(topic, os.urandom(OVERSIZED_BYTES), partition=fault.partition, on_delivery=on_delivery)
         producer.flush(_SECONDS)
         return bool(placed)
 

@@ -28,7 +28,7 @@ def flood(env: DrillEnvironment, fault: Flood) -> str:
             cluster.create(topic, _PARTITIONS, {})
     acknowledged = 0
 
-    def told(error: KafkaError | None, _message: Message) -> None:
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
         nonlocal acknowledged
         acknowledged += error is None
 
@@ -38,7 +38,7 @@ def flood(env: DrillEnvironment, fault: Flood) -> str:
     for number in range(fault.records):
         while True:
             try:
-                producer.produce(topic, value, partition=number % _PARTITIONS, on_delivery=told)
+                producer.produce(topic, value, partition=number % _PARTITIONS, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.1)

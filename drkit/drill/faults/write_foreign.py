@@ -28,7 +28,7 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
         raise Refused(f"{topic} is not on {fault.cluster}", remedy="Check the steps before this one")
     acknowledged = 0
 
-    def told(error: KafkaError | None, _message: Message) -> None:
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
         nonlocal acknowledged
         acknowledged += error is None
 
@@ -36,7 +36,7 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
     producer = Producer(properties)
     for number in range(fault.records):
         value = f"foreign {number}: no client of this drill sent it".encode()
-        producer.produce(topic, value, b"foreign", number % partitions, on_delivery=told)
+        producer.produce(topic, value, b"foreign", number % partitions, on_delivery=on_delivery)
     producer.flush(_FLUSH_SECONDS)
     if acknowledged < fault.records:
         raise DrkitError(f"{fault.cluster} acknowledged {acknowledged} of {fault.records} foreign records")

@@ -161,7 +161,7 @@ class DrillSchedule:
         while not self._stopped.is_set():
             with self._lock:
                 passed, self._passed = self._passed, []
-            late = owed(self._missed, passed, now())
+            late = time_to_make_up(self._missed, passed, now())
             for at in passed if late is None else ():
                 self._leave_out(at, "the drill before it was still running")
             if late is None:
@@ -232,7 +232,7 @@ def _scheduled(started: datetime, stdout: str, code: int) -> ScheduledRun:
     return ScheduledRun(started_at=started, run=result.run, verdict=result.verdict, exit_code=code)
 
 
-def owed(policy: MissedPolicy, passed: Sequence[datetime], now: datetime) -> datetime | None:
+def time_to_make_up(policy: MissedPolicy, passed: Sequence[datetime], now: datetime) -> datetime | None:
     """The missed time for which a drill is played now; None: there is none."""
     if policy is MissedPolicy.SKIP or not passed:
         return None

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
-from drkit.drill.environment.wan_proxy import LineState
+from drkit.drill.environment.wan_proxy import NetworkState
 from drkit.drill.experiment.experiment import Experiment, Safety, Step
 from drkit.drill.experiment.faults import PurgeTopic
 from drkit.drill.experiment.reader import ExperimentFile
@@ -117,7 +117,7 @@ def test_after_a_fault_took_data_from_one_side_nothing_strikes_at_the_other(env)
 
 
 def test_behind_a_line_on_which_nothing_passes_the_primary_is_away(env):
-    env.wan = SimpleNamespace(state=LineState(blocked=("from_primary",)))
+    env.wan = SimpleNamespace(state=NetworkState(blocked=("from_primary",)))
     said = broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="dr"), time.monotonic())
     assert said == "it would strike dr while nothing passes to primary: both sides would be unavailable"
     assert broken_rule(env, rules(never_both_sides=True), a_step(do="pause", node="primary"), time.monotonic()) is None

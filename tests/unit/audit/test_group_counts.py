@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.cli.views.audit.group_report import render_group_report, summed_up
+from drkit.cli.views.audit.group_report import render_group_report, summary_line
 from drkit.model.audit.group_audit import (
     After,
     CountBasis,
@@ -72,7 +72,7 @@ def test_people_are_told_what_is_known_at_least_and_a_page_shows_no_markup_of_re
     shown = GroupWitness(Reason.LOST, "<t>", 0, 4, None, 1, b"<b>", b"<script>")
     result = GroupAudit(move, CountBasis.RECORDS, parts, (shown,), now(), 1.0)
 
-    assert summed_up(result) == "missed at least 12, sees at least 5 twice"
+    assert summary_line(result) == "missed at least 12, sees at least 5 twice"
     assert (result.verdict, result.missed_at_least, result.twice_at_least) == (GroupVerdict.DEVIATED, 12, 5)
     page = render_group_report(result)
     assert "&lt;script&gt;" in page

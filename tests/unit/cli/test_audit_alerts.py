@@ -111,9 +111,9 @@ def test_each_finding_is_told_every_hook_once_also_where_one_fails_or_the_batch_
 
     for _ in range(2):  # the second is the audit that was killed before its batch was done
         tell, said = teller(store, hooks)
-        tell.began(PROGRESS)
-        tell.told([LOST, EQUAL, UNKNOWN], PROGRESS)
-        tell.ended(PROGRESS)
+        tell.start(PROGRESS)
+        tell.report([LOST, EQUAL, UNKNOWN], PROGRESS)
+        tell.finish(PROGRESS)
 
     (alert,) = kept(file)
     jsonschema.validate(alert, SCHEMA)
@@ -135,9 +135,9 @@ def test_what_fails_is_said_without_what_the_url_holds(store, server):
     server.status = 404
     hooks = AlertHooks(url=SecretStr(f"http://127.0.0.1:{server.server_port}/hush/hush"))
     tell, said = teller(store, hooks)
-    tell.began(PROGRESS)
-    tell.told([LOST], PROGRESS)
-    tell.ended(PROGRESS)
+    tell.start(PROGRESS)
+    tell.report([LOST], PROGRESS)
+    tell.finish(PROGRESS)
     assert "an alert of orders was not taken: webhook at 127.0.0.1 answered 404" in said.getvalue()
 
     for status in (400, 503):  # the body quotes a part of the path only
@@ -208,16 +208,16 @@ def test_a_hook_that_was_not_called_before_the_audit_was_killed_is_called_at_the
     waits = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
     hooks = AlertHooks(((sys.executable, "-c", waits, str(gate)), keeps(file)), timeout_seconds=60)
     killed, _ = teller(store, hooks)
-    killed.began(PROGRESS)
-    killed.told([LOST], PROGRESS)  # its first hook hangs
+    killed.start(PROGRESS)
+    killed.report([LOST], PROGRESS)  # its first hook hangs
     assert [entry.event for entry in store.entries("audit-1")] == ["deviated"]
 
     again, _ = teller(store, replace(hooks, commands=hooks.commands[1:]))
-    again.began(PROGRESS)
-    again.ended(PROGRESS)
+    again.start(PROGRESS)
+    again.finish(PROGRESS)
     assert len(kept(file)) == 1
     gate.touch()
-    killed.ended(PROGRESS)
+    killed.finish(PROGRESS)
 
 
 class Unsteady:
@@ -265,11 +265,11 @@ TWO = [("deviated", "orders:3:100"), ("deviated", "orders:3:200")]
 def test_what_the_store_did_not_answer_to_is_journaled_once_when_it_is_told_again(store, fails):
     unsteady = Unsteady(store, **fails)
     tell, said = teller(unsteady, AlertHooks())
-    tell.began(PROGRESS)
+    tell.start(PROGRESS)
     refusals = 0
     while True:
         try:
-            tell.told([LOST, WORSE], PROGRESS)
+            tell.report([LOST, WORSE], PROGRESS)
             break
         except Unreachable:
             refusals += 1
@@ -278,7 +278,7 @@ def test_what_the_store_did_not_answer_to_is_journaled_once_when_it_is_told_agai
     assert not any(unsteady.fails.values())
     assert journaled(store) == TWO
     assert said.getvalue().count("ALERT") == 2
-    tell.told([EQUAL, replace(LOST, problem="what")], replace(PROGRESS, batch=8))
+    tell.report([EQUAL, replace(LOST, problem="what")], replace(PROGRESS, batch=8))
     assert journaled(store) == [*TWO, ("deviated", "orders:3:100")]
 
 
@@ -293,8 +293,8 @@ def test_an_append_that_was_kept_unheard_of_leaves_later_ones_their_places(store
             return kept
 
     tell, _ = teller(Taken(store), AlertHooks())
-    tell.began(PROGRESS)
-    tell.told([LOST, WORSE], PROGRESS)
+    tell.start(PROGRESS)
+    tell.report([LOST, WORSE], PROGRESS)
     assert journaled(store) == TWO
 
 
@@ -303,31 +303,31 @@ def test_hooks_are_told_once_while_the_store_does_not_answer_and_their_ends_are_
     hooks = AlertHooks((keeps(file),))
     unsteady = Unsteady(store, append_entry=["down", "lost", "", "lost"])
     tell, _ = teller(unsteady, hooks)
-    tell.began(PROGRESS)
+    tell.start(PROGRESS)
     with pytest.raises(Unreachable):
-        tell.told([LOST, WORSE], PROGRESS)
+        tell.report([LOST, WORSE], PROGRESS)
     for _ in range(4):
         with suppress(Unreachable):
-            tell.told([LOST, WORSE], PROGRESS)
-    tell.ended(PROGRESS)
+            tell.report([LOST, WORSE], PROGRESS)
+    tell.finish(PROGRESS)
 
     assert [alert["first_offset"] for alert in kept(file)] == [100, 200]
     hooked = [("hooks", name) for _, name in TWO]
     assert sorted(journaled(store)) == [*TWO, *hooked]
     again, _ = teller(store, hooks)
-    again.began(PROGRESS)
-    again.told([LOST, WORSE], PROGRESS)
-    again.ended(PROGRESS)
+    again.start(PROGRESS)
+    again.report([LOST, WORSE], PROGRESS)
+    again.finish(PROGRESS)
     assert len(kept(file)) == 2
     assert len(journaled(store)) == 4
 
 
 def test_what_the_store_can_not_take_does_not_count_as_told(store):
     tell, _ = teller(Unsteady(store, append_entry=["full"]), AlertHooks())
-    tell.began(PROGRESS)
+    tell.start(PROGRESS)
     with pytest.raises(DrkitError, match="disk is full"):
-        tell.told([LOST], PROGRESS)
-    tell.told([LOST], PROGRESS)
+        tell.report([LOST], PROGRESS)
+    tell.report([LOST], PROGRESS)
     assert journaled(store) == TWO[:1]
 
 
@@ -336,12 +336,12 @@ def test_the_end_does_not_wait_for_a_hook_that_hangs_and_counts_its_alert(store,
     gate, ended = tmp_path / "gate", tmp_path / "ended"
     waits = "n=0; while [ ! -e $0 ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.1; done; touch $1"
     tell, said = teller(store, AlertHooks((("sh", "-c", waits, str(gate), str(ended)),)))
-    tell.began(PROGRESS)
-    tell.told([LOST, WORSE], PROGRESS)
-    tell.ended(PROGRESS)
+    tell.start(PROGRESS)
+    tell.report([LOST, WORSE], PROGRESS)
+    tell.finish(PROGRESS)
     waited = ended.exists()
     gate.touch()
-    tell._caller._thread.join()
+    tell._hook_thread._thread.join()
     assert [event for event, _ in journaled(store)] == ["deviated", "deviated"]
     assert "2 alerts were not told to every hook yet" in said.getvalue()
     assert not waited
@@ -349,12 +349,12 @@ def test_the_end_does_not_wait_for_a_hook_that_hangs_and_counts_its_alert(store,
 
 def test_what_was_found_while_no_hook_was_configured_stays_untold(store, tmp_path):
     before, _ = teller(store, AlertHooks())
-    before.began(PROGRESS)
-    before.told([LOST], PROGRESS)
-    before.ended(PROGRESS)
+    before.start(PROGRESS)
+    before.report([LOST], PROGRESS)
+    before.finish(PROGRESS)
 
     after, _ = teller(store, AlertHooks((keeps(tmp_path / "alerts"),)))
-    after.began(PROGRESS)
-    after.ended(PROGRESS)
+    after.start(PROGRESS)
+    after.finish(PROGRESS)
     assert not (tmp_path / "alerts").exists()
     assert [problem.kind for problem in store.problems(LINK.id)] == [PROBLEM]

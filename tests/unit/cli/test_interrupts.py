@@ -80,7 +80,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
         "from drkit.cli.process import interrupts\n"
         "interrupts.catch()\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
-        "interrupts.leave(0)\n"
+        "interrupts.exit_process(0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -96,7 +96,7 @@ def test_a_command_that_runs_until_it_is_stopped_ends_with_its_own_code_whatever
         "    assert stop.wait(10)\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
-        "interrupts.leave(5)\n"
+        "interrupts.exit_process(5)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (5, "")
@@ -108,8 +108,8 @@ def test_a_process_without_catch_keeps_its_own_handlers():
         "before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
         "import drkit.cli.main, drkit.cli.application\n"
         "from drkit.cli.process import interrupts\n"
-        "with interrupts.held(): pass\n"
-        "interrupts.over()\n"
+        "with interrupts.deferred(): pass\n"
+        "interrupts.mark_finished()\n"
         "assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]\n"
         "raise SystemExit(3)\n"
     )
@@ -144,7 +144,7 @@ def test_a_signal_that_a_library_drops_is_raised_again():
         "    time.sleep(60)\n"
         "except interrupts.TermSignal:\n"
         "    code = 143\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (143, "", "")
 
@@ -156,11 +156,11 @@ def test_a_signal_that_is_kept_without_being_raised_is_raised_at_the_next_safe_p
         "    try:\n"
         "        strike(signal.SIGINT)\n"
         "    except BaseException as error: kept.append(error)\n"
-        "    with interrupts.held():\n"
+        "    with interrupts.deferred():\n"
         "        print('written')\n"
         "except KeyboardInterrupt:\n"
         "    code = 130\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (130, "", "")
 
@@ -173,18 +173,18 @@ def test_a_signal_that_is_on_its_way_cuts_no_clean_up_short():
         "    finally:\n"
         "        time.sleep(0.2)\n"
         "        interrupts.check()\n"
-        "        with interrupts.held():\n"
+        "        with interrupts.deferred():\n"
         "            print('cleaned')\n"
         "except interrupts.TermSignal:\n"
         "    code = 143\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (143, "cleaned\n", "")
 
 
 def test_a_command_that_catches_a_signal_itself_ends_as_it_says():
     program = (
-        "interrupts.insist(at_once=False)\n"
+        "interrupts.reraise_lost(enabled=False)\n"
         "try:\n"
         "    strike()\n"
         "except KeyboardInterrupt:\n"
@@ -192,7 +192,7 @@ def test_a_command_that_catches_a_signal_itself_ends_as_it_says():
         "time.sleep(0.2)\n"
         "interrupts.check()\n"
         "print('done')\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (7, "done\n", "")
 
@@ -201,14 +201,14 @@ def test_a_signal_in_a_block_that_fails_is_raised_behind_it():
     program = (
         "try:\n"
         "    try:\n"
-        "        with interrupts.held():\n"
+        "        with interrupts.deferred():\n"
         "            os.kill(os.getpid(), signal.SIGTERM)\n"
         "            raise ValueError\n"
         "    except ValueError:\n"
         "        time.sleep(60)\n"
         "except interrupts.TermSignal:\n"
         "    code = 143\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (143, "", "")
 
@@ -223,13 +223,15 @@ def test_a_signal_that_another_thread_gets_wakes_the_main_thread():
         "    threading.Event().wait(60)\n"
         "except interrupts.TermSignal:\n"
         "    code = 143\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (143, "", "")
 
 
 def test_what_was_dropped_just_before_the_end_still_gives_the_code():
-    program = "try:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException: pass\ninterrupts.leave(code)\n"
+    program = (
+        "try:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException: pass\ninterrupts.exit_process(code)\n"
+    )
     assert ended(program) == (143, "", "")
 
 
@@ -247,6 +249,6 @@ def test_a_signal_while_pyarrow_imports_pandas_is_not_lost(number, tmp_path):
         "    time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
         f"    code = {CODES[number]}\n"
-        "interrupts.leave(code)\n"
+        "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (CODES[number], "", "")

@@ -26,7 +26,7 @@ def printed(positions: tuple[PlannedPosition, ...]) -> list[str]:
 def test_groups_are_summed_up_and_those_that_hurt_come_first():
     found = sums(many(1000))
     assert len(found) == 1000
-    assert [group.pain for group in found] == sorted(group.pain for group in found)
+    assert [group.severity for group in found] == sorted(group.severity for group in found)
     assert (found[0].group, found[0].lost, found[0].again, found[0].by) == ("g0010", 6, 6, "timestamp")
     assert found[-1].lost == found[-1].again == 0
 

@@ -21,7 +21,7 @@ def say(word):
     with said.open("a") as file:
         file.write(word + "\\n")
 with hangups(stop) as found:
-    found.answer(lambda: say("reload"))
+    found.handle_with(lambda: say("reload"))
     say("ready")
     stop.wait(60)
 say("stopped" if stop.is_set() else "nobody stopped it")
@@ -123,14 +123,14 @@ def test_a_signal_while_the_command_loads_ends_only_those_that_never_answer_it(t
 NOTED = """
 import signal, sys, threading
 from pathlib import Path
-from drkit.cli.process.hangup import hangups, note
+from drkit.cli.process.hangup import hangups, count_early
 said, stop = Path(sys.argv[1]), threading.Event()
 answered = threading.Semaphore(0)
-note(["mirror", "--link", "a->b"])
+count_early(["mirror", "--link", "a->b"])
 signal.raise_signal(signal.SIGHUP)
 signal.raise_signal(signal.SIGHUP)
 with hangups(stop) as found:
-    found.answer(answered.release)
+    found.handle_with(answered.release)
     for _ in range(2):
         assert answered.acquire(timeout=30), "each is answered"
     signal.raise_signal(signal.SIGHUP)
@@ -148,16 +148,16 @@ def test_what_came_before_the_command_was_ready_is_answered_once_it_is(tmp_path)
 
 HELD_BACK = """
 import os, signal, subprocess, sys
-from drkit.cli.process.hangup import held_back
+from drkit.cli.process.hangup import sighup_blocked
 child = '''
 import os, signal
-from drkit.cli.process.hangup import note
+from drkit.cli.process.hangup import count_early
 os.kill(os.getpid(), signal.SIGHUP)  # blocked: as one that came before the first line
 assert signal.SIGHUP in signal.sigpending()
-note(["mirror"])
+count_early(["mirror"])
 assert signal.getsignal(signal.SIGHUP).count == 1
 '''
-with held_back():
+with sighup_blocked():
     process = subprocess.Popen([sys.executable, "-c", child])
 assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 sys.exit(process.wait(30))

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from drkit.cli.verbs.failover.runs import _print_list
-from drkit.cli.wiring.audit_journal import found_in_words
+from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.model.runs.journal import JournalEntry, RunSummary
 
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -39,4 +39,4 @@ def test_a_run_and_its_state_are_shown_however_narrow_the_terminal(width: int):
 )
 def test_an_entry_of_an_audit_says_what_was_found(payload: dict, words: str):
     entry = JournalEntry.chained(None, run=RUN, at=AT, stage="audit", event="x", payload=json.dumps(payload))
-    assert found_in_words(entry) == words
+    assert entry_summary(entry) == words

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from drkit.audit.spark.spark_progress import watching
-from drkit.cli.options.spark import _Lines
+from drkit.cli.options.spark import _ProgressLines
 from tests.support.wait import wait_until
 
 
 def test_a_log_has_a_line_for_each_step_and_each_quarter_of_its_tasks():
     said: list[str] = []
-    lines = _Lines(said.append)
+    lines = _ProgressLines(said.append)
     lines.step("reading both sides")
     for done in range(9):
         lines.tasks(done, 8)

@@ -10,7 +10,7 @@ from drkit.drill.results.archive import Drills
 from drkit.drill.schedule.blackouts import Blackouts, read_calendars
 from drkit.drill.schedule.cron import trigger, zone
 from drkit.drill.schedule.missed_policy import MissedPolicy
-from drkit.drill.schedule.scheduler import JOB, DrillSchedule, owed, passed_since
+from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
 from drkit.model.clock import now
 from tests.support.kept_drills import EXPERIMENT, a_history, keep, name
 from tests.support.wait import wait_until
@@ -60,7 +60,7 @@ def passes(*times):
 )
 def test_what_is_owed(policy, minutes, made_up):
     passed = [NOON - timedelta(minutes=each) for each in minutes]
-    found = owed(MissedPolicy(policy), passed, NOON)
+    found = time_to_make_up(MissedPolicy(policy), passed, NOON)
     assert found == (None if made_up is None else NOON - timedelta(minutes=made_up))
 
 

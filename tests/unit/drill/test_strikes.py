@@ -9,12 +9,12 @@ from drkit.drill.environment.child_processes import run_command
 STANDS = """\
 import sys
 from pathlib import Path
-from drkit.drill.environment.stage_stop import stand_still
+from drkit.drill.environment.stage_stop import stop_at_stages
 from drkit.failover.run.journal.journal import Journal
 from drkit.store import open_store
 
 note, url = Path(sys.argv[1]), sys.argv[2]
-stand_still(note, frozenset({"drain", "commit"}))
+stop_at_stages(note, frozenset({"drain", "commit"}))
 store = open_store(url, create=True)
 journal = Journal(store, "01RUN")
 for stage in ("fence", "drain", "translate", "commit", "drain"):

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from drkit.drill.environment.wan import BROKERS, NEAR, Wan
+from drkit.drill.environment.wan import BROKERS, PROXY, Wan
 from drkit.lab.ports import free_ports
 from drkit.model.errors import DrkitError
 
@@ -49,7 +49,7 @@ def connect(broker):
     opened = []
 
     def make(seconds=60.0):
-        opened.append(socket.create_connection((NEAR, broker), timeout=seconds))
+        opened.append(socket.create_connection((PROXY, broker), timeout=seconds))
         return opened[-1]
 
     yield make
@@ -144,12 +144,12 @@ def test_a_reset_is_one_and_new_connections_get_through(line, connect):
 def test_a_configuration_names_the_line_while_it_is_there(line, tmp_path):
     config = tmp_path / "drkit.toml"
     config.write_text('bootstrap_servers = "127.0.0.1:1"\n')
-    line.send_over(config, "127.0.0.1:1", "127.0.0.2:2")
+    line.route_through(config, "127.0.0.1:1", "127.0.0.2:2")
     assert config.read_text() == 'bootstrap_servers = "127.0.0.2:2"\n'
     line.close()
     assert config.read_text() == 'bootstrap_servers = "127.0.0.1:1"\n'
 
 
 def test_a_line_that_can_not_be_made_is_told(tmp_path, broker):
-    with closing(socket.create_server((NEAR, broker))), pytest.raises(DrkitError, match="does not answer"):
+    with closing(socket.create_server((PROXY, broker))), pytest.raises(DrkitError, match="does not answer"):
         Wan(tmp_path, [broker])

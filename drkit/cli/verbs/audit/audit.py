@@ -24,13 +24,13 @@ from drkit.cli.options.spark import (
     flowing_links,
     require_spark,
     results_folder,
+    spark_progress,
     spark_runtime,
-    told,
 )
 from drkit.cli.options.times import TimezoneOption, moment
 from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.process.interrupts import held
+from drkit.cli.process.interrupts import deferred
 from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
 from drkit.cli.verbs.audit.history import register_history
 from drkit.cli.verbs.audit.watch import register_watch
@@ -156,7 +156,7 @@ def audit(
             findings_path(request)  # what is there once they are audited is then theirs
         with _whole_or_nothing(requests, folder) as whole:
             results, failures = _audited(run, requests, store, runtime)
-            with held():
+            with deferred():
                 kept = KeptRun(None, missing.what) if missing else keep_run(store, name, results, failures, began)
                 run.unfinished = partial(_done, results, name, findings_table)
                 whole.set()
@@ -224,9 +224,9 @@ def _audited(
         from drkit.audit.run import run_audit
 
         for request in requests:
-            with told(run, f"audit {request.link.id}") as telling:
+            with spark_progress(run, f"audit {request.link.id}") as bar:
                 try:
-                    result = run_audit(request, store, run.config, runtime, progress=telling.step, tasks=telling.tasks)
+                    result = run_audit(request, store, run.config, runtime, progress=bar.step, tasks=bar.tasks)
                 except DrkitError as error:
                     failures.append(Failure(request.link.id, error))
                 else:

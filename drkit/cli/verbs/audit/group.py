@@ -19,14 +19,14 @@ from drkit.cli.options.spark import (
     SparkConfOption,
     require_spark,
     results_folder,
+    spark_progress,
     spark_runtime,
-    told,
 )
 from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.process.interrupts import held
+from drkit.cli.process.interrupts import deferred
 from drkit.cli.views.audit.bytes_text import shown_bytes
-from drkit.cli.views.audit.group_report import render_group_report, summed_up
+from drkit.cli.views.audit.group_report import render_group_report, summary_line
 from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
@@ -126,7 +126,7 @@ def run_group_view(
         moved = estate.link(move.link)
     from drkit.audit.findings.group_view import audit_group
 
-    with told(run, f"audit {move.link} for {group}") as telling:
+    with spark_progress(run, f"audit {move.link} for {group}") as bar:
         result = audit_group(
             move,
             moved,
@@ -135,12 +135,12 @@ def run_group_view(
             spark,
             out=str(results_folder(began)),
             full=full,
-            progress=telling.step,
-            tasks=telling.tasks,
+            progress=bar.step,
+            tasks=bar.tasks,
         )
     document = group_document(result)
-    with held():
-        kept = keep_group_view(store, result, summed_up(result), document, began)
+    with deferred():
+        kept = keep_group_view(store, result, summary_line(result), document, began)
         if kept.run is not None:
             run.unfinished = lambda: f"The audit itself is done: `drkit runs {kept.run}` shows it"
     if kept.problem is not None:
@@ -270,7 +270,7 @@ def _print(console: Console, result: GroupAudit) -> None:
         Text.assemble(
             (f"{move.group}  ", "bold"),
             (result.verdict.value, _STYLES[result.verdict]),
-            f"  {summed_up(result)}",
+            f"  {summary_line(result)}",
             (f"  {move.link}, failover {move.run} at {iso(move.moved_at)}", "dim"),
         ),
         soft_wrap=True,

@@ -18,12 +18,12 @@ from drkit.cli.options.spark import (
     MemoryOption,
     SparkConfOption,
     require_spark,
+    spark_progress,
     spark_runtime,
-    told,
 )
 from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.process.interrupts import lost
+from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
@@ -110,7 +110,7 @@ def salvage_verb(
         kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest(folder)
         written = None
         if replay_to is not None:
-            with told(run, f"replay to {replay_to}") as telling:
+            with spark_progress(run, f"replay to {replay_to}") as bar:
                 try:
                     written = replay(
                         folder,
@@ -120,7 +120,7 @@ def salvage_verb(
                         run.store(),
                         approved=approve or (SalvageClass.NEW,),
                         topics=topic_choices(topic),
-                        progress=telling.step,
+                        progress=bar.step,
                     )
                 except KeyboardInterrupt:
                     raise PartlyDone(
@@ -172,7 +172,7 @@ def _salvage_each(
         try:
             documents.append(_salvage(run, each, folders[each.id], topics, runtime) | {"replayed": None})
         except DrkitError as why:
-            if lost() is not None:
+            if masked() is not None:
                 raise  # a signal is why it failed: no further link is begun
             failures.append(LinkFailure(each.id, why, alone[each.id]))
     error = failed(failures, len(documents))
@@ -219,8 +219,8 @@ def _salvage(
 
     store = run.store()
     request = AuditRequest(link, str(folder), topic_choices(topics))
-    with told(run, f"salvage {link.id}") as telling:
-        result = salvage(request, store, run.config, runtime(), progress=telling.step, tasks=telling.tasks)
+    with spark_progress(run, f"salvage {link.id}") as bar:
+        result = salvage(request, store, run.config, runtime(), progress=bar.step, tasks=bar.tasks)
     return {
         "source": result.link.source,
         "target": result.link.target,

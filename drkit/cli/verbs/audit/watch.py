@@ -133,18 +133,18 @@ def run_continuous(
         wanted=tuple(choice.text for choice in choices),
         from_now=options.from_now,
     )
-    teller = AlertNotifier(run, store, link, AlertHooks.of(run.config.hooks))
-    audit = ContinuousAudit(request, store, run.config, runtime, teller.told, teller.say, teller.began)
-    teller.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
-    with stop_on_signals() as stop, hangups(stop) as hung_up:
-        hung_up.answer(partial(teller.say, _NOT_RELOADED))
+    notifier = AlertNotifier(run, store, link, AlertHooks.of(run.config.hooks))
+    audit = ContinuousAudit(request, store, run.config, runtime, notifier.report, notifier.say, notifier.start)
+    notifier.say(f"reconciles what is mirrored every {options.interval:g} s; progress is kept in {request.checkpoint}")
+    with stop_on_signals() as stop, hangups(stop) as hangup_signals:
+        hangup_signals.handle_with(partial(notifier.say, _NOT_RELOADED))
         if options.metrics is None:
             progress = audit.run(stop)
         else:
             with audit_metrics(host, port, lambda: (audit.progress, audit.problem is None)) as bound:
-                teller.say(f"metrics at http://{host}:{bound}/metrics")
+                notifier.say(f"metrics at http://{host}:{bound}/metrics")
                 progress = audit.run(stop)
-    teller.ended(progress)
+    notifier.finish(progress)
     run.writer.emit(continuous_document(progress, request.checkpoint), lambda console: _print(console, progress))
     code = _ENDS[progress.verdict]
     if code is not ExitCode.OK:

@@ -103,7 +103,7 @@ def failback(
     with command(config, output, verbose) as run:
         if dry_run and execute:
             raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
-        bring_back(
+        run_failback(
             run,
             to,
             link,
@@ -123,7 +123,7 @@ def failback(
         )
 
 
-def bring_back(
+def run_failback(
     run: Invocation,
     to: str | None,
     link: list[str] | None,
@@ -143,7 +143,7 @@ def bring_back(
     emergency: str | None,
 ) -> None:
     """Plan, show and execute a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
-    from drkit.cli.wiring.site_failback import FailbackFlags, bring_site_back, cluster_ids_given
+    from drkit.cli.wiring.site_failback import FailbackFlags, cluster_ids_given, run_site_failback
     from drkit.failover.failback.planner import make_failback_plan
     from drkit.failover.plan.choose_links import links_away
     from drkit.failover.run.cluster_context import ClusterContext
@@ -178,7 +178,7 @@ def bring_back(
                 started_at=started_at,
                 lacking=lacking,
             )
-            bring_site_back(run, estate, chosen, flags, ports)
+            run_site_failback(run, estate, chosen, flags, ports)
             return
         for left in chosen.left_out:
             run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)

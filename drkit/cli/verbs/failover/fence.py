@@ -79,36 +79,36 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
     from drkit.failover.fencing.fence_command import answers, fence_again, links_left
 
     left = links_left(estate, links)
-    tried = _FenceOutcomes()
+    outcomes = _FenceOutcomes()
 
     def close(link: Link) -> None:
         again = f"drkit fence --link '{link.id}'"
-        tried.one(link, link.id.source, again, lambda: fence_again(estate, link, run.writer.log.print))
+        outcomes.attempt(link, link.id.source, again, lambda: fence_again(estate, link, run.writer.log.print))
 
     for each in left:
         close(each)
     deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
-    while not all(tried.fenced(each.id) for each in left) and time.monotonic() < deadline:
+    while not all(outcomes.fenced(each.id) for each in left) and time.monotonic() < deadline:
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(pause * 2, _LONGEST_PAUSE)
         for each in left:
-            if not tried.fenced(each.id) and answers(estate, each.id.source):
+            if not outcomes.fenced(each.id) and answers(estate, each.id.source):
                 close(each)
-    error = tried.error()
+    error = outcomes.error()
     run.writer.emit(
         {
-            "links": [_document(each, name, proof) for each, _, name, proof in tried.found],
-            "failures": failure_documents(tried.failures),
+            "links": [_document(each, name, proof) for each, _, name, proof in outcomes.found],
+            "failures": failure_documents(outcomes.failures),
         },
-        lambda console: _show(console, tried.found),
+        lambda console: _show(console, outcomes.found),
     )
-    proofs = [proof for _, _, _, proof in tried.found]
+    proofs = [proof for _, _, _, proof in outcomes.found]
     impossible = [proof.impossible for proof in proofs if proof.impossible is not None]
     for lasting in impossible:
         replace(run.writer, mode=OutputMode.HUMAN).error(lasting)  # the JSON document has the reason already
     if error is None and len(impossible) == len(proofs):  # nothing was done, and nothing is left to be tried again
         run.exit(impossible[0].exit_code)
-    _end(run, error, unfinished=not all(proof.proven for proof in proofs))
+    _exit_with(run, error, unfinished=not all(proof.proven for proof in proofs))
 
 
 class _FenceOutcomes:
@@ -118,7 +118,7 @@ class _FenceOutcomes:
         self._found: dict[LinkId, tuple[Link, str, str, FenceProof]] = {}
         self._failures: dict[LinkId, LinkFailure] = {}
 
-    def one(self, link: Link, cluster: str, again: str, act: Callable[[], tuple[str, FenceProof]]) -> None:
+    def attempt(self, link: Link, cluster: str, again: str, act: Callable[[], tuple[str, FenceProof]]) -> None:
         """Act on a link, once more where that was tried before."""
         try:
             self._found[link.id] = (link, cluster, *act())
@@ -153,7 +153,7 @@ class _FenceOutcomes:
         return error
 
 
-def _end(run: Invocation, error: DrkitError | None, *, unfinished: bool) -> None:
+def _exit_with(run: Invocation, error: DrkitError | None, *, unfinished: bool) -> None:
     """The exit code. `unfinished`: a fence that was to stand doesn't, or one that was to be lifted does."""
     if error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
@@ -185,12 +185,12 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
             what = f"{chosen} serves, without the records written to {serves} since ({each.id})"
             meant = confirm(run, chosen, what, yes=False)
         opened[each.id] = chosen, meant
-    tried = _FenceOutcomes()
+    outcomes = _FenceOutcomes()
 
-    def open_it(link: Link) -> None:
+    def open_cluster(link: Link) -> None:
         chosen, meant = opened[link.id]
         named = "" if cluster is None else f" --cluster {cluster}"
-        tried.one(
+        outcomes.attempt(
             link,
             chosen,
             f"drkit fence --lift{named} --link '{link.id}'",
@@ -198,8 +198,8 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
         )
 
     for each in links:
-        open_it(each)
-    error = tried.error()
+        open_cluster(each)
+    error = outcomes.error()
     run.writer.emit(
         {
             "links": [
@@ -209,13 +209,13 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
                     "fenced": proof.proven,
                     "denied_by": list(proof.denied_by),
                 }
-                for each, chosen, name, proof in tried.found
+                for each, chosen, name, proof in outcomes.found
             ],
-            "failures": failure_documents(tried.failures),
+            "failures": failure_documents(outcomes.failures),
         },
-        lambda console: _show_lifted(console, tried.found),
+        lambda console: _show_lifted(console, outcomes.found),
     )
-    _end(run, error, unfinished=any(proof.proven or proof.denied_by for _, _, _, proof in tried.found))
+    _exit_with(run, error, unfinished=any(proof.proven or proof.denied_by for _, _, _, proof in outcomes.found))
 
 
 def _show_lifted(console: Console, found: Sequence[tuple[Link, str, str, FenceProof]]) -> None:

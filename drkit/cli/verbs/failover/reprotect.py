@@ -7,7 +7,7 @@ import typer
 from drkit.cli.options.approvals import ApprovalOption, EmergencyOption
 from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.cli.output.writer import OutputMode
-from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, bring_back
+from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, run_failback
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
 from drkit.cli.wiring.context import ConfigOption, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
@@ -42,7 +42,7 @@ def reprotect(
     before anything is deleted.
     """
     with command(config, output, verbose) as run:
-        bring_back(
+        run_failback(
             run,
             None,
             link,

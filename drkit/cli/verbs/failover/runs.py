@@ -16,7 +16,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.audit.history_view import emit_trend
 from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.site_view import print_site_result
-from drkit.cli.wiring.audit_journal import found_in_words
+from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.failover.run.state_machine import FINAL_STATES
 from drkit.model.clock import iso
@@ -324,7 +324,7 @@ def _print_run(
         console.print(f"{summary.kind}, {summary.state}: {summary.detail}", markup=False)
     for entry in entries:
         stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
-        words = entry.payload if verbose else found_in_words(entry)
+        words = entry.payload if verbose else entry_summary(entry)
         console.print(Text.assemble((stage, "dim"), f" {words}" if words else ""), soft_wrap=True)
     words = f"the hash chain of {counted(len(entries), 'entry', 'entries')}: {verdict.words}"
     if verdict.contradicted:

@@ -281,8 +281,8 @@ def schedule(
             def reload() -> None:
                 _reload_calendars(invocation, plan, lambda: read_calendars(calendar or (), clock))
 
-            with hangups(plan.stopped) as hung_up:
-                hung_up.answer(reload)
+            with hangups(plan.stopped) as hangup_signals:
+                hangup_signals.handle_with(reload)
                 plan.run(at_once=now)
         result = plan.result()
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_schedule(console, result))

@@ -120,7 +120,7 @@ def mirror(
         health.begin(str(each.id) for each in run.links_like(link))
         listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
-        with _logging(run), _stop_on_signals() as stop, hangups(stop) as hung_up, listener.showing():
+        with _logging(run), _stop_on_signals() as stop, hangups(stop) as hangup_signals, listener.showing():
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
             links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
@@ -128,7 +128,7 @@ def mirror(
             workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
             for worker in workers:
                 worker.start()
-            _reload_on(hung_up, run, workers, until_caught_up=until_caught_up)
+            _reload_on(hangup_signals, run, workers, until_caught_up=until_caught_up)
             wait_for(workers, stop, listener.error)
         _end(run, workers, until_caught_up=until_caught_up)
 
@@ -161,7 +161,7 @@ def _links_to_run(
                 return []
 
 
-def _reload_on(hung_up: Hangups, run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
+def _reload_on(hangup_signals: Hangups, run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
     """Answer SIGHUP: the links whose configuration changed begin again with it."""
 
     def take(config: Config) -> None:
@@ -171,7 +171,7 @@ def _reload_on(hung_up: Hangups, run: Invocation, workers: list[_Worker], *, unt
     def refuse() -> None:
         log.warning("the configuration is not reloaded: a run --until-caught-up keeps the one with which it started")
 
-    hung_up.answer(refuse if until_caught_up else LiveConfig(run.config, "mirror", FIXED, take).reload)
+    hangup_signals.handle_with(refuse if until_caught_up else LiveConfig(run.config, "mirror", FIXED, take).reload)
 
 
 def _one_port_for_many() -> ConfigError:
@@ -212,9 +212,9 @@ def _supervise(
     if run.verbose:
         arguments.append("--verbose")
     arguments += ["--log-format", run.writer.log_format.value]
-    with _stop_on_signals() as stop, hangups(stop) as hung_up:
+    with _stop_on_signals() as stop, hangups(stop) as hangup_signals:
         children = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up)
-        hung_up.answer(children.reload)
+        hangup_signals.handle_with(children.reload)
         code = children.run(stop)
     if code is not ExitCode.OK:
         run.exit(code)

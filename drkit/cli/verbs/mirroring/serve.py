@@ -100,10 +100,10 @@ def serve(
             signal.signal(number, lambda *_: stop.set())
         if token is not None and certificates is None:
             run.writer.log.print("[bold]![/] The token is sent unencrypted: set serve.certificate, serve.key")
-        with hangups(stop) as hung_up:
+        with hangups(stop) as hangup_signals:
             board.start()
             server.start()
-            hung_up.answer(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
+            hangup_signals.handle_with(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
             url = server.url
             run.writer.emit({"url": url}, lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics"))
             while not stop.wait(_CHECK_SECONDS):

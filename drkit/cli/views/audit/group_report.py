@@ -30,7 +30,7 @@ def render_group_report(result: GroupAudit) -> str:
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f"<body><main><h1>{escape(move.group)}</h1><section><h2>{escape(str(move.link))}, failover "
         f'{escape(move.run)}, {iso(move.moved_at)}</h2><p class="big {colour}">{result.verdict.value}</p>'
-        f"<p>{escape(summed_up(result))}</p>"
+        f"<p>{escape(summary_line(result))}</p>"
         f'<div class="scroll"><table><tr><th>partition</th>{head}</tr>{rows}</table></div>'
         f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>"
         f'<h3>First witnesses</h3><div class="scroll"><table><tr><th>why</th><th>record</th><th>source</th>'
@@ -40,7 +40,7 @@ def render_group_report(result: GroupAudit) -> str:
     )
 
 
-def summed_up(result: GroupAudit) -> str:
+def summary_line(result: GroupAudit) -> str:
     """What it missed and sees twice, in words."""
     counts = result.counts
     missed = _or_least(counts.missed, result.missed_at_least)
