@@ -1145,6 +1145,7 @@ class Drill:
         for name, value in ours.items():
             yield from differences(f"{name} of result.json", self.result.get(name), value, "the raw histories give")
         yield from self.step_problems()
+        yield from self.branch_problems()
         yield from self.strike_problems()
         yield from self.time_problems()
         yield from self.run_problems()
@@ -1161,7 +1162,11 @@ class Drill:
             said = [(step["step"], step["line"]) for step in played]
             if said != planned[: len(said)] or (len(said) < len(planned) and self.interrupted is None):
                 yield f"The steps of result.json are {_short(said)}, and the experiment has {_short(planned)} ({part})"
-        disturbs = (number for number, step in enumerate(self.experiment["method"]) if step["do"] in DISTURBANCES)
+        disturbs = (
+            number
+            for number, step in enumerate(self.experiment["method"])
+            if any(each["do"] in DISTURBANCES for each in _steps_in(step))
+        )
         disturbance, stopped = next(disturbs, math.inf), False
         for number, step in enumerate(method):
             stopped = stopped or (number >= disturbance and self.steady["reached"] is not True)
@@ -1174,9 +1179,30 @@ class Drill:
                 yield f"Step {step['step']} (line {step['line']}) of result.json is in another section"
             stopped = stopped or step["outcome"] != "ok"
 
+    def branch_problems(self) -> Iterator[str]:
+        """The branches of parallel steps are the experiment's; each was played in order, within its parallel step."""
+        plans = zip(self.experiment["method"], self.lines["branches"], self._of_method(), strict=False)
+        for planned, lines, step in plans:
+            name, branches = f"{step['step']} (line {step['line']})", step.get("branches", [])
+            both = zip(planned.get("branches", ()), lines, strict=True)
+            words = [
+                [(describe(each), line) for each, line in zip(branch, places, strict=True)] for branch, places in both
+            ]
+            said = [[(each["step"], each["line"]) for each in branch] for branch in branches]
+            if said != words:
+                yield f"The branches of {name} of result.json are {_short(said)}, planned are {_short(words)}"
+            outcomes = {each["outcome"] for each in _steps_in(step)} if branches else {"ok"}
+            worst = "failed" if "failed" in outcomes else "ok" if outcomes == {"ok"} else "unknown"
+            if branches and step["outcome"] != worst and not (step["outcome"] == "skipped" and outcomes == {"skipped"}):
+                yield f"Step {name} of result.json is {step['outcome']}, and its branches are {worst}"
+            for branch in branches:
+                yield from _branch_problems(name, step, branch)
+
     def strike_problems(self) -> Iterator[str]:
         """The faults at stages are the experiment's and struck within their step, all of them if the step ended ok."""
-        for planned, step in zip(self.experiment["method"], self._of_method(), strict=False):
+        plans = zip(self.experiment["method"], self._of_method(), strict=False)
+        pairs = [pair for both in plans for pair in zip(*map(_steps_in, both), strict=False)]
+        for planned, step in pairs:
             name = f"{step['step']} (line {step['line']})"
             words = [
                 f"{describe(fault)} at {planned['do']} {strike['at']}"
@@ -1203,7 +1229,6 @@ class Drill:
     def time_problems(self) -> Iterator[str]:
         """Steps don't overlap, the disaster is at the first fault, and nothing was recorded outside of the drill."""
         before, began, ends = 0.0, self.origin["began"], self.result["seconds"] + CLOCKS
-        disaster: tuple[float, float] | None = None
         for step in self.steps:
             after, name = step["started_after_seconds"], f"{step['step']} (line {step['line']})"
             if (after is None) != (step["outcome"] == "skipped"):
@@ -1212,10 +1237,13 @@ class Drill:
                 if after < before - CLOCKS or after + step["seconds"] > ends:
                     yield f"Step {name} of result.json overlaps another one, or the end of the drill"
                 before = after + step["seconds"]
-                if disaster is None and _is_disaster(step["step"]):
-                    disaster = (began + after - CLOCKS, began + before + CLOCKS)
         at = self.history.meta["disaster_at"]
-        fits = at is None if disaster is None else at is not None and disaster[0] <= at <= disaster[1]
+        first = next((each for step in self.steps for each in _by_start(step) if _is_disaster(each["step"])), None)
+        if first is None:
+            fits = at is None
+        else:
+            struck = began + first["started_after_seconds"]
+            fits = at is not None and struck - CLOCKS <= at <= struck + first["seconds"] + CLOCKS
         if not fits and (self.interrupted is None or at is not None):
             yield f"history/history.json has a disaster at {at}, which is not that of the first fault in result.json"
         moved = self._moved()
@@ -1229,7 +1257,7 @@ class Drill:
     def _moved(self) -> bool | None:
         """Whether clients were moved after a failover that succeeded; None: a step of it didn't end well."""
         over, moved = False, False
-        for step in self.steps:
+        for step in (each for played in self.steps for each in _steps_in(played)):
             if step["step"] == "failover to dr":
                 over = step["outcome"] == "ok"
             elif step["step"] == "move clients to dr" and step["outcome"] != "skipped":
@@ -1260,7 +1288,8 @@ class Drill:
         if inner not in self.journals:
             yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
             return
-        moves = [step["outcome"] for step in self.steps if step["step"] == "failover to dr"]
+        played = (each for step in self.steps for each in _steps_in(step))
+        moves = [step["outcome"] for step in played if step["step"] == "failover to dr"]
         ended = moves[-1:] == ["ok"]
         # a failback in the drill counts the loss later, so the failover's document could not know it
         before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
@@ -1318,12 +1347,14 @@ class Drill:
         }
 
     def _happened(self) -> Iterator[tuple[Row, bool]]:
-        """Each step, followed by the faults that struck at its stages; and whether it is a fault of the method."""
-        for step in self.steps:
-            method = step["section"] == "method"
-            yield step, method and _fault_of(step["step"]) is not None
-            for strike in step.get("strikes", ()):
-                yield strike, method
+        """Each step, followed by those of its branches and the faults at its stages; and whether it is a fault of the
+        method."""
+        for each in self.steps:
+            for step in (each, *(_by_start(each) if each.get("branches") else ())):
+                method = step["section"] == "method"
+                yield step, method and _fault_of(step["step"]) is not None
+                for strike in step.get("strikes", ()):
+                    yield strike, method
 
     def _assumptions(self) -> Iterator[str]:
         lab = self.origin["lab"]
@@ -1405,9 +1436,42 @@ def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
             return f"wait until {step['until']['condition']}"
         case "load":
             return f"load {step['dataset']}"
+        case "parallel":
+            return f"in parallel: {' | '.join(', '.join(map(describe, branch)) for branch in step['branches'])}"
     if what in CLUSTER_FAULTS:
         return f"{what.replace('_', ' ')} on {step['cluster']}"
     return what
+
+
+def _steps_in(step: Row) -> list[Row]:
+    """A step, planned or played; of a parallel the steps of its branches."""
+    return [each for branch in step.get("branches", ()) for each in branch] or [step]
+
+
+def _by_start(step: Row) -> list[Row]:
+    """As `_steps_in`, without those that never began, by the time of their start."""
+    began = [each for each in _steps_in(step) if each["started_after_seconds"] is not None]
+    return sorted(began, key=lambda each: float(each["started_after_seconds"]))
+
+
+def _branch_problems(name: str, parallel: Row, branch: list[Row]) -> Iterator[str]:
+    """The steps of a branch don't overlap, lie within their parallel step, and end with one that did not succeed."""
+    began, stopped = parallel["started_after_seconds"], False
+    before = began or 0.0
+    ends = before + parallel["seconds"] + CLOCKS
+    for step in branch:
+        after, what = step["started_after_seconds"], f"{step['step']} (line {step['line']}) of result.json"
+        if (after is None) != (step["outcome"] == "skipped"):
+            yield f"Step {what} was skipped and has a time, or was played and has no time"
+        elif after is not None:
+            if began is None or after < before - CLOCKS or after + step["seconds"] > ends:
+                yield f"Step {what} overlaps another one of its branch, or the end of {name}"
+            before = after + step["seconds"]
+            if stopped:
+                yield f"Step {what} was played after one of its branch that did not succeed"
+        stopped = stopped or step["outcome"] != "ok"
+        if step["section"] != parallel["section"]:
+            yield f"Step {what} is in another section than {name}"
 
 
 def _fault_of(step: str) -> tuple[str, str] | None:

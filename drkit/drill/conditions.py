@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, assert_never
 
+from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
@@ -124,7 +125,7 @@ def wait_for(env: DrillEnvironment, conditions: list[Condition], timeout_seconds
             return ConditionResult(False, "; ".join([seen[-1], *dead]))
         if time.monotonic() > deadline:
             return ConditionResult(False, f"after {timeout_seconds:g} s: {seen[-1]}{_mirror_death(env)}")
-        time.sleep(STATUS_INTERVAL_SECONDS if view.asked else INTERVAL_SECONDS)
+        rest(STATUS_INTERVAL_SECONDS if view.asked else INTERVAL_SECONDS)
 
 
 def _mirror_death(env: DrillEnvironment) -> str:

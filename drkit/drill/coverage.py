@@ -6,7 +6,8 @@
 
 Rows and columns come from the types of an experiment file, so a new fault or stage there appears here. A fault counts
 in the state in which it was injected, even if a paused node still hangs later. Steps that end a fault (`resume`,
-`heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks don't count.
+`heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks don't count. Neither
+does a fault in a branch beside the run of another one: its stage is chance.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from drkit.drill.experiment.experiment import (
     FailoverStage,
     LabSpec,
     Move,
+    Parallel,
+    Reprotect,
 )
 from drkit.drill.experiment.faults import (
     APPLICATION_FAULTS,
@@ -41,6 +44,7 @@ from drkit.drill.experiment.faults import (
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
 from drkit.drill.results.archive import Drills
 from drkit.model.errors import DrkitError
@@ -144,17 +148,38 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
 
 
 def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
-    """Each fault of the method: the state of the run, the fault, its line, and its name in a result."""
+    """Each fault of the method: the state of the run, the fault, its line, and its name in a result.
+
+    Without those in a branch beside another one's run: at which of its stages they strike is chance.
+    """
     state = STEADY
-    for number, step in enumerate(file.experiment.method):
-        if isinstance(step, Fault):
-            yield state, step, file.line("method", number), describe(step)
+    beside: Place | None = None
+    for place, step in file.experiment.each_step():
+        branch = place[:_BRANCH]
+        if isinstance(step, Parallel):
+            beside = _branch_with_run(step, place)
+        elif isinstance(step, Fault):
+            if len(place) < _BRANCH or beside in (None, branch):
+                yield state, step, file.line(*place), describe(step)
         elif isinstance(step, Move):
             for at, strike in enumerate(step.strikes):
                 for one, fault in enumerate(strike.faults):
                     words = describe_strike(step, strike.at, fault)
-                    yield f"{step.do} {strike.at}", fault, file.fault_line(number, at, one), words
+                    line = file.line(*place, "strikes", at, "faults", one)
+                    yield f"{step.do} {strike.at}", fault, line, words
             state = _AFTER[step.do]
+
+
+_BRANCH: Final = 4
+"""The length of a branch's place: `"method", 3, "branches", 0`."""
+
+
+def _branch_with_run(step: Parallel, place: Place) -> Place | None:
+    """The place of the branch in which a failover, failback or reprotect runs; None: there is none."""
+    running = (
+        at for at, branch in enumerate(step.branches) if any(isinstance(each, Move | Reprotect) for each in branch)
+    )
+    return next(((*place, "branches", at) for at in running), None)
 
 
 def _target(fault: Fault, lab: LabSpec) -> str:
@@ -178,8 +203,10 @@ class KeptDrill:
 
 def struck_cells(drill: KeptDrill) -> set[Cell]:
     """The cells that the drill really covered: its result has the fault as injected."""
-    played: list[StepResult | StrikeResult] = [*drill.result.steps]
-    played += [strike for step in drill.result.steps for strike in step.strikes]
+    steps = [
+        each for step in drill.result.steps for each in (step, *(one for branch in step.branches for one in branch))
+    ]
+    played: list[StepResult | StrikeResult] = [*steps, *(strike for step in steps for strike in step.strikes)]
     injected = {(each.line, each.step) for each in played if each.outcome == "ok"}
     return {each.cell for each in planned_strikes(drill.file) if (each.line, each.step) in injected}
 

@@ -72,10 +72,10 @@ class EstateDrill(Document):
 def refuse_experiments(files: Sequence[ExperimentFile]) -> None:
     """Raise Refused: experiments inject faults, and drkit injects none on an estate."""
     for file in files:
-        for number, step in enumerate(file.experiment.method):
+        for place, step in file.experiment.each_step():
             if isinstance(step, Fault | Move | Reprotect):
                 raise Refused(
-                    f"{file.path}:{file.line('method', number)}: `{describe(step)}` is not allowed on an estate",
+                    f"{file.path}:{file.line(*place)}: `{describe(step)}` is not allowed on an estate",
                     meaning="On an estate drills only rehearse, with shadow groups and canaries; nothing was changed",
                     remedy="Leave the file out to rehearse, or play it on a lab: without --target estate",
                 )

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
@@ -24,15 +23,25 @@ from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
 from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import Rollback, Step
+from drkit.drill.experiment.experiment import Parallel, PlainStep, Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.step_descriptions import describe
+from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed
 from drkit.drill.judge.measure import measure
-from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult, StrikeResult
-from drkit.drill.judge.verdict import check_result, objective_results, verdict
+from drkit.drill.judge.result import (
+    DrillResult,
+    Measurements,
+    Section,
+    SteadyStateResult,
+    StepOutcome,
+    StepResult,
+    StrikeResult,
+)
+from drkit.drill.judge.verdict import check_result, objective_results, outcome_of_branches, verdict
+from drkit.drill.parallel import play_parallel
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
 from drkit.drill.results.origin import add_lab, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
@@ -166,25 +175,30 @@ def _method(env: DrillEnvironment, course: _DrillProgress) -> None:
     for number, step in enumerate(experiment.method):
         if number == disturbance and not _steady(env, course):
             return _skip(course, number)
-        if disturbance is not None and number >= disturbance and _aborted(env, course, step, number):
+        disturbed = disturbance is not None and number >= disturbance
+        section: Section = "method" if disturbed else "setup"
+        if isinstance(step, Parallel):
+            succeeded = _play_branches(env, course, section, step, number)
+        elif disturbed and _aborted(env, course, step, ("method", number)) is not None:
             return None
-        section: Literal["setup", "method"]
-        section = "setup" if disturbance is None or number < disturbance else "method"
-        if not _play_one(env, course, section, step, number):
+        else:
+            played = _play_one(env, course, section, step, ("method", number), course.steps.append)
+            succeeded = played == "ok"
+        if not succeeded:
             return _skip(course, number + 1)
     if disturbance is None:
         _steady(env, course)
     return None
 
 
-def _aborted(env: DrillEnvironment, course: _DrillProgress, step: Step, number: int) -> bool:
-    """Whether a safety rule ends the method before this step."""
+def _aborted(env: DrillEnvironment, course: _DrillProgress, step: Step, place: Place) -> str | None:
+    """The safety rule that ends the method before this step; None: it may be played."""
     broken = course.guard() or broken_rule(env, course.file.experiment.safety, step, course.began)
     if broken is not None:
-        line = course.file.line("method", number)
+        line = course.file.line(*place)
         course.interrupted = f"aborted before {describe(step)} (line {line}) by a safety rule: {broken}"
         course.told(f"{course.interrupted}: rolling back")
-    return broken is not None
+    return broken
 
 
 def _strike_guard(env: DrillEnvironment, course: _DrillProgress) -> Callable[[Fault], str | None]:
@@ -193,15 +207,74 @@ def _strike_guard(env: DrillEnvironment, course: _DrillProgress) -> Callable[[Fa
     return lambda fault: course.guard() or broken_rule(env, safety, fault, course.began)
 
 
+def _play_branches(
+    env: DrillEnvironment, course: _DrillProgress, section: Section, step: Parallel, number: int
+) -> bool:
+    """Play the branches of a parallel step; safety rules are checked before each step of theirs.
+
+    Returns whether all steps succeeded.
+    """
+    played: dict[tuple[int, int], StepResult] = {}
+    name, began = describe(step), time.monotonic()
+
+    def player(at: int, one: int, inner: PlainStep) -> Callable[[], bool]:
+        place = ("method", number, "branches", at, one)
+
+        def keep(result: StepResult) -> None:
+            played[at, one] = result
+
+        def play_inner() -> bool:
+            broken = _aborted(env, course, inner, place) if section == "method" else None
+            if broken is None:
+                return _play_one(env, course, section, inner, place, keep) == "ok"
+            keep(_skipped(course, section, inner, place, f"not played, by a safety rule: {broken}"))
+            return False
+
+        return play_inner
+
+    course.told(f"{name} …")
+    try:
+        play_parallel(
+            [[player(at, one, inner) for one, inner in enumerate(branch)] for at, branch in enumerate(step.branches)]
+        )
+    finally:
+        branches = [
+            [
+                played.get((at, one))
+                or _skipped(course, section, inner, ("method", number, "branches", at, one), _NOT_BEGUN)
+                for one, inner in enumerate(branch)
+            ]
+            for at, branch in enumerate(step.branches)
+        ]
+        outcome, reason = outcome_of_branches(branches)
+        course.steps.append(
+            StepResult(
+                section=section,
+                step=name,
+                line=course.file.line("method", number),
+                outcome=outcome,
+                reason=reason,
+                seconds=time.monotonic() - began,
+                started_after_seconds=round(began - course.began, 3),
+                branches=branches,
+            )
+        )
+        course.told(f"{name}: {outcome}{'' if reason is None else f' ({reason})'}")
+    return outcome == "ok"
+
+
+_NOT_BEGUN = "it had not begun when the parallel step ended"
+
+
 def _play_one(
     env: DrillEnvironment,
     course: _DrillProgress,
-    section: Literal["setup", "method", "rollbacks"],
-    step: Step | Rollback,
-    number: int,
-) -> bool:
+    section: Section,
+    step: PlainStep | Rollback,
+    place: Place,
+    keep: Callable[[StepResult], None],
+) -> StepOutcome:
     name = describe(step)
-    line = course.file.line("rollbacks" if section == "rollbacks" else "method", number)
     course.told(f"{name} …")
     began = time.monotonic()
     played = Played("unknown", "interrupted by a signal")
@@ -212,28 +285,27 @@ def _play_one(
             broken = None
         played = play(env, step) if broken is None else Played("unknown", f"not played, by a safety rule: {broken}")
     finally:
-        seconds = time.monotonic() - began
-        course.steps.append(
+        keep(
             StepResult(
                 section=section,
                 step=name,
-                line=line,
+                line=course.file.line(*place),
                 outcome=played.outcome,
                 reason=played.reason,
-                seconds=seconds,
+                seconds=time.monotonic() - began,
                 started_after_seconds=round(began - course.began, 3),
-                strikes=[_strike_result(course, number, each) for each in played.strikes],
+                strikes=[_strike_result(course, place, each) for each in played.strikes],
             )
         )
         course.told(f"{name}: {played.outcome}{'' if played.reason is None else f' ({played.reason})'}")
-    return played.outcome == "ok"
+    return played.outcome
 
 
-def _strike_result(course: _DrillProgress, number: int, strike: PlayedStrike) -> StrikeResult:
-    began = strike.began
+def _strike_result(course: _DrillProgress, step: Place, strike: PlayedStrike) -> StrikeResult:
+    began, (at, one) = strike.began, strike.place
     return StrikeResult(
         step=strike.step,
-        line=course.file.fault_line(number, *strike.place),
+        line=course.file.line(*step, "strikes", at, "faults", one),
         outcome=strike.played.outcome,
         reason=strike.played.reason,
         seconds=strike.seconds,
@@ -242,17 +314,28 @@ def _strike_result(course: _DrillProgress, number: int, strike: PlayedStrike) ->
 
 
 def _skip(course: _DrillProgress, first: int) -> None:
+    reason = "a step before it did not succeed"
     for number, step in enumerate(course.file.experiment.method[first:], first):
-        course.steps.append(
-            StepResult(
-                section="method",
-                step=describe(step),
-                line=course.file.line("method", number),
-                outcome="skipped",
-                reason="a step before it did not succeed",
-                seconds=0.0,
-            )
-        )
+        course.steps.append(_skipped(course, "method", step, ("method", number), reason))
+
+
+def _skipped(course: _DrillProgress, section: Section, step: Step, place: Place, reason: str) -> StepResult:
+    branches = step.branches if isinstance(step, Parallel) else []
+    return StepResult(
+        section=section,
+        step=describe(step),
+        line=course.file.line(*place),
+        outcome="skipped",
+        reason=reason,
+        seconds=0.0,
+        branches=[
+            [
+                _skipped(course, section, inner, (*place, "branches", at, one), reason)
+                for one, inner in enumerate(branch)
+            ]
+            for at, branch in enumerate(branches)
+        ],
+    )
 
 
 def _steady(env: DrillEnvironment, course: _DrillProgress) -> bool:
@@ -268,7 +351,7 @@ def _steady(env: DrillEnvironment, course: _DrillProgress) -> bool:
 def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
     for number, step in enumerate(course.file.experiment.rollbacks):
         try:
-            _play_one(env, course, "rollbacks", step, number)
+            _play_one(env, course, "rollbacks", step, ("rollbacks", number), course.steps.append)
         except (KeyboardInterrupt, SystemExit):  # the lab raises a signal that came meanwhile; the others still run
             course.signal("interrupted by a signal while rolling back")
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 from drkit.drill.conditions import ANSWER_SECONDS, Round, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import Move, Rollback, Safety, Step
-from drkit.drill.experiment.faults import ENDS, Fault, NodeFault
+from drkit.drill.experiment.experiment import Rollback, Safety, Step, faults_of
+from drkit.drill.experiment.faults import struck_cluster
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
@@ -72,19 +71,4 @@ def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
 
 def struck_clusters(step: Step | Rollback) -> list[str]:
     """The clusters that a step strikes, also at stages; a step that ends a fault strikes none."""
-    return list(dict.fromkeys(cluster for fault in _faults(step) if (cluster := _cluster(fault)) is not None))
-
-
-def _faults(step: Step | Rollback) -> Iterator[Fault]:
-    if isinstance(step, Fault):
-        yield step
-    elif isinstance(step, Move):
-        for strike in step.strikes:
-            yield from strike.faults
-
-
-def _cluster(fault: Fault) -> str | None:
-    if isinstance(fault, ENDS):
-        return None
-    cluster = fault.node.partition("-")[0] if isinstance(fault, NodeFault) else fault.cluster
-    return cluster if cluster in _OTHER else None
+    return list(dict.fromkeys(cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None))

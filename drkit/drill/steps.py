@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from drkit.drill.conditions import wait_for
+from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document
 from drkit.drill.experiment.base import SOURCE, TARGET
@@ -21,8 +22,8 @@ from drkit.drill.experiment.experiment import (
     Mirror,
     Move,
     MoveClients,
+    PlainStep,
     Reprotect,
-    Step,
     StopClients,
     Wait,
     Workload,
@@ -60,7 +61,7 @@ class PlayedStrike:
     seconds: float
 
 
-def play(env: DrillEnvironment, step: Step) -> Played:
+def play(env: DrillEnvironment, step: PlainStep) -> Played:
     """Play a step to its end."""
     try:
         return _play(env, step)
@@ -70,7 +71,7 @@ def play(env: DrillEnvironment, step: Step) -> Played:
         return Played("unknown", str(error))
 
 
-def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  # one arm a step
+def _play(env: DrillEnvironment, step: PlainStep) -> Played:  # noqa: PLR0911, C901  # one arm a step
     if isinstance(step, Fault):
         return _fault(env, step)
     match step:
@@ -90,7 +91,7 @@ def _play(env: DrillEnvironment, step: Step) -> Played:  # noqa: PLR0911, C901  
         case Reprotect():
             return _reprotect(env, step)
         case Hold():
-            time.sleep(step.seconds)
+            rest(step.seconds)
             return Played("ok")
         case MoveClients():
             return _move(env, step)

@@ -211,7 +211,7 @@ def _strikes(file: ExperimentFile, place: int, move: Move) -> list[StrikeResult]
     return [
         StrikeResult(
             step=describe_strike(move, strike.at, fault),
-            line=file.fault_line(place, number, one),
+            line=file.line("method", place, "strikes", number, "faults", one),
             outcome="ok",
             reason="done",
             seconds=0.1,

@@ -93,8 +93,11 @@ def _steps(result: DrillResult) -> Table:
     for name in ("line", "step", "outcome", "seconds", "reason"):
         table.add_column(name, justify="right" if name in ("line", "seconds") else "left", overflow="fold")
     for step in result.steps:
-        reason = escape(step.reason or "")
-        table.add_row(str(step.line), escape(step.step), _coloured(step.outcome), f"{step.seconds:.1f}", reason)
+        shown = [("", step), *(("  ", each) for branch in step.branches for each in branch)]
+        for indent, each in shown:
+            reason = escape(each.reason or "")
+            name = f"{indent}{escape(each.step)}"
+            table.add_row(str(each.line), name, _coloured(each.outcome), f"{each.seconds:.1f}", reason)
     return table
 
 

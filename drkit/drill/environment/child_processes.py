@@ -18,13 +18,14 @@ from pathlib import Path
 import psutil
 
 import drkit
+from drkit.drill.environment.cancellation import rest
 from drkit.model.errors import DrkitError
 
 STOP_SECONDS = 15.0
 LOG_TAIL = 600
 """Characters of a log that a message quotes."""
 LOOK_SECONDS = 0.05
-"""The interval between checks of a command that may stop (SIGSTOP)."""
+"""The interval between checks of a process: whether it ended, stopped itself (SIGSTOP), or is to be ended."""
 
 
 class Child:
@@ -70,7 +71,9 @@ class Child:
 
     def wait(self) -> int:
         """Wait until it ends; returns its exit code."""
-        return self._process.wait()
+        while (code := self.exit_code()) is None:
+            rest(LOOK_SECONDS)
+        return code
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -122,7 +125,8 @@ def run_command(
     *,
     env: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Run a command to its end; stderr goes to `log`. Interrupted, it is ended before the interrupt continues.
+    """Run a command to its end; stderr goes to `log`. Interrupted or cancelled, it is ended before the
+    exception continues.
 
     `at_stop` is called each time the command stops itself (SIGSTOP); the command continues afterwards, and the time
     of the call doesn't count.
@@ -159,9 +163,10 @@ def _communicate(
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
+        rest(0.0)
         left = max(0.0, deadline - time.monotonic())
         try:
-            return process.communicate(timeout=left if at_stop is None else min(left, LOOK_SECONDS))[0]
+            return process.communicate(timeout=min(left, LOOK_SECONDS))[0]
         except subprocess.TimeoutExpired:
             if at_stop is not None and _is_stopped(process):
                 began = time.monotonic()
@@ -194,7 +199,7 @@ def wait_gone(children: Sequence[Child]) -> None:
     """Wait for processes that were told to end, with one timeout for all."""
     deadline = time.monotonic() + STOP_SECONDS
     while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        rest(0.02)
 
 
 def environment(*, configured: bool = False) -> dict[str, str]:

@@ -38,7 +38,7 @@ _RESUMABLE = frozenset({int(ExitCode.PARTLY_DONE), int(ExitCode.UNKNOWN), -signa
 class DrillEnvironment:
     """The environment of one drill. Times are seconds of CLOCK_MONOTONIC.
 
-    `disaster_at`: the moment of the first fault on the source, else of the failover.
+    `disasters`: the moments of the faults on the source, and of the failover.
     `moved`: whether clients were moved to the target after a failover that succeeded.
     `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
     read.
@@ -62,7 +62,7 @@ class DrillEnvironment:
     mirror: Child | None = None
     run_process: subprocess.Popen[str] | None = None
     loads: list[Child] = field(default_factory=list)
-    disaster_at: float | None = None
+    disasters: list[float] = field(default_factory=list)
     failover: dict[str, Any] | None = None
     failback: dict[str, Any] | None = None
     reprotect: dict[str, Any] | None = None
@@ -86,10 +86,14 @@ class DrillEnvironment:
         wan = Wan.of(lab, folder) if experiment.lab.wan else None
         return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
 
+    @property
+    def disaster_at(self) -> float | None:
+        """From when RPO and RTO are measured; None: nothing struck the source, and no failover began."""
+        return min(self.disasters, default=None)
+
     def note_disaster(self) -> None:
-        """Start the measurement of RPO and RTO; the first call counts."""
-        if self.disaster_at is None:
-            self.disaster_at = time.monotonic()
+        """Note the moment of a fault on the source, or of a failover."""
+        self.disasters.append(time.monotonic())
 
     def note_positions(self, cluster: str) -> None:
         """Store the group's position on a cluster, by its coordinator, before it reads there."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from drkit.drill.environment.cancellation import rest
 from drkit.model.errors import DrkitError
 
 T = TypeVar("T")
@@ -36,5 +37,5 @@ def wait_for(what: str, seconds: float, ask: Callable[[], T]) -> T:
             if answer:
                 return answer
             last = answer
-        time.sleep(_POLL_SECONDS)
+        rest(_POLL_SECONDS)
     raise NotInTime(f"{what} did not happen within {seconds:g} s; last seen: {last!r}")

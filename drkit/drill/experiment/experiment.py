@@ -16,6 +16,7 @@ until then nothing can refute the hypothesis (a failed step leaves the verdict u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -39,6 +40,7 @@ from drkit.drill.experiment.faults import (
     Restart,
     Resume,
     TopicFault,
+    struck_cluster,
 )
 from drkit.drill.experiment.yaml_lines import Place
 
@@ -330,10 +332,26 @@ class StopClients(DrillModel):
 
 
 Move = Failover | Failback
-Step = Annotated[
-    Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients,
+BranchStep = Annotated[
+    Load | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients,
     Field(discriminator="do"),
 ]
+
+
+class Parallel(DrillModel):
+    """Play branches at the same time, each a list of steps in order; ends when all of them have ended.
+
+    A step that does not succeed ends its branch. In the other branches the current step is played to its end, and no
+    further one begins.
+    """
+
+    do: Literal["parallel"]
+    branches: list[Annotated[list[BranchStep], Field(min_length=1)]] = Field(min_length=2, max_length=16)
+
+
+PlainStep = Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients
+"""Any step but a parallel."""
+Step = Annotated[PlainStep | Parallel, Field(discriminator="do")]
 Rollback = Annotated[
     Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | CorrectClock | StopClients,
     Field(discriminator="do"),
@@ -376,8 +394,17 @@ class Experiment(DrillModel):
     @property
     def measures_rto(self) -> bool:
         """Whether an RTO can be measured: clients move after a failover."""
-        moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in self.method)
-        return moved and any(isinstance(step, Failover) for step in self.method)
+        moved = any(isinstance(step, MoveClients) and step.to == TARGET for _, step in self.each_step())
+        return moved and any(isinstance(step, Failover) for _, step in self.each_step())
+
+    def each_step(self) -> Iterator[tuple[Place, Step]]:
+        """Every step of the method with its place, in the order of the file; a parallel before its branches."""
+        for number, step in enumerate(self.method):
+            yield ("method", number), step
+            if isinstance(step, Parallel):
+                for at, branch in enumerate(step.branches):
+                    for one, inner in enumerate(branch):
+                        yield ("method", number, "branches", at, one), inner
 
     def with_defaults(self, configured: ConfiguredObjectives) -> Experiment:
         """The experiment, with the configured objectives for those that it doesn't set."""
@@ -396,8 +423,9 @@ class Experiment(DrillModel):
 
     @property
     def disturbance(self) -> int | None:
-        """The index in `method` of the first fault or failover."""
-        return next((n for n, step in enumerate(self.method) if isinstance(step, Fault | Move)), None)
+        """The index in `method` of the first step that is, or has in a branch, a fault or failover."""
+        disturbs = (any(isinstance(each, Fault | Move) for each in steps_in(step)) for step in self.method)
+        return next((number for number, found in enumerate(disturbs) if found), None)
 
 
 class Contradictory(Exception):  # not a ValueError: pydantic would keep the text and drop the keys
@@ -415,15 +443,75 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         return
     for number in workloads[1:]:
         yield ("method", number), "a second workload; an experiment has one"
-    for number, step in enumerate(experiment.method[: workloads[0]]):
-        if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait):
-            yield ("method", number), f"{step.do} comes before the workload is started"
+    for place, step in experiment.each_step():
+        if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait) and _before_workload(
+            experiment, place
+        ):
+            yield place, f"{step.do} comes before the workload is started"
     yield from _contradictory_checks(experiment)
     yield from _contradictory_moves(experiment)
+    yield from _contradictory_branches(experiment)
     mirrors = [n for n, step in enumerate(experiment.method) if isinstance(step, Mirror)]
     for number in mirrors[1:]:
         yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
     yield from _contradictory_faults(experiment, mirrors)
+
+
+def _contradictory_branches(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    """Steps of two branches that act on the same thing: which one acts first would be chance."""
+    for number, step in enumerate(experiment.method):
+        if not isinstance(step, Parallel):
+            continue
+        for (_, others), (at, branch) in combinations(enumerate(step.branches), 2):
+            taken = [target for other in others for target in _acts_on(other)]
+            clusters = {cluster for other in others for cluster in _struck_clusters(other)}
+            for one, inner in enumerate(branch):
+                place = ("method", number, "branches", at, one)
+                both = next((target for target in _acts_on(inner) if _overlaps(target, taken)), None)
+                if both is not None:
+                    yield place, f"another branch acts on {both}, too: the order would be chance; use one branch"
+                against = sorted(clusters - {*_struck_clusters(inner)}) if _struck_clusters(inner) else []
+                if experiment.safety.never_both_sides and against:
+                    yield (
+                        place,
+                        f"another branch strikes {against[0]} at the same time; safety.never_both_sides forbids it",
+                    )
+
+
+def _acts_on(step: Step) -> list[str]:
+    """What a step changes that no other branch may change at the same time; a node by its name."""
+    found = [each for fault in faults_of(step) for each in _fault_acts_on(fault)]
+    if isinstance(step, Move | Reprotect):
+        return [_RUN, *found]
+    if isinstance(step, MoveClients):
+        return [_CLIENTS, _RUN]  # where clients move depends on what the run has done
+    return [_CLIENTS] if isinstance(step, StopClients) else found
+
+
+def _fault_acts_on(fault: Fault) -> list[str]:
+    if isinstance(fault, NodeFault):
+        return [] if fault.node == "run" else [fault.node]
+    if isinstance(fault, NetworkFault):
+        return ["the network"]
+    if isinstance(fault, CredentialFault):
+        return [f"the credentials on {fault.cluster}"]
+    if isinstance(fault, TopicFault):
+        on_disk = [fault.cluster] if isinstance(fault, ON_DISK) else []
+        return [f"the topic on {fault.cluster}", *on_disk]
+    return [_CLIENTS]
+
+
+_RUN = "the run of a failover, failback or reprotect"
+_CLIENTS = "the clients"
+
+
+def _overlaps(target: str, others: Sequence[str]) -> bool:
+    """Whether it is among them; an alias stands for each of its nodes."""
+    return any(target == other or target.startswith(f"{other}-") or other.startswith(f"{target}-") for other in others)
+
+
+def _struck_clusters(step: Step) -> list[str]:
+    return [cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None]
 
 
 def _contradictory_faults(experiment: Experiment, mirrors: Sequence[int]) -> Iterator[tuple[Place, str]]:
@@ -479,47 +567,62 @@ def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: Topi
         yield (*place, "partition"), f"the workload has {experiment.workload.partitions} partitions, counted from 0"
 
 
+def steps_in(step: Step) -> list[PlainStep]:
+    """The step itself; of a parallel all steps of its branches."""
+    return [inner for branch in step.branches for inner in branch] if isinstance(step, Parallel) else [step]
+
+
+def faults_of(step: Step | Rollback) -> list[Fault]:
+    """The faults of a step: itself, or those at its stages; of a parallel those of its branches."""
+    return [fault for _, fault in _faults_in(step, ())]
+
+
+def _faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Fault]]:
+    if isinstance(step, Fault):
+        yield place, step
+    elif isinstance(step, Move):
+        for at, strike in enumerate(step.strikes):
+            for one, fault in enumerate(strike.faults):
+                yield (*place, "strikes", at, "faults", one), fault
+    elif isinstance(step, Parallel):
+        for at, branch in enumerate(step.branches):
+            for one, inner in enumerate(branch):
+                yield from _faults_in(inner, (*place, "branches", at, one))
+
+
 def _faults(experiment: Experiment) -> Iterator[tuple[Place, Fault]]:
     """Every fault of an experiment with its place."""
     steps: tuple[tuple[str, Sequence[Step | Rollback]], ...]
     steps = (("method", experiment.method), ("rollbacks", experiment.rollbacks))
     for section, chosen in steps:
         for number, step in enumerate(chosen):
-            if isinstance(step, Fault):
-                yield (section, number), step
-            elif isinstance(step, Move):
-                for at, strike in enumerate(step.strikes):
-                    for one, fault in enumerate(strike.faults):
-                        yield (section, number, "strikes", at, "faults", one), fault
+            yield from _faults_in(step, (section, number))
 
 
 def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     failed_over = False
-    for number, step in enumerate(experiment.method):
+    for place, step in experiment.each_step():
         if isinstance(step, Reprotect):
             if not failed_over:
-                yield ("method", number), "a reprotect needs a failover before it"
+                yield place, "a reprotect needs a failover before it"
             failed_over = False
         if not isinstance(step, Move):
             continue
         if isinstance(step, Failback) and not failed_over:
-            yield ("method", number), "a failback needs a failover before it"
+            yield place, "a failback needs a failover before it"
         failed_over = isinstance(step, Failover)
         stages = [strike.at for strike in step.strikes]
         for at, stage in enumerate(stages):
             if stage in stages[:at]:
-                yield ("method", number, "strikes", at, "at"), f"{stage} is there twice; put its faults together"
+                yield (*place, "strikes", at, "at"), f"{stage} is there twice; put its faults together"
         kills = sum(isinstance(fault, Kill) and fault.node == "run" for each in step.strikes for fault in each.faults)
         if kills > step.resumes:
-            yield (
-                ("method", number),
-                f"its run is killed; set resumes to at least {kills}, or it never ends",
-            )
+            yield place, f"its run is killed; set resumes to at least {kills}, or it never ends"
 
 
 def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     objectives = experiment.objectives
-    moved = any(isinstance(step, MoveClients) and step.to == TARGET for step in experiment.method)
+    moved = any(isinstance(step, MoveClients) and step.to == TARGET for _, step in experiment.each_step())
     for number, name in enumerate(experiment.checks):
         if name in experiment.checks[:number]:
             yield ("checks", number), f"{name} is there twice"

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from drkit.drill.experiment.base import SOURCE, Cluster, DrillModel
+from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel
 
 
 def _node(name: str) -> str:
@@ -259,3 +259,11 @@ def is_disaster(fault: Fault) -> bool:
     if isinstance(fault, TopicFault):
         return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
     return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)
+
+
+def struck_cluster(fault: Fault) -> str | None:
+    """The cluster that a fault strikes; None: it ends a fault, or strikes no cluster."""
+    if isinstance(fault, ENDS):
+        return None
+    cluster = fault.node.partition("-")[0] if isinstance(fault, NodeFault) else fault.cluster
+    return cluster if cluster in (SOURCE, TARGET) else None

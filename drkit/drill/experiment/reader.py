@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -25,13 +25,9 @@ class ExperimentFile:
     experiment: Experiment
     document: MarkedDocument
 
-    def line(self, section: Literal["method", "rollbacks"], number: int) -> int:
-        """The first line of a step (steps count from 0)."""
-        return self.document.line((section, number))
-
-    def fault_line(self, number: int, strike: int, fault: int) -> int:
-        """The first line of a fault at a stage of step `number` of the method."""
-        return self.document.line(("method", number, "strikes", strike, "faults", fault))
+    def line(self, *place: str | int) -> int:
+        """The first line of a part of the experiment: `"method", 0` is its first step."""
+        return self.document.line(place)
 
 
 def load_experiment(file: Path) -> ExperimentFile:

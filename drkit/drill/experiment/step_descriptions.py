@@ -12,6 +12,7 @@ from drkit.drill.experiment.experiment import (
     Mirror,
     Move,
     MoveClients,
+    Parallel,
     Reprotect,
     Rollback,
     Step,
@@ -22,7 +23,7 @@ from drkit.drill.experiment.experiment import (
 from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
 
 
-def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
+def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, C901  # one arm a step
     """A step's short description."""
     if isinstance(step, NodeFault):
         return f"{step.do} {step.node}"
@@ -41,6 +42,8 @@ def describe(step: Step | Rollback) -> str:  # noqa: PLR0911  # one arm a step
             return f"hold {step.seconds:g} s"
         case Load():
             return f"load {step.dataset}"
+        case Parallel():
+            return f"in parallel: {' | '.join(', '.join(map(describe, branch)) for branch in step.branches)}"
         case Workload() | Mirror() | Reprotect():
             return step.do
         case _:

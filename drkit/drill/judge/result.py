@@ -16,6 +16,7 @@ Instant = Annotated[datetime, PlainSerializer(iso, return_type=str, when_used="j
 Verdict = Literal["passed", "failed", "unknown"]
 ObjectiveName = Literal["rpo_records", "rpo_seconds", "rto_seconds"]
 StepOutcome = Literal["ok", "failed", "skipped", "unknown"]
+Section = Literal["setup", "method", "rollbacks"]
 ExitValue = Literal[0, 1, 6, 8]
 """The exit codes of a drill: passed, refuted, an objective missed, unknown."""
 
@@ -42,9 +43,10 @@ class StepResult(Document):
 
     `started_after_seconds`: since the drill's start; null if it was skipped.
     `strikes`: the faults at stages of a failover or failback; one that couldn't be injected has the outcome unknown.
+    `branches`: the steps of each branch of a parallel step; its own outcome is the worst of theirs.
     """
 
-    section: Literal["setup", "method", "rollbacks"]
+    section: Section
     step: str
     line: int
     outcome: StepOutcome
@@ -52,6 +54,7 @@ class StepResult(Document):
     seconds: float
     started_after_seconds: float | None = None
     strikes: list[StrikeResult] = []
+    branches: list[list[StepResult]] = []
 
 
 class SteadyStateResult(Document):

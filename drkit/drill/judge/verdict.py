@@ -23,6 +23,7 @@ from drkit.drill.judge.result import (
     ObjectiveName,
     ObjectiveResult,
     SteadyStateResult,
+    StepOutcome,
     StepResult,
     Verdict,
     WitnessRecord,
@@ -65,6 +66,19 @@ def objective_results(objectives: Objectives, measured: Measured) -> list[Object
         outcome = "unknown" if value is None else "met" if value <= objective else "missed"
         found.append(ObjectiveResult(name=name, objective=objective, measured=value, outcome=outcome))
     return found
+
+
+def outcome_of_branches(branches: Sequence[Sequence[StepResult]]) -> tuple[StepOutcome, str | None]:
+    """The outcome of a parallel step, the worst of its steps', with the reasons of those that did not succeed.
+
+    A step that never began leaves it unknown: not all of it was played.
+    """
+    steps = [step for branch in branches for step in branch]
+    told = [f"{step.step} (line {step.line}): {step.reason}" for step in steps if step.outcome in ("failed", "unknown")]
+    told = told or [f"{step.step} (line {step.line}): {step.reason}" for step in steps if step.outcome == "skipped"]
+    outcome: StepOutcome
+    outcome = "failed" if any(step.outcome == "failed" for step in steps) else "unknown" if told else "ok"
+    return outcome, "; ".join(told) or None
 
 
 def verdict(

@@ -23,6 +23,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
+from drkit.drill.experiment.experiment import Parallel
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.judge.history import Attempt, ClientHistory, ConfirmedPosition, Landed, Poll
 from drkit.drill.judge.result import DrillResult
@@ -50,6 +51,13 @@ def write_experiment(folder: Path, file: ExperimentFile) -> None:
     lines = {
         "method": [file.line("method", number) for number in range(len(experiment.method))],
         "rollbacks": [file.line("rollbacks", number) for number in range(len(experiment.rollbacks))],
+        "branches": [
+            [
+                [file.line("method", number, "branches", at, one) for one in range(len(branch))]
+                for at, branch in enumerate(step.branches if isinstance(step, Parallel) else ())
+            ]
+            for number, step in enumerate(experiment.method)
+        ],
     }
     about = {"experiment": experiment.model_dump(mode="json"), "lines": lines}
     (folder / "experiment.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

@@ -42,6 +42,17 @@ STRIKES = """do: failover
       - at: %s
         faults: [{ do: %s, node: %s }]"""
 """From line 14 on."""
+KILL = "  - do: kill\n    node: primary-1"
+BRANCHES = """\
+  - do: parallel
+    branches:
+      - - %s
+      - - %s"""
+"""From line 12 on, in place of KILL: the first branch is on line 14, the second on line 15."""
+
+
+def branches(first, second):
+    return BRANCHES % (first, second)
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -144,6 +155,21 @@ def test_a_good_file_is_read(tmp_path):
             3,
             "healthy_brokers",
         ),
+        (KILL, "  - do: parallel", 12, "method.2.branches: is missing"),
+        (KILL, "  - { do: parallel, branches: [[{ do: disconnect }]] }", 12, "branches: List should have at least 2"),
+        (KILL, branches("{ do: mirror }", "{ do: disconnect }"), 14, "branches.0.0.do: 'mirror' is unknown"),
+        (KILL, branches("{ do: parallel }", "{ do: disconnect }"), 14, "branches.0.0.do: 'parallel' is unknown"),
+        (KILL, branches("{ do: hold, seconds: 1 }", "{ do: kill, nod: dr }"), 15, "branches.1.0.nod: unknown key"),
+        (KILL, branches("{ do: failover }", "{ do: failback }"), 15, "another branch acts on the run of a failover"),
+        (KILL, branches("{ do: failover }", "{ do: move_clients, to: dr }"), 15, "acts on the run of a failover"),
+        (KILL, branches("{ do: kill, node: dr }", "{ do: restart, node: dr-1 }"), 15, "another branch acts on dr"),
+        (KILL, branches("{ do: stop_clients }", "{ do: skew_clock, cluster: primary }"), 15, "acts on the clients"),
+        (
+            KILL,
+            branches("{ do: lose_tail, cluster: dr }", "{ do: kill, node: dr-1 }"),
+            15,
+            "another branch acts on dr-1, too: the order would be chance; use one branch",
+        ),
         ("title: A title", "title: A title\ntitle: Another", 2, "the key 'title' is there twice"),
         ("title: A title", "title: [", 3, "not valid YAML"),
         ("title: A title", "title: !!python/object:os.system x", 1, "not a value that can be read"),
@@ -207,3 +233,51 @@ def test_every_fault_may_strike_at_a_stage(tmp_path, fault):
     strikes = f"do: failover\n    strikes: [{{ at: commit, faults: [{{ do: {fault}{where} }}] }}]"
     experiment = load_experiment(write(tmp_path, GOOD.replace("do: failover", strikes))).experiment
     assert experiment.method[3].strikes[0].faults[0].do == fault
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{ do: kill, node: primary-1 }", "{ do: kill, node: primary-2 }"),
+        ("{ do: kill, node: primary }", "{ do: kill, node: mirror }"),
+        ("{ do: failover }", "{ do: stop_clients }"),
+        ("{ do: purge_topic, cluster: primary }", "{ do: delete_topic, cluster: dr }"),
+        (
+            "{ do: failover, resumes: 1, strikes: [{ at: commit, faults: [{ do: kill, node: run }] }] }",
+            "{ do: disconnect }",
+        ),
+    ],
+)
+def test_branches_may_act_on_different_things(tmp_path, first, second):
+    experiment = load_experiment(write(tmp_path, GOOD.replace(KILL, branches(first, second)))).experiment
+    assert [branch[0].do for branch in experiment.method[2].branches] == [
+        first.split()[2].rstrip(","),
+        second.split()[2].rstrip(","),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        ("{ do: kill, node: primary }", "{ do: pause, node: dr }", True),
+        (
+            "{ do: kill, node: primary }",
+            "{ do: failover, strikes: [{ at: commit, faults: [{ do: kill, node: dr }] }] }",
+            True,
+        ),
+        ("{ do: kill, node: primary-1 }", "{ do: kill, node: primary-2 }", False),
+        ("{ do: kill, node: primary }", "{ do: kill, node: mirror }", False),
+    ],
+)
+def test_branches_never_strike_both_sides_where_safety_forbids_it(tmp_path, first, second, refused):
+    """Each of them, asked just before, would find the other side well."""
+    text = GOOD.replace(KILL, branches(first, second))
+    load_experiment(write(tmp_path, text))
+    file = write(
+        tmp_path, text.replace("hypothesis: It holds", "hypothesis: It holds\nsafety: { never_both_sides: true }")
+    )
+    if refused:
+        with pytest.raises(ConfigError, match=r"x\.yaml:16: method.2.branches.1.0: another branch strikes primary"):
+            load_experiment(file)
+    else:
+        load_experiment(file)

@@ -18,6 +18,7 @@ from drkit.drill.experiment.experiment import (
     Mirror,
     Mirrored,
     MoveClients,
+    Parallel,
     ProblemTold,
     Reprotect,
     StopClients,
@@ -166,6 +167,13 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (MoveClients(do="move_clients", to="dr"), "move clients to dr"),
         (StopClients(do="stop_clients"), "stop clients"),
         (StopClients(do="stop_clients", who="producer"), "stop producer"),
+        (
+            Parallel(
+                do="parallel",
+                branches=[[Hold(do="hold", seconds=1.0), Disconnect(do="disconnect")], [Failover(do="failover")]],
+            ),
+            "in parallel: hold 1 s, disconnect mirror | failover to dr",
+        ),
         (
             Wait(do="wait", until=Mirrored(condition="mirrored", at_most_behind=0)),
             "wait until mirrored",
