@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
 from bench.cases import FULL, QUICK, STEPS
 from bench.machine import describe
 from bench.processes import ROOT, say
-from bench.report import grids, rich_table
 from bench.results import Results, load
 from bench.run import REPORT_FILE, RESULTS_FILE, Run
 from bench.wire import WireError
@@ -76,9 +76,7 @@ def _bench(full: bool, case: list[str], repeat: int, minutes: float, resume: boo
     finally:
         run.write()
     console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
-    for grid in grids(results):
-        console.print(rich_table(grid))
-        console.print()
+    console.print(Markdown((folder / REPORT_FILE).read_text(encoding="utf-8")))
     say(f"{folder / REPORT_FILE}, {(time.monotonic() - began) / 60:.1f} min")
     return int(ExitCode.FAILED) if results.failures else 0
 

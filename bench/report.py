@@ -1,23 +1,19 @@
-"""Renders the tables of a run as rows of text, for rich on a terminal and as Markdown in RESULTS.md."""
+"""Renders the tables of a run as Markdown: RESULTS.md, which the terminal shows, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, TIMES, BacklogCase, LiveCase
 from bench.mirrors import BARE, DIRECT, DRKIT, OTHER, TITLES
-from bench.results import Results
+from bench.results import BacklogRun, Results
 from bench.stats import ratio
-from bench.targets import LOOKS, SPEED, cpu_ratio, judge, rate_ratio
+from bench.targets import LOOKS, SPEED, Judgement, cpu_ratio, judge, rate_ratio
 
 UNKNOWN = "-"
 _LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
-_STYLES = {"met": "green", "not met": "bold red", "not measured": "dim"}
 _INTRODUCTION = (
     "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md). "
     "What an audit costs is in [AUDIT.md](AUDIT.md). "
@@ -37,6 +33,11 @@ _LABELS = {
 }
 
 
+Cell = Callable[[Any], str]
+Column = tuple[str, Cell]
+"""A column's title, and a row's cell in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table as text. The first `left` columns, and those in `also_left`, are left-aligned; others right-aligned."""
@@ -46,10 +47,6 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     left: int
     also_left: tuple[str, ...] = ()
-
-    def is_left(self, index: int) -> bool:
-        """Whether a column is left-aligned."""
-        return index < self.left or self.columns[index] in self.also_left
 
 
 def render(results: Results) -> str:
@@ -78,27 +75,19 @@ def grids(results: Results) -> list[Grid]:
     return [grid for table in tables if (grid := table(results)).rows]
 
 
-def rich_table(grid: Grid) -> Table:
-    """The table for a terminal."""
-    table = Table(title=grid.title, title_justify="left", title_style="bold", box=None, header_style="dim")
-    for index, column in enumerate(grid.columns):
-        table.add_column(column, justify="left" if grid.is_left(index) else "right")
-    for row in grid.rows:
-        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
-    return table
+def table(
+    title: str, left: int, columns: Sequence[Column], items: Iterable[Any], also_left: Sequence[str] = ()
+) -> Grid:
+    """A table with a row for each item; alignment as in `Grid`."""
+    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
+    return Grid(title, tuple(name for name, _ in columns), rows, left, tuple(also_left))
 
 
 def markdown(grid: Grid) -> str:
     """The table for a file, without the title."""
-    rule = ["---" if grid.is_left(index) else "---:" for index in range(len(grid.columns))]
-    return "".join(map(_line, (grid.columns, rule, *grid.rows)))
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
-
-# --- figures ------------------------------------------------------------------------------------
+    rule = ["---" if index < grid.left or name in grid.also_left else "---:" for index, name in enumerate(grid.columns)]
+    lines = ([cell.replace("|", "\\|") for cell in cells] for cells in (grid.columns, rule, *grid.rows))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -114,17 +103,7 @@ def significant(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
-Column = tuple[str, Callable[[Any], str]]
-"""A column's title, and a row's cell in it."""
-
-
-def table(title: str, left: int, columns: Sequence[Column], items: Iterable[Any]) -> Grid:
-    """A table with a row for each item; the first `left` columns are left-aligned."""
-    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
-    return Grid(title, tuple(name for name, _ in columns), rows, left)
-
-
-def figure(measure: str, digits: int = 0) -> Callable[[Any], str]:
+def figure(measure: str, digits: int = 0) -> Cell:
     """The cell of one field."""
     return lambda run: number(getattr(run, measure), digits)
 
@@ -133,46 +112,57 @@ def figure(measure: str, digits: int = 0) -> Callable[[Any], str]:
 
 
 def _targets(results: Results) -> Grid:
-    rows = []
-    for each in judge(results):
-        unit = f" {each.unit}" if each.unit else ""
-        limit = f"{'≥' if each.at_least else '≤'} {each.limit:g}{unit}"
-        measured = UNKNOWN if each.measured is None else f"{significant(each.measured)}{unit}"
-        rows.append((each.target, measured, limit, each.verdict, each.note))
-    columns = ("target", "measured", "limit", "verdict", "note")
-    return Grid("Targets", columns, tuple(rows), 1, ("verdict", "note"))
+    def unit(each: Judgement) -> str:
+        return f" {each.unit}" if each.unit else ""
+
+    columns: list[Column] = [
+        ("target", lambda each: str(each.target)),
+        ("measured", lambda e: UNKNOWN if e.measured is None else f"{significant(e.measured)}{unit(e)}"),
+        ("limit", lambda each: f"{'≥' if each.at_least else '≤'} {each.limit:g}{unit(each)}"),
+        ("verdict", lambda each: str(each.verdict)),
+        ("note", lambda each: str(each.note)),
+    ]
+    return table("Targets", 1, columns, judge(results), ("verdict", "note"))
 
 
 def _backlog(results: Results) -> Grid:
-    columns = ("case", "records", "mirror", "records/s", "MB/s", "CPU-s per million", "speed", "CPU", "class target")
-    rows = [row for case in BACKLOG for row in _backlog_rows(results, case)]
+    def typical(measure: str, shown: Callable[[float | None], str]) -> Cell:
+        return lambda row: shown(results.typical("backlog", measure, case=row[0].name, peer=row[1]))
+
+    def of_drkit(cell: Callable[[BacklogCase], str]) -> Cell:
+        return lambda row: cell(row[0]) if row[1] == DRKIT else ""
+
+    columns: list[Column] = [
+        ("case", of_drkit(lambda case: f"{_star(case)}{case.name}: {case.description}")),
+        ("records", lambda row: _records(results.rows("backlog", case=row[0].name, peer=row[1]))),
+        ("mirror", lambda row: TITLES[row[1]]),
+        ("records/s", typical("records_per_second", number)),
+        ("MB/s", typical("mb_per_second", lambda value: number(value, 1))),
+        ("CPU-s per million", typical("cpu_seconds_per_million", significant)),
+        ("speed", of_drkit(lambda case: _multiple("{:.1f} " + TIMES, rate_ratio(results, case.name)))),
+        ("CPU", of_drkit(lambda case: _multiple("1/{:.1f}", cpu_ratio(results, case.name)))),
+        (
+            "class target",
+            of_drkit(lambda c: class_verdict(c, rate_ratio(results, c.name), cpu_ratio(results, c.name))),
+        ),
+    ]
     title = "Backlog, from the first to the last record on the target"
-    return Grid(title, columns, tuple(rows), 1, ("mirror", "class target"))
+    return table(title, 1, columns, _measured(results), ("mirror", "class target"))
 
 
-def _backlog_rows(results: Results, case: BacklogCase) -> Iterator[tuple[str, ...]]:
-    for peer in (DRKIT, OTHER):
-        runs = results.rows("backlog", case=case.name, peer=peer)
-        if not runs:
-            continue
-        done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
-        uneven = sum(run.uneven_partitions for run in runs)
-        odd = f" ({uneven} partitions differ from the source)" if uneven else ""
-        rate, megabytes, cpu = (
-            results.typical("backlog", measure, case=case.name, peer=peer)
-            for measure in ("records_per_second", "mb_per_second", "cpu_seconds_per_million")
-        )
-        compared = ("", "", "")
-        if peer == DRKIT:
-            faster, cheaper = rate_ratio(results, case.name), cpu_ratio(results, case.name)
-            compared = (
-                UNKNOWN if faster is None else f"{faster:.1f} {TIMES}",
-                UNKNOWN if cheaper is None else f"1/{cheaper:.1f}",
-                class_verdict(case, faster, cheaper),
-            )
-        what = f"{_star(case)}{case.name}: {case.description}" if peer == DRKIT else ""
-        measured = (TITLES[peer], number(rate), number(megabytes, 1), significant(cpu))
-        yield (what, f"{runs[0].records:,}{done}{odd}", *measured, *compared)
+def _measured(results: Results) -> list[tuple[BacklogCase, str]]:
+    every = ((case, peer) for case in BACKLOG for peer in (DRKIT, OTHER))
+    return [(case, peer) for case, peer in every if results.rows("backlog", case=case.name, peer=peer)]
+
+
+def _records(runs: Sequence[BacklogRun]) -> str:
+    done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
+    uneven = sum(run.uneven_partitions for run in runs)
+    return f"{runs[0].records:,}{done}" + (f" ({uneven} partitions differ from the source)" if uneven else "")
+
+
+def _multiple(form: str, value: float | None) -> str:
+    return UNKNOWN if value is None else form.format(value)
 
 
 def _star(case: BacklogCase | LiveCase) -> str:
@@ -192,11 +182,11 @@ def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None
 
 
 def _launch_and_memory(results: Results) -> Grid:
-    def typical(measure: str, digits: int = 0) -> Callable[[tuple[str, str]], str]:
-        return lambda row: number(results.typical("backlog", measure, case=row[0], peer=row[1]), digits)
+    def typical(measure: str, digits: int = 0) -> Cell:
+        return lambda row: number(results.typical("backlog", measure, case=row[0].name, peer=row[1]), digits)
 
     columns: list[Column] = [
-        ("case", lambda row: str(row[0])),
+        ("case", lambda row: str(row[0].name)),
         ("mirror", lambda row: TITLES[row[1]]),
         ("launch to first record, s", typical("launch_seconds", 2)),
         ("CPU-s until then", typical("launch_cpu_seconds", 2)),
@@ -204,13 +194,11 @@ def _launch_and_memory(results: Results) -> Grid:
         ("1st half", typical("rss_first_half_mib")),
         ("2nd half", typical("rss_second_half_mib")),
     ]
-    every = [(case.name, peer) for case in BACKLOG for peer in (DRKIT, OTHER)]
-    measured = [each for each in every if results.rows("backlog", case=each[0], peer=each[1])]
-    return table("Launch and memory", 2, columns, measured)
+    return table("Launch and memory", 2, columns, _measured(results))
 
 
 def _live(results: Results) -> Grid:
-    def typical(measure: str, digits: int = 1, times: float = 1) -> Callable[[tuple[LiveCase, str, bool]], str]:
+    def typical(measure: str, digits: int = 1, times: float = 1) -> Cell:
         def cell(row: tuple[LiveCase, str, bool]) -> str:
             value = results.typical("live", measure, case=row[0].name, peer=row[1])
             return number(None if value is None else times * value, digits)

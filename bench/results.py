@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from bench.stats import median
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError
@@ -179,19 +181,6 @@ class OutageRun:
     mb_per_second: float
 
 
-KINDS: dict[str, type[Any]] = {
-    "backlog": BacklogRun,
-    "live": LiveRun,
-    "translate": TranslateRun,
-    "lookup": LookupRun,
-    "moves": MoveRun,
-    "sites": SiteRun,
-    "large_links": LargeLinkRun,
-    "outages": OutageRun,
-}
-"""The types of the document's lists."""
-
-
 @dataclass(slots=True)
 class Results:
     """All measurements of a run."""
@@ -228,17 +217,8 @@ def load(path: Path) -> Results:
         ConfigError: the file doesn't exist, or holds no results of the bench.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        runs = {name: [kind(**_tuples(each)) for each in data[name]] for name, kind in KINDS.items()}
-        return Results(data["machine"], data["extent"], failures=list(data["failures"]), **runs)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(Results).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} holds no results of the bench: {error}", remedy="Run without --resume to measure again"
         ) from error
-
-
-def _tuples(value: Any) -> Any:
-    """Convert lists back to tuples."""
-    if isinstance(value, dict):
-        return {name: _tuples(each) for name, each in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Results:
     titles: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Mapping[str, str | int]]]
     not_run: Mapping[str, str]
-    disasters: Sequence[Disaster] = field(default=())
+    disasters: Sequence[Disaster] = ()
 
     def write(self, path: Path) -> None:
         """Write the results."""
@@ -62,9 +64,4 @@ class Results:
     @classmethod
     def load(cls, path: Path) -> Results:
         """Read what `write` wrote."""
-        found = json.loads(path.read_text(encoding="utf-8"))
-        disasters = [
-            Disaster(**{**each, "clients": [Waited(**client) for client in each["clients"]]})
-            for each in found.pop("disasters")
-        ]
-        return cls(**found, disasters=disasters)
+        return TypeAdapter(cls).validate_json(path.read_bytes())
