@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import cycle
 
 from bench.load import IN_FLIGHT, Shape, batch_variants
@@ -45,22 +45,19 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
         record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
     )
     variants = cycle([next(iter(parse(memoryview(each)))) for each in made])
-    waiting = 0
     ended: deque[RangeDigest] = deque()
     ranges = [RangeDigests(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
-    with Connection(address) as connection:
+
+    def requests() -> Iterator[dict[int, bytes]]:
         for number in range(log.batches):
-            if waiting >= IN_FLIGHT:
-                connection.receive_produce()
-                waiting -= 1
             batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)
             at = number // log.partitions * log.records_a_batch
             folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
             ranges[number % log.partitions].take(at, at, log.records_a_batch, len(batch), folded)
-            connection.send_produce(topic, {number % log.partitions: batch})
-            waiting += 1
-        for _ in range(waiting):
-            connection.receive_produce()
+            yield {number % log.partitions: batch}
+
+    with Connection(address) as connection:
+        connection.produce(topic, requests(), IN_FLIGHT)
     return [*ended, *(row for each in ranges if (row := each.opened()) is not None)]
 
 

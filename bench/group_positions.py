@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bench.clusters import Cluster
 from bench.processes import MeasurementFailed
@@ -37,10 +37,13 @@ def commit(cluster: Cluster, positions: Mapping[str, Offsets]) -> None:
             raise failure
 
 
-def check(cluster: Cluster, tool: str, wanted: Mapping[tuple[str, TopicPartition], int]) -> None:
-    """Raise `MeasurementFailed` if a tool has left a group at another position."""
+def check(
+    cluster: Cluster, tool: str, positions: Mapping[str, Offsets], moved: Callable[[int], int] = lambda offset: offset
+) -> None:
+    """Raise `MeasurementFailed` if a tool has left a group elsewhere; `moved`: the right place of a source's offset."""
+    wanted = {(group, tp): moved(offset) for group, each in positions.items() for tp, (offset, _) in each.items()}
     with _groups(cluster) as admin:
-        found = {(each.group, each.tp): each.offset for each in admin.committed(sorted({group for group, _ in wanted}))}
+        found = {(each.group, each.tp): each.offset for each in admin.committed(sorted(positions))}
     wrong = [key for key, offset in wanted.items() if found.get(key) != offset]
     if wrong:
         group, tp = wrong[0]

@@ -19,7 +19,7 @@ from bench.cases import Scene
 from bench.clusters import TARGET, Cluster, Clusters
 from bench.load import batch_variants
 from bench.mirrors import Drkit, Job
-from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, drkit, run
+from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, await_until, drkit, run
 from bench.results import LargeLinkRun
 from bench.wire import Connection
 from drkit.lab.ports import free_ports
@@ -103,10 +103,8 @@ def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
             chunk = names[start : start + _TOPICS_A_REQUEST]
             admin.create_topics([NewTopic(name, topics[name], 1) for name in chunk], timeout_ms=120_000)
         with Connection(cluster.address) as connection:
-            while _ends(connection, topics, -1) < sum(topics.values()):
-                if time.monotonic() - began > _LIMIT_SECONDS:
-                    raise MeasurementFailed(f"the topics weren't made within {_LIMIT_SECONDS:.0f} s")
-                time.sleep(_POLL_SECONDS)
+            wanted = sum(topics.values())
+            await_until(lambda: _ends(connection, topics, -1) == wanted, "the topics", _LIMIT_SECONDS)
         return time.monotonic() - began
     finally:
         admin.close()
@@ -163,10 +161,7 @@ def _page(folder: Path) -> tuple[float, float]:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     serving = Running.launch(drkit(folder, "serve", "--listen", address), folder / "serve.log", folder)
     with serving.watched("serve"):
-        while not _answers(f"http://{address}/readyz"):
-            if serving.ended or time.monotonic() - serving.launched_at > _COMMAND_SECONDS:
-                raise MeasurementFailed("the page wasn't there")
-            time.sleep(_POLL_SECONDS)
+        await_until(lambda: _answers(f"http://{address}/readyz"), "the page", _COMMAND_SECONDS, running=serving)
         for part in ("", "api/summary", "api/partitions", "status.json"):
             if not _answers(f"http://{address}/{part}"):
                 raise MeasurementFailed(f"the page has no {part}")

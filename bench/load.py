@@ -12,7 +12,8 @@ from typing import Literal
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.wire import Connection, WireError
+from bench.processes import await_until
+from bench.wire import Connection
 
 Codec = Literal["none", "lz4", "zstd"]
 _CODES: dict[Codec, int] = {"none": 0, "lz4": 3, "zstd": 4}
@@ -27,7 +28,6 @@ _SEED = 20261121
 IN_FLIGHT = 8
 _REQUEST_BYTES = 4 << 20
 _READY_SECONDS = 60.0
-_POLL_SECONDS = 0.05
 _VARIANT_RECORDS = 16_000  # the most different records; more would only cost memory
 
 
@@ -66,15 +66,7 @@ def load(address: str, topic: str, shape: Shape) -> None:
     )
     with Connection(address) as connection:
         await_leaders(connection, topic, shape.partitions)
-        unanswered = 0
-        for request in requests(variants, shape.batches, shape.partitions):
-            if unanswered >= IN_FLIGHT:
-                connection.receive_produce()
-                unanswered -= 1
-            connection.send_produce(topic, request)
-            unanswered += 1
-        for _ in range(unanswered):
-            connection.receive_produce()
+        connection.produce(topic, requests(variants, shape.batches, shape.partitions), IN_FLIGHT)
 
 
 def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterator[dict[int, bytes]]:
@@ -95,11 +87,11 @@ def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterat
 
 def await_leaders(connection: Connection, topic: str, partitions: int) -> None:
     """Wait for the leaders: metadata names a leader a moment before that broker knows its role."""
-    deadline = time.monotonic() + _READY_SECONDS
-    while len(connection.ends(topic, range(partitions))) < partitions:
-        if time.monotonic() > deadline:
-            raise WireError(f"not every partition of {topic} has a leader after {_READY_SECONDS:.0f} s")
-        time.sleep(_POLL_SECONDS)
+    await_until(
+        lambda: len(connection.ends(topic, range(partitions))) == partitions,
+        f"a leader of every partition of {topic}",
+        _READY_SECONDS,
+    )
 
 
 # --- the batches -----------------------------------------------------------------------------------

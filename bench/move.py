@@ -108,10 +108,7 @@ def _measured(
 ) -> MoveRun:
     """Run one tool, and check each group's position."""
     ended = run(command, scene.work)
-    wanted = {
-        (group, tp): expected(offset) for group, offsets in positions.items() for tp, (offset, _) in offsets.items()
-    }
-    check(scene.clusters.target, tool, wanted)
+    check(scene.clusters.target, tool, positions, expected)
     scene.say(f"  {tool}: {ended.seconds:.1f} s, {ended.cpu_seconds:.1f} CPU-s")
     partitions = scene.extent.move_partitions
     return MoveRun(tool, len(positions), partitions, repeat, ended.seconds, ended.cpu_seconds)

@@ -78,17 +78,26 @@ def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE
             child.wait()
 
 
-def await_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Poll until the condition holds.
+def await_until(
+    condition: Callable[[], bool],
+    what: str,
+    seconds: float,
+    *,
+    poll_seconds: float = _POLL_SECONDS,
+    running: Running | None = None,
+) -> None:
+    """Poll until the condition holds. `running`: the command whose end ends the wait.
 
     Raises:
-        MeasurementFailed: it doesn't within so many seconds.
+        MeasurementFailed: it doesn't within so many seconds, or the command has ended.
     """
     deadline = time.monotonic() + seconds
     while not condition():
+        if running is not None and running.ended:
+            raise MeasurementFailed(f"{what}: it ended")
         if time.monotonic() > deadline:
             raise MeasurementFailed(f"{what}: not within {seconds:g} s")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +19,7 @@ from bench.clusters import TARGET, Cluster, Clusters
 from bench.group_positions import Offsets, check, commit, delete_groups, scattered
 from bench.load import Shape, load
 from bench.mirrors import DRKIT, STORE, drkit_toml
-from bench.processes import CONFIG, MeasurementFailed, Running, drkit, run
+from bench.processes import CONFIG, Running, await_until, drkit, run
 from bench.results import SiteRun
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -79,8 +79,7 @@ def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Position
         finally:
             clusters.heal_sources()
         offsets = {group: of_group for groups in positions.values() for group, of_group in groups.items()}
-        wanted = {(group, tp): offset for group, each in offsets.items() for tp, (offset, _) in each.items()}
-        check(clusters.target, DRKIT, wanted)
+        check(clusters.target, DRKIT, offsets)
     delete_groups(clusters.target, _PREFIX)
     clusters.target.delete_topics()
     found = json.loads(ended.stdout)
@@ -111,11 +110,8 @@ def _mirroring(folder: Path, case: SiteCase, positions: _Positions) -> Iterator[
     """A mirror of all links, which has copied everything when the block begins."""
     mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
     with mirror.watched(case.name):
-        deadline = time.monotonic() + _READY_SECONDS
-        while not _all_there(folder, case, positions):
-            if mirror.ended or time.monotonic() > deadline:
-                raise MeasurementFailed("it did not catch up")
-            time.sleep(_LOOK_SECONDS)
+        there = partial(_all_there, folder, case, positions)
+        await_until(there, "catching up", _READY_SECONDS, poll_seconds=_LOOK_SECONDS, running=mirror)
         yield
 
 

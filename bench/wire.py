@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 _PRODUCE = (0, 7)  # the first version with zstd
@@ -22,9 +21,9 @@ _FETCH_BYTES = 4 << 20
 _FIRST_EPOCH = 0
 _LATEST = -1
 _CONSUMER = -1
-_UNKNOWN_TOPIC_OR_PARTITION = 3
+_NOT_YET = {3, 5, 6}  # just created: unknown, no leader, or not that leader yet
 _TIMEOUT_SECONDS = 30.0
-_CLIENT = b"drkit-bench"
+_CLIENT = "drkit-bench"
 
 
 class WireError(Exception):
@@ -53,19 +52,13 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
+    def __exit__(self, *_: object) -> None:
         self._stream.close()
         self._socket.close()
 
     def send_produce(self, topic: str, batches: Mapping[int, bytes]) -> None:
         """Send one record batch for each named partition, acks=1; read the response with `receive_produce`."""
-        parts = [struct.pack(">hhi", -1, 1, int(_TIMEOUT_SECONDS * 1000)), _array_of_one(topic)]
+        parts = [struct.pack(">hhii", -1, 1, int(_TIMEOUT_SECONDS * 1000), 1), _text(topic)]
         parts.append(struct.pack(">i", len(batches)))
         for partition, data in batches.items():
             parts += [struct.pack(">ii", partition, len(data)), data]
@@ -79,16 +72,29 @@ class Connection:
         """
         answer = _Reader(self._receive())
         offsets = {}
-        for _ in range(answer.int32()):
-            topic = answer.text()
-            for _ in range(answer.int32()):
-                partition, error = answer.int32(), answer.int16()
-                offset = answer.int64()
-                answer.skip(16)  # log append time, log start offset
+        for topic in answer.topics():
+            for _ in range(answer.count()):
+                partition, error, offset, _time, _start = answer.take(">ihqqq")
                 if error:
                     raise WireError(f"{topic}:{partition} refused a batch with Kafka's error {error}")
                 offsets[partition] = offset
         return offsets
+
+    def produce(self, topic: str, requests: Iterable[Mapping[int, bytes]], in_flight: int) -> None:
+        """Send requests of one batch a partition, so many at once; returns when all are acknowledged.
+
+        Raises:
+            WireError: a partition was refused.
+        """
+        unanswered = 0
+        for request in requests:
+            if unanswered >= in_flight:
+                self.receive_produce()
+                unanswered -= 1
+            self.send_produce(topic, request)
+            unanswered += 1
+        for _ in range(unanswered):
+            self.receive_produce()
 
     def fetch(self, session: Session, positions: Mapping[int, int]) -> dict[int, memoryview]:
         """Wait half a second for records; returns the record batches by partition.
@@ -100,23 +106,22 @@ class Connection:
         Raises:
             WireError: the broker refuses.
         """
-        head = struct.pack(">iiiibii", _CONSUMER, _FETCH_WAIT_MS, 1, _FETCH_BYTES, 1, session.number, session.epoch)
-        parts = [head, _array_of_one(session.topic), struct.pack(">i", len(positions))]
+        limits = (_CONSUMER, _FETCH_WAIT_MS, 1, _FETCH_BYTES, 1)
+        parts = [struct.pack(">iiiibiii", *limits, session.number, session.epoch, 1), _text(session.topic)]
+        parts.append(struct.pack(">i", len(positions)))
         parts += [struct.pack(">iiqqi", number, -1, at, -1, _FETCH_BYTES) for number, at in positions.items()]
         parts.append(struct.pack(">i", 0))  # no partition leaves the session
         self._send(_FETCH, parts)
         answer = _Reader(self._receive())
-        answer.skip(4)  # throttle time
-        if error := answer.int16():
+        _throttled, error, session.number = answer.take(">ihi")
+        if error:
             raise WireError(f"the fetch session of {session.topic} failed with Kafka's error {error}")
-        session.number, session.epoch = answer.int32(), session.epoch + 1
+        session.epoch += 1
         found = {}
-        for _ in range(answer.int32()):
-            answer.text()
-            for _ in range(answer.int32()):
-                partition, error = answer.int32(), answer.int16()
-                answer.skip(24)  # high watermark, last stable offset, log start offset
-                answer.skip(16 * max(0, answer.int32()))  # aborted transactions
+        for _ in answer.topics():
+            for _ in range(answer.count()):
+                partition, error, _high, _stable, _start = answer.take(">ihqqq")
+                answer.skip(16 * max(0, answer.count()))  # aborted transactions
                 data = answer.data()
                 if error:
                     raise WireError(f"{session.topic}:{partition} can't be read: Kafka's error {error}")
@@ -136,20 +141,16 @@ class Connection:
         """Like `ends`, for many topics with one request."""
         parts = [struct.pack(">ibi", _CONSUMER, 0, len(wanted))]
         for topic, partitions in wanted.items():
-            name = topic.encode()
-            parts.append(struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)))
+            parts += [_text(topic), struct.pack(">i", len(partitions))]
             parts += [struct.pack(">iq", partition, _LATEST) for partition in partitions]
         self._send(_LIST_OFFSETS, parts)
         answer = _Reader(self._receive())
         answer.skip(4)  # throttle time
         found: dict[str, dict[int, int]] = {}
-        for _ in range(answer.int32()):
-            topic = answer.text()
+        for topic in answer.topics():
             ends = found.setdefault(topic, {})
-            for _ in range(answer.int32()):
-                partition, error = answer.int32(), answer.int16()
-                answer.skip(8)
-                offset = answer.int64()
+            for _ in range(answer.count()):
+                partition, error, _time, offset = answer.take(">ihqq")
                 if not error:
                     ends[partition] = offset
                 elif error not in _NOT_YET:
@@ -158,8 +159,7 @@ class Connection:
 
     def _send(self, api: tuple[int, int], parts: Sequence[bytes]) -> None:
         self._correlation += 1
-        header = struct.pack(">hhih", *api, self._correlation, len(_CLIENT)) + _CLIENT
-        body = b"".join([header, *parts])
+        body = b"".join([struct.pack(">hhi", *api, self._correlation), _text(_CLIENT), *parts])
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def _receive(self) -> bytes:
@@ -173,44 +173,37 @@ class Connection:
         return data
 
 
-_NOT_YET = {_UNKNOWN_TOPIC_OR_PARTITION, 5, 6}  # just created: unknown, no leader, or not that leader yet
-
-
 class _Reader:
     """Reads the fields of a response one after the other."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data = memoryview(data)
         self._at = 0
 
-    def _unpack(self, form: str, size: int) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += size
-        return int(value)
+    def take(self, form: str) -> tuple[int, ...]:
+        values = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return values
 
-    def int16(self) -> int:
-        return self._unpack(">h", 2)
+    def count(self) -> int:
+        return self.take(">i")[0]
 
-    def int32(self) -> int:
-        return self._unpack(">i", 4)
-
-    def int64(self) -> int:
-        return self._unpack(">q", 8)
-
-    def text(self) -> str:
-        size = self.int16()
-        self._at += size
-        return self._data[self._at - size : self._at].decode()
+    def topics(self) -> Iterable[str]:
+        """Each topic's name; the caller reads its partitions before the next one."""
+        for _ in range(self.count()):
+            yield bytes(self._bytes(self.take(">h")[0])).decode()
 
     def data(self) -> memoryview:
-        size = max(0, self.int32())
-        self._at += size
-        return memoryview(self._data)[self._at - size : self._at]
+        return self._bytes(max(0, self.count()))
 
     def skip(self, size: int) -> None:
         self._at += size
 
+    def _bytes(self, size: int) -> memoryview:
+        self._at += size
+        return self._data[self._at - size : self._at]
 
-def _array_of_one(topic: str) -> bytes:
-    name = topic.encode()
-    return struct.pack(">ih", 1, len(name)) + name
+
+def _text(text: str) -> bytes:
+    name = text.encode()
+    return struct.pack(">h", len(name)) + name

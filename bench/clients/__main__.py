@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import namespace
 from bench.clients import network
 from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, play
-from bench.clients.kinds import Go, Kind, built_go, kinds
+from bench.clients.kinds import Kind, built_go, go, kinds
 from bench.clients.results import Results
 from bench.machine import describe
 from bench.processes import say
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not namespace.inside():
         if options.go_program is not None:
             return namespace.run_inside("bench.clients", given, "--mount")
-        with tempfile.TemporaryDirectory(prefix="drkit-go-") as go:
+        with tempfile.TemporaryDirectory(prefix="drkit-go-") as build:
             try:
-                made = [_GO_PROGRAM, str(built_go(Path(go)).program)]
+                made = [_GO_PROGRAM, str(built_go(Path(build)))]
             except DrkitError as error:
                 made = [f"{_GO_PROGRAM}={error.what}"]
             return namespace.run_inside("bench.clients", [*given, *made], "--mount")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     not_run = {}
     program = Path(options.go_program or "")
     if program.is_file():
-        measured.append(Go(program))
+        measured.append(go(program))
     else:
         not_run["franz-go"] = options.go_program
     measured = [kind for kind in measured if not options.kind or kind.name in options.kind]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from bench.clients.kinds import Event, Kind, Told
+from bench.clients.kinds import Event, Kind, Spec
 from bench.processes import ROOT, end, spawn
 
 TOPIC = "clients"
@@ -22,7 +22,7 @@ class Process:
     """One role, with one application process after the other. All append to `log`."""
 
     kind: Kind
-    told: Told
+    spec: Spec
     values: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
     _MOST_STARTS: ClassVar[int] = 100
@@ -36,15 +36,14 @@ class Process:
         self.stop()
         self.look()
         self._starts += 1
-        role = "read" if self.told.reads else "write"
-        self._log = self.told.folder / f"{self.told.name}-{role}-{self._starts}.log"
+        role = "read" if self.spec.reads else "write"
+        self._log = self.spec.folder / f"{self.spec.name}-{role}-{self._starts}.log"
         self._read_bytes = 0
-        told = replace(self.told, bootstrap=bootstrap)
-        if not told.reads:  # each value is written once: otherwise nobody could see what a group has read
-            told = replace(
-                told, name=f"{told.name}.{self._starts}", number=self._MOST_STARTS * told.number + self._starts
-            )
-        self._child = spawn(self.kind.command(told), self._log, cwd=ROOT)
+        spec = replace(self.spec, bootstrap=bootstrap)
+        if not spec.reads:  # each value is written once: otherwise nobody could see what a group has read
+            number = self._MOST_STARTS * spec.number + self._starts
+            spec = replace(spec, name=f"{spec.name}.{self._starts}", number=number)
+        self._child = spawn(self.kind.command(spec), self._log, cwd=ROOT)
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""
@@ -111,6 +110,6 @@ def client(kind: Kind, settings: str, finds_by: str, number: int, folder: Path, 
     """A client that isn't started yet. `number`: unique in the run."""
     name = f"{kind.name}-{number}"
     chosen = kind.variants[settings]
-    reader = Process(kind, Told(True, "", TOPIC, name, number, chosen, folder))
-    writer = Process(kind, Told(False, "", TOPIC, name, number, chosen, folder))
+    reader = Process(kind, Spec(True, "", TOPIC, name, number, chosen, folder))
+    writer = Process(kind, Spec(False, "", TOPIC, name, number, chosen, folder))
     return Client(kind, settings, finds_by, restarted, reader, writer)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from bench.clients import network
 from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
@@ -23,6 +23,7 @@ from bench.clusters import SOURCE, TARGET, Cluster, Clusters
 from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
 from bench.mirrors import drkit_toml
 from bench.processes import CONFIG, await_until, drkit, end, spawn
+from bench.reader import read
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
 from drkit.lab.toolchain import Toolchain
@@ -200,7 +201,7 @@ def _captured(folder: Path, clients: Sequence[Client]) -> bool:
     if link["state"] != "mirroring" or len(mirrored) != PARTITIONS or None in mirrored:
         return False
     known = Counter(group["group"] for group in groups if group["captured_at"] is not None)
-    return all(known[each.reader.told.name] == PARTITIONS for each in clients)
+    return all(known[each.reader.spec.name] == PARTITIONS for each in clients)
 
 
 # --- the disaster -------------------------------------------------------------------------------
@@ -305,25 +306,12 @@ def _waited(address: str, each: Client, struck_at: float) -> Waited:
 
 def _never_read(address: str, each: Client) -> int:
     """The records of dr that its group skipped: below the last one that it saw, on each partition."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-bystander", "enable.auto.commit": False})
-    never = 0
-    try:
-        for partition in range(PARTITIONS):
-            first, last = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
-            consumer.assign([TopicPartition(TOPIC, partition, first)])
-            missed = since = position = 0
-            while position < last:
-                for message in consumer.consume(1000, 1.0):
-                    if message.error() is not None:
-                        raise DrkitError(f"dr can't be read: {message.error()}")
-                    position = (message.offset() or 0) + 1
-                    if (message.value() or b"").decode() in each.reader.values:
-                        missed, since = missed + since, 0
-                    else:
-                        since += 1
-            never += missed
-    finally:
-        consumer.close()
+    never, unread = 0, Counter[int]()
+    for record in read(address, TOPIC):
+        partition = record.tp.partition
+        unread[partition] += 1
+        if (record.value or b"").decode() in each.reader.values:
+            never += unread.pop(partition) - 1
     return never
 
 

@@ -7,12 +7,12 @@ need no compiler, and print each record with its time.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,14 +23,18 @@ DEFAULTS = "defaults"
 NO_REBOOTSTRAP = "no rebootstrap"
 RECOMMENDED = "recommended"
 
+_GO_SOURCE = Path(__file__).parent / "go"
 _GO_SECONDS = 900.0
 _JAVA_RECORDS_A_SECOND = "10"
+_JVM = "jvm:"
+"""The prefix of settings of the JVM."""
+
 Settings = Mapping[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The input of an application.
+class Spec:
+    """What an application is started with.
 
     `name`: its group, or the prefix of the values that it writes (Java: `number`); `folder`: for its files.
     """
@@ -53,160 +57,98 @@ class Event:
     value: str
 
 
-class Kind(ABC):
-    """A client library."""
-
-    name: str
-    variants: Mapping[str, Settings]
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Library and version."""
-
-    @abstractmethod
-    def command(self, told: Told) -> list[str]:
-        """The command line of its application."""
-
-    def event(self, line: str) -> Event | None:
-        """Parse a line of the application's output; None: it is not about a record."""
-        try:
-            said = json.loads(line)
-        except ValueError:
-            return None
-        if "read" in said:
-            return Event(said["at"] / 1000, True, said["read"])
-        return Event(said["at"] / 1000, False, said["written"])
-
-
-_JVM = "jvm:"
-"""The prefix of settings of the JVM."""
-
-
-@dataclass(frozen=True)
-class Java(Kind):
-    """The kafka-clients of one release. `jars`: the set with its tools."""
-
-    name: str
-    toolchain: Toolchain
-    jars: str
-    variants: Mapping[str, Settings]
-
-    @property
-    def title(self) -> str:
-        """Library and version."""
-        jar = next(path for path in self.toolchain.jars(self.jars) if path.name.startswith("kafka-clients-"))
-        return f"Java, {jar.stem}"
-
-    def command(self, told: Told) -> list[str]:
-        """The command line of its application."""
-        role = "consumer" if told.reads else "producer"
-        own = {key: value for key, value in told.settings.items() if not key.startswith(_JVM)}
-        # the producer's tool sets retries to 0, which is not the library's default
-        own = own if told.reads else {"retries": 2147483647, **own}
-        file = told.folder / f"{told.name}-{role}.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in own.items()), encoding="utf-8")
-        jvm = [f"-D{key.removeprefix(_JVM)}={value}" for key, value in told.settings.items() if key.startswith(_JVM)]
-        java = [str(self.toolchain.java), "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm]
-        java += ["-cp", self.toolchain.classpath(self.jars)]
-        common = ["--bootstrap-server", told.bootstrap, "--topic", told.topic]
-        if told.reads:
-            return [
-                *(*java, "org.apache.kafka.tools.VerifiableConsumer", *common, "--group-id", told.name, "--verbose"),
-                *("--enable-autocommit", "--reset-policy", "earliest", "--consumer.config", str(file)),
-            ]
-        return [
-            *(*java, "org.apache.kafka.tools.VerifiableProducer", *common, "--throughput", _JAVA_RECORDS_A_SECOND),
-            *("--value-prefix", str(told.number), "--producer.config", str(file)),
-        ]
-
-    def event(self, line: str) -> Event | None:
-        """Parse a line of these tools."""
-        try:
-            said = json.loads(line)
-        except ValueError:
-            return None
-        if said.get("name") == "record_data":
-            return Event(said["timestamp"] / 1000, True, said["value"])
-        if said.get("name") == "producer_send_success":
-            return Event(said["timestamp"] / 1000, False, said["value"])
+def parse_event(line: str) -> Event | None:
+    """The record in a line that one of our applications printed; None: it is not about a record."""
+    try:
+        found = json.loads(line)
+    except ValueError:
         return None
+    return Event(found["at"] / 1000, "read" in found, found["read" if "read" in found else "written"])
 
 
-@dataclass(frozen=True)
-class Python(Kind):
-    """A client library of Python. `name`: also its application's; `package`: the installed distribution."""
+def parse_java_event(line: str) -> Event | None:
+    """The record in a line that one of Kafka's verifiable tools printed; None: it is not about a record."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    reads = {"record_data": True, "producer_send_success": False}.get(found.get("name"))
+    return None if reads is None else Event(found["timestamp"] / 1000, reads, found["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A client library. `title`: library and version; `variants`: sets of settings by name; `command`: the command line
+    of its application; `event`: parses a line of its output.
+    """
 
     name: str
-    package: str
+    title: str
     variants: Mapping[str, Settings]
-
-    @property
-    def title(self) -> str:
-        """Library and version."""
-        return f"{self.package} {version(self.package)}"
-
-    def command(self, told: Told) -> list[str]:
-        """The command line of its application."""
-        return [sys.executable, "-m", "bench.clients.apps", self.name, *_spec(told)]
+    command: Callable[[Spec], list[str]]
+    event: Callable[[str], Event | None] = parse_event
 
 
-@dataclass(frozen=True)
-class Go(Kind):
-    """The client franz-go, if there is a Go compiler. `program`: the result of `built_go`."""
+def java(name: str, toolchain: Toolchain, jars: str, variants: Mapping[str, Settings]) -> Kind:
+    """The kafka-clients of one release. `jars`: the set with its tools."""
+    jar = next(path for path in toolchain.jars(jars) if path.name.startswith("kafka-clients-"))
 
-    program: Path
-    name: str = "franz-go"
-    variants: Mapping[str, Settings] = field(
-        default_factory=lambda: {DEFAULTS: {}, RECOMMENDED: {"DialTimeout": "5000", "RequestTimeoutOverhead": "5000"}}
-    )
+    def command(spec: Spec) -> list[str]:
+        role = "consumer" if spec.reads else "producer"
+        own = {key: value for key, value in spec.settings.items() if not key.startswith(_JVM)}
+        # the producer's tool sets retries to 0, which is not the library's default
+        own = own if spec.reads else {"retries": 2147483647, **own}
+        file = spec.folder / f"{spec.name}-{role}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in own.items()), encoding="utf-8")
+        jvm = [f"-D{key.removeprefix(_JVM)}={value}" for key, value in spec.settings.items() if key.startswith(_JVM)]
+        run = [str(toolchain.java), "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm]
+        run += ["-cp", toolchain.classpath(jars), f"org.apache.kafka.tools.Verifiable{role.title()}"]
+        run += ["--bootstrap-server", spec.bootstrap, "--topic", spec.topic, f"--{role}.config", str(file)]
+        if spec.reads:
+            return [*run, "--group-id", spec.name, "--verbose", "--enable-autocommit", "--reset-policy", "earliest"]
+        return [*run, "--throughput", _JAVA_RECORDS_A_SECOND, "--value-prefix", str(spec.number)]
 
-    @property
-    def title(self) -> str:
-        """Library and version."""
-        for line in (_GO_SOURCE / "go.mod").read_text(encoding="utf-8").splitlines():
-            name, _, release = line.removeprefix("require ").strip().partition(" ")
-            if name == "github.com/twmb/franz-go":
-                return f"Go, franz-go {release.removeprefix('v')}"
+    return Kind(name, f"Java, {jar.stem}", variants, command, parse_java_event)
+
+
+def python(name: str, package: str, variants: Mapping[str, Settings]) -> Kind:
+    """A client library of Python. `name`: also its application's; `package`: the installed distribution."""
+    run = [sys.executable, "-m", "bench.clients.apps", name]
+    return Kind(name, f"{package} {version(package)}", variants, lambda spec: [*run, *_arguments(spec)])
+
+
+def go(program: Path) -> Kind:
+    """The client franz-go. `program`: the result of `built_go`."""
+    found = re.search(r"github\.com/twmb/franz-go v(\S+)", (_GO_SOURCE / "go.mod").read_text(encoding="utf-8"))
+    if found is None:
         raise DrkitError("go.mod doesn't name franz-go")
-
-    def command(self, told: Told) -> list[str]:
-        """The command line of its application."""
-        return [str(self.program), *_spec(told)]
+    variants = {DEFAULTS: {}, RECOMMENDED: {"DialTimeout": "5000", "RequestTimeoutOverhead": "5000"}}
+    return Kind("franz-go", f"Go, franz-go {found[1]}", variants, lambda spec: [str(program), *_arguments(spec)])
 
 
-def _spec(told: Told) -> list[str]:
-    spec = {"bootstrap": told.bootstrap, "topic": told.topic, "name": told.name, "settings": dict(told.settings)}
-    return ["read" if told.reads else "write", json.dumps(spec)]
+def _arguments(spec: Spec) -> list[str]:
+    given = {"bootstrap": spec.bootstrap, "topic": spec.topic, "name": spec.name, "settings": dict(spec.settings)}
+    return ["read" if spec.reads else "write", json.dumps(given)]
 
 
-_GO_SOURCE = Path(__file__).parent / "go"
-
-
-def built_go(folder: Path) -> Go:
+def built_go(folder: Path) -> Path:
     """The application on franz-go, compiled.
 
     Raises:
         DrkitError: Go is not installed, or its modules can't be fetched.
     """
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
+    compiler = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if compiler is None:
         raise DrkitError("no Go compiler is installed")
     program = folder / "franz-go"
+    command = [compiler, "build", "-o", str(program), "."]
     try:
-        built = subprocess.run(
-            [go, "build", "-o", str(program), "."],
-            cwd=_GO_SOURCE,
-            capture_output=True,
-            text=True,
-            timeout=_GO_SECONDS,
-            check=False,
-        )
+        subprocess.run(command, cwd=_GO_SOURCE, capture_output=True, text=True, timeout=_GO_SECONDS, check=True)
     except subprocess.TimeoutExpired:
         raise DrkitError(f"the application on franz-go was not built within {_GO_SECONDS:g} s") from None
-    if built.returncode != 0:
-        raise DrkitError(f"the application on franz-go was not built: {built.stderr.strip()[-500:]}")
-    return Go(program)
+    except subprocess.CalledProcessError as error:
+        raise DrkitError(f"the application on franz-go was not built: {error.stderr.strip()[-500:]}") from None
+    return program
 
 
 _JAVA_QUICK: Settings = {
@@ -222,8 +164,8 @@ _JAVA_QUICK: Settings = {
 def kinds(toolchain: Toolchain) -> list[Kind]:
     """The kinds that every machine can measure; franz-go comes from `built_go`."""
     return [
-        Java("java-3.9", toolchain, "clients-3.9", {DEFAULTS: {}, RECOMMENDED: _JAVA_QUICK}),
-        Java(
+        java("java-3.9", toolchain, "clients-3.9", {DEFAULTS: {}, RECOMMENDED: _JAVA_QUICK}),
+        java(
             "java-4",
             toolchain,
             "mirrormaker",
@@ -233,7 +175,7 @@ def kinds(toolchain: Toolchain) -> list[Kind]:
                 RECOMMENDED: {**_JAVA_QUICK, "metadata.recovery.rebootstrap.trigger.ms": 10000},
             },
         ),
-        Python(
+        python(
             "librdkafka",
             "confluent-kafka",
             {
@@ -248,12 +190,12 @@ def kinds(toolchain: Toolchain) -> list[Kind]:
                 },
             },
         ),
-        Python(
+        python(
             "kafka-python",
             "kafka-python",
             {DEFAULTS: {}, RECOMMENDED: {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 11000}},
         ),
-        Python(
+        python(
             "aiokafka",
             "aiokafka",
             {DEFAULTS: {}, RECOMMENDED: {"request_timeout_ms": 10000, "metadata_max_age_ms": 10000}},

@@ -5,38 +5,41 @@ from pathlib import Path
 
 import pytest
 
-from bench.clients.kinds import Event, Java, Python, Told
+from bench.clients.kinds import Event, Spec, parse_event, parse_java_event, python
 from bench.clients.results import Disaster, Results, Waited
 from bench.clients.table import PAGE, RESULTS, page_with, tables
 
-JAVA = Java("java-4", None, "mirrormaker", {"defaults": {}})
-PYTHON = Python("librdkafka", "confluent-kafka", {"defaults": {}})
+PYTHON = python("librdkafka", "confluent-kafka", {"defaults": {}})
 
 
 @pytest.mark.parametrize(
-    ("kind", "line", "event"),
+    ("parse", "line", "event"),
     [
-        (PYTHON, '{"at": 2500, "read": "dr.7"}', Event(2.5, True, "dr.7")),
-        (PYTHON, '{"at": 2500, "written": "me.7"}', Event(2.5, False, "me.7")),
-        (PYTHON, "2500 KafkaException: down", None),
+        (parse_event, '{"at": 2500, "read": "dr.7"}', Event(2.5, True, "dr.7")),
+        (parse_event, '{"at": 2500, "written": "me.7"}', Event(2.5, False, "me.7")),
+        (parse_event, "2500 KafkaException: down", None),
         (
-            JAVA,
+            parse_java_event,
             '{"timestamp":2500,"name":"record_data","key":null,"value":"3.7","topic":"t","partition":0,"offset":7}',
             Event(2.5, True, "3.7"),
         ),
-        (JAVA, '{"timestamp":2500,"name":"producer_send_success","key":null,"value":"3.7"}', Event(2.5, False, "3.7")),
-        (JAVA, '{"timestamp":2500,"name":"producer_send_error","value":"3.7","exception":"x"}', None),
-        (JAVA, '{"timestamp":2500,"name":"records_consumed","count":1}', None),
-        (JAVA, "[2026-11-24] WARN not JSON", None),
+        (
+            parse_java_event,
+            '{"timestamp":2500,"name":"producer_send_success","key":null,"value":"3.7"}',
+            Event(2.5, False, "3.7"),
+        ),
+        (parse_java_event, '{"timestamp":2500,"name":"producer_send_error","value":"3.7","exception":"x"}', None),
+        (parse_java_event, '{"timestamp":2500,"name":"records_consumed","count":1}', None),
+        (parse_java_event, "[2026-11-24] WARN not JSON", None),
     ],
 )
-def test_what_an_application_says(kind, line, event):
-    assert kind.event(line) == event
+def test_what_an_application_says(parse, line, event):
+    assert parse(line) == event
 
 
 def test_the_command_tells_role_servers_and_settings(tmp_path):
-    told = Told(True, "kafka.drkit.test:9092", "clients", "librdkafka-1", 1, {"socket.timeout.ms": 10}, tmp_path)
-    command = PYTHON.command(told)
+    spec = Spec(True, "kafka.drkit.test:9092", "clients", "librdkafka-1", 1, {"socket.timeout.ms": 10}, tmp_path)
+    command = PYTHON.command(spec)
     assert command[-2] == "read"
     assert json.loads(command[-1]) == {
         "bootstrap": "kafka.drkit.test:9092",
