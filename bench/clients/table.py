@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 from bench.clients.results import Disaster, Results, Waited
 from bench.processes import ROOT
+from bench.report import Grid, markdown
 
 RESULTS = ROOT / "bench" / "clients.json"
 PAGE = ROOT / "docs" / "clients.md"
 _BEGIN, _END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 _STAYS = ("dns", "address")
+_Disasters = dict[tuple[str, str], Disaster]
 
 
 def tables(results: Results) -> str:
@@ -37,34 +39,33 @@ def _machine(results: Results) -> str:
     )
 
 
-def _staying(results: Results, disasters: dict[tuple[str, str], Disaster], ways: list[str]) -> str:
+def _staying(results: Results, disasters: _Disasters, ways: list[str]) -> str:
+    """Clients that are never restarted: a column for each way to lose primary, and to find dr."""
     columns = [(way, by) for way in ways for by in _STAYS if (way, by) in disasters]
-    if not columns:
-        return ""
-    head = "".join(f" {way}, {'a name in DNS' if by == 'dns' else 'an address that moves'} |" for way, by in columns)
-    lines = [f"| client, never restarted | settings |{head}", "|---|---|" + "---|" * len(columns)]
-    lines.append("| *dr published* | |" + "".join(f" *{disasters[each].published_seconds:.1f}* |" for each in columns))
-    for kind, title in results.titles.items():
-        for settings in results.settings[kind]:
-            cells = [_cell(disasters[each], kind, settings, each[1]) for each in columns]
-            lines.append(f"| {title} | {settings} |" + "".join(f" {cell} |" for cell in cells))
-    return "\n".join(lines) + "\n"
+    heads = [f"{way}, {'a name in DNS' if by == 'dns' else 'an address that moves'}" for way, by in columns]
+    rows = [
+        [title, settings, *(_cell(disasters[each], kind, settings, each[1]) for each in columns)]
+        for kind, title in results.titles.items()
+        for settings in results.settings[kind]
+    ]
+    return _table(["client, never restarted", "settings", *heads], [disasters[each] for each in columns], rows)
 
 
-def _restarted(results: Results, disasters: dict[tuple[str, str], Disaster], ways: list[str]) -> str:
-    columns = [way for way in ways if (way, "restart") in disasters]
-    if not columns:
-        return ""
-    rows = dict.fromkeys(
-        (one.kind, one.settings, one.finds_by) for way in columns for one in disasters[way, "restart"].clients
+def _restarted(results: Results, disasters: _Disasters, ways: list[str]) -> str:
+    """Clients that a supervisor restarts by what a directory says: a column for each way to lose primary."""
+    found = {way: disasters[way, "restart"] for way in ways if (way, "restart") in disasters}
+    clients = dict.fromkeys(
+        (one.kind, one.settings, one.finds_by) for disaster in found.values() for one in disaster.clients
     )
-    lines = ["| client, started again | by | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
-    published = (disasters[way, "restart"].published_seconds for way in columns)
-    lines.append("| *dr published* | |" + "".join(f" *{seconds:.1f}* |" for seconds in published))
-    for kind, settings, by in rows:
-        cells = [_cell(disasters[way, "restart"], kind, settings, by) for way in columns]
-        lines.append(f"| {results.titles[kind]} | {by} |" + "".join(f" {cell} |" for cell in cells))
-    return "\n".join(lines) + "\n"
+    rows = [[results.titles[one[0]], one[2], *(_cell(each, *one) for each in found.values())] for one in clients]
+    return _table(["client, started again", "by", *found], list(found.values()), rows)
+
+
+def _table(heads: list[str], disasters: list[Disaster], rows: list[list[str]]) -> str:
+    if not disasters:
+        return ""
+    published = ["*dr published*", "", *(f"*{each.published_seconds:.1f}*" for each in disasters)]
+    return markdown(Grid("", tuple(heads), tuple(map(tuple, [published, *rows])), len(heads)))
 
 
 def _cell(disaster: Disaster, kind: str, settings: str, by: str) -> str:

@@ -153,7 +153,7 @@ def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
         return int(ExitCode.USAGE)
     except UsageError as error:
         command = "drkit" if error.ctx is None else error.ctx.command_path
-        what = f"{error.format_message().rstrip('.')}{_given(error, arguments)}"
+        what = f"{error.format_message().rstrip('.')}{_refused_value(error, arguments)}"
         writer_for(arguments).error(ConfigError(what, remedy=f"{command} --help"))
         return int(ExitCode.USAGE)
     except typer.Abort:  # Ctrl-C or the end of stdin at a question
@@ -162,7 +162,7 @@ def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else int(ExitCode.OK)
 
 
-def _given(error: UsageError, arguments: Sequence[str]) -> str:
+def _refused_value(error: UsageError, arguments: Sequence[str]) -> str:
     """The value of the option that is refused, where the message doesn't repeat it."""
     param = getattr(error, "param", None)
     for name in getattr(param, "opts", ()):

@@ -46,7 +46,7 @@ class ConditionResult:
     seen: str
 
 
-class Round:
+class StatusView:
     """One round of evaluation; `drkit status` is asked once a round, and only if a condition needs it."""
 
     def __init__(self, env: DrillEnvironment) -> None:
@@ -60,7 +60,7 @@ class Round:
         return self._rig.status()
 
 
-def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> ConditionResult:  # noqa: PLR0911, PLR0912, C901  # one arm a condition
+def evaluate(env: DrillEnvironment, condition: Condition, view: StatusView) -> ConditionResult:  # noqa: PLR0911, PLR0912, C901  # one arm a condition
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
@@ -88,7 +88,7 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: Round) -> Condit
         case ProblemTold():
             return _problem_told(view.status, env.experiment.workload, condition)
         case MirrorTold():
-            told = env.told_by_mirror()
+            told = env.mirror_problems()
             shown = sorted(kind if partition is None else f"{kind} of {partition}" for kind, partition in told)
             seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(shown) or 'no problem'}"
             met = any(kind == condition.kind and condition.partition in (None, at) for kind, at in told)
@@ -111,7 +111,7 @@ def wait_for(env: DrillEnvironment, conditions: list[Condition], timeout_seconds
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
-        view = Round(env)
+        view = StatusView(env)
         seen: list[str] = []
         for condition in conditions:
             result = evaluate(env, condition, view)

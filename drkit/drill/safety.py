@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from drkit.drill.conditions import ANSWER_SECONDS, Round, evaluate
+from drkit.drill.conditions import ANSWER_SECONDS, StatusView, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Rollback, Safety, Step, faults_of
@@ -61,7 +61,7 @@ def _unhealthy(env: DrillEnvironment, safety: Safety) -> str | None:
 
 
 def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
-    view = Round(env)
+    view = StatusView(env)
     for condition in safety.abort_when:
         found = evaluate(env, condition, view)
         if found.holds:

@@ -12,7 +12,7 @@ from typing import Any
 
 from drkit.evidence import verifier
 from drkit.evidence.report import render_report
-from drkit.evidence.run_evidence import Gathered
+from drkit.evidence.run_evidence import BundleContent
 from drkit.evidence.signing import Signer, envelope_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, Refused
@@ -30,20 +30,20 @@ class WrittenBundle:
     changed: bool
 
 
-def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBundle:
+def write_bundle(folder: Path, content: BundleContent, signer: Signer) -> WrittenBundle:
     """Write and sign. Files have mode 0600, folders 0700; the signature comes last.
 
     Raises:
         Refused: the folder holds other files.
         DrkitError: it can't be written, or the signer fails.
     """
-    run = str(gathered.document["run"])
+    run = str(content.document["run"])
     exported_before = _own_bundle(folder, run)
     exported_at = exported_before or iso(now()) or ""
-    files = _files(gathered, exported_at, signer)
+    files = _files(content, exported_at, signer)
     changed = not _is_unchanged(folder, files)
     if changed and exported_before is not None:
-        files = _files(gathered, iso(now()) or "", signer)
+        files = _files(content, iso(now()) or "", signer)
     if changed:
         try:
             _write(folder, files)
@@ -62,15 +62,15 @@ def write_bundle(folder: Path, gathered: Gathered, signer: Signer) -> WrittenBun
     )
 
 
-def _files(gathered: Gathered, exported_at: str, signer: Signer) -> dict[str, bytes]:
+def _files(content: BundleContent, exported_at: str, signer: Signer) -> dict[str, bytes]:
     """Every file of the bundle by name, the envelope last."""
-    document = {"format": verifier.FORMAT, "exported_at": exported_at, **gathered.document}
+    document = {"format": verifier.FORMAT, "exported_at": exported_at, **content.document}
     evidence = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
     page = render_report(document, sha256(evidence).hexdigest()).encode()
     files = {
         verifier.EVIDENCE: evidence,
         verifier.REPORT: page,
-        **gathered.files,
+        **content.files,
         verifier.PUBLIC_KEY: signer.public_pem,
     }
     statement = {

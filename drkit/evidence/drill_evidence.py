@@ -13,7 +13,7 @@ from drkit import __version__
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import CHAINED_FILES, chain_anchors, other_chain_anchors, read_chain
 from drkit.evidence import verifier
-from drkit.evidence.run_evidence import Gathered
+from drkit.evidence.run_evidence import BundleContent
 from drkit.evidence.statements import ExportStatements, findings_of, runbook_of
 from drkit.evidence.unknown_values import Unknown, known, with_reasons
 from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
@@ -26,7 +26,7 @@ _NOTHING = "nothing happened there"
 _NO_REPORTS = "the mirror did not run, or its log has no reports"
 
 
-def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> Gathered:
+def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> BundleContent:
     """The evidence of a kept drill.
 
     Raises:
@@ -113,7 +113,7 @@ def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> Gath
         },
         "trend": known(computed["trend"], "it is the first drill of this experiment in the chain"),
     }
-    return Gathered(with_reasons(document), files)
+    return BundleContent(with_reasons(document), files)
 
 
 def _is_kept(drills: Drills, run: str) -> bool:

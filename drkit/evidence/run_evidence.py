@@ -34,14 +34,14 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class BundleContent:
     """The content of a bundle: the document, and every other file except for the page and the signature."""
 
     document: Document
     files: dict[str, bytes]
 
 
-def gather_run(config: Config, store: Store, run: str, statements: ExportStatements) -> Gathered:
+def gather_run(config: Config, store: Store, run: str, statements: ExportStatements) -> BundleContent:
     """The evidence of a run.
 
     Raises:
@@ -127,7 +127,7 @@ def gather_run(config: Config, store: Store, run: str, statements: ExportStateme
         "drills": Unknown("a run is not a drill"),
         "trend": Unknown("only drills have trends"),
     }
-    return Gathered(with_reasons(document), files)
+    return BundleContent(with_reasons(document), files)
 
 
 def _first(run: str, rows: list[Document]) -> Document:

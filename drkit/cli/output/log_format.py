@@ -57,7 +57,7 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             more["trace"] = self.formatException(record.exc_info)
         at = datetime.fromtimestamp(record.created, UTC)
-        return event_line(record.levelname.lower(), record.name, record.getMessage(), about(record), at, **more)
+        return event_line(record.levelname.lower(), record.name, record.getMessage(), context_of(record), at, **more)
 
 
 class TextLines(logging.Formatter):
@@ -70,7 +70,7 @@ class TextLines(logging.Formatter):
         return f"{text}\n{printable(self.formatException(record.exc_info))}" if record.exc_info else text
 
 
-def about(record: logging.LogRecord) -> dict[str, Any]:
+def context_of(record: logging.LogRecord) -> dict[str, Any]:
     """What a record is about: what its writer says in `extra`, else the link and the partition that its words name."""
     found: dict[str, Any] = {key: getattr(record, key) for key in ABOUT if getattr(record, key, None) is not None}
     for each in record.args if isinstance(record.args, tuple) else ():

@@ -29,7 +29,7 @@ _REASONS = {
 _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-def explained(error: OSError | UnicodeEncodeError) -> DrkitError | None:
+def explain_os_error(error: OSError | UnicodeEncodeError) -> DrkitError | None:
     """The error with its file, reason and remedy; None where it isn't about a file, or not of a known kind.
 
     A text that can't be written was given on the command line, as bytes that are no UTF-8.

@@ -86,10 +86,10 @@ def _named(right: Right) -> str:
 
 
 def _lines(right: Right) -> Iterator[str]:
-    told: dict[tuple[str, str], list[str]] = {}
+    by_purpose: dict[tuple[str, str], list[str]] = {}
     for reason in right.reasons:
-        told.setdefault((reason.purpose, reason.without), []).append(reason.command.value)
-    for (purpose, without), commands in told.items():
+        by_purpose.setdefault((reason.purpose, reason.without), []).append(reason.command.value)
+    for (purpose, without), commands in by_purpose.items():
         yield f"{', '.join(commands)}: {purpose}. Without: {without}"
 
 
@@ -99,10 +99,10 @@ def _commands(found: set[Command]) -> str:
 
 def kafka_acls_commands(each: PrintedRights) -> list[str]:
     """Calls of kafka-acls.sh that add the rights, one for each resource."""
-    return [" ".join(words) for words in _calls(each)]
+    return [" ".join(words) for words in _kafka_acls_calls(each)]
 
 
-def _calls(each: PrintedRights) -> Iterator[list[str]]:
+def _kafka_acls_calls(each: PrintedRights) -> Iterator[list[str]]:
     for on, rights in each.by_resource():
         words = ["kafka-acls.sh", "--bootstrap-server", each.bootstrap_servers, "--command-config", COMMAND_CONFIG]
         words += ["--add", "--allow-principal", each.principal.name]
@@ -120,18 +120,18 @@ def kafka_acls_text(printed: Sequence[PrintedRights]) -> str:
     """The calls of all principals, with comments: a script."""
     lines = [f"# {COMMAND_CONFIG}: client properties of somebody who may alter the rules of that cluster"]
     for each in printed:
-        lines += ["", *_about(each)]
-        lines += [_folded(words) for words in _calls(each)]
+        lines += ["", *_header_comments(each)]
+        lines += [_on_two_lines(words) for words in _kafka_acls_calls(each)]
     return "\n".join(lines) + "\n"
 
 
-def _folded(words: Sequence[str]) -> str:
+def _on_two_lines(words: Sequence[str]) -> str:
     """A call on two lines."""
     place = words.index("--operation")
     return f"{' '.join(words[:place])} \\\n  {' '.join(words[place:])}"
 
 
-def _about(each: PrintedRights) -> list[str]:
+def _header_comments(each: PrintedRights) -> list[str]:
     optional = [f"{operation_title(right.operation)} on {right.on}" for right in each.rights if right.optional]
     lines = [f"# cluster {each.cluster}, principal {each.principal.name}"]
     lines += [f"# {note}" for note in each.notes]
@@ -146,7 +146,7 @@ def strimzi_user(each: PrintedRights) -> str | None:
     if kind != "User" or not _OBJECT_NAME.fullmatch(name):
         return None
     lines = [
-        *_about(each),
+        *_header_comments(each),
         "apiVersion: kafka.strimzi.io/v1beta2",
         "kind: KafkaUser",
         "metadata:",

@@ -213,7 +213,7 @@ def show_coverage(console: Console, result: CoverageResult) -> None:
         table.add_column(target, overflow="fold")
     for state in result.states:
         here = [cell for cell in result.cells if cell.state == state]
-        table.add_row(state, *(_shown([cell for cell in here if cell.on == target]) for target in targets))
+        table.add_row(state, *(_cell([cell for cell in here if cell.on == target]) for target in targets))
     console.print(table)
     totals = result.totals
     console.print(
@@ -224,27 +224,27 @@ def show_coverage(console: Console, result: CoverageResult) -> None:
     console.print(
         "the last verdict: [green]passed[/], [red]failed[/], [yellow]unknown[/]; ·: no drill can strike there"
     )
-    for line in _struck(result.cells):
+    for line in _last_drills(result.cells):
         console.print(line, soft_wrap=True)
     for each in result.unread:
         console.print(f"[yellow]not counted[/]  {escape(each.name)}: {escape(each.reason)}", soft_wrap=True)
 
 
-def _shown(cells: Sequence[CoverageCell]) -> str:
+def _cell(cells: Sequence[CoverageCell]) -> str:
     """What can be done to one target in one state: the faults that were struck or are planned."""
     if all(cell.impossible for cell in cells):
         return "[dim]·[/]"
-    words = [word for cell in cells if (word := _word(cell))]
+    words = [word for cell in cells if (word := _fault_text(cell))]
     return " ".join(words) or NEVER
 
 
-def _word(cell: CoverageCell) -> str:
+def _fault_text(cell: CoverageCell) -> str:
     if cell.last is not None:
         return f"[{_COLOURS[cell.last.verdict]}]{cell.do}[/]"
     return f"[dim]({cell.do})[/]" if cell.experiments else ""
 
 
-def _struck(cells: Sequence[CoverageCell]) -> Iterator[str]:
+def _last_drills(cells: Sequence[CoverageCell]) -> Iterator[str]:
     for cell in cells:
         if cell.last is not None:
             last = cell.last

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from drkit.cli.options.values import bounded
-from drkit.cli.output.os_errors import explained
+from drkit.cli.output.os_errors import explain_os_error
 from drkit.cli.output.writer import OutputMode, OutputWriter, interruption
 from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
@@ -300,7 +300,7 @@ def _known(error: Exception) -> DrkitError | None:
         from drkit.config.extras import extra_of_import
 
         return extra_of_import(error)
-    return explained(error) if isinstance(error, OSError | UnicodeEncodeError) else None
+    return explain_os_error(error) if isinstance(error, OSError | UnicodeEncodeError) else None
 
 
 def _write_error(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:

@@ -26,8 +26,8 @@ def failure_documents(failures: Sequence[LinkFailure]) -> list[dict[str, Any]]:
     return [{"link": str(each.link), **error_body(each.error)} for each in failures]
 
 
-def failed(failures: Sequence[LinkFailure], done: int) -> DrkitError | None:
-    """What the operator is combined, whose class gives the exit code; None: no link failed.
+def combined_error(failures: Sequence[LinkFailure], done: int) -> DrkitError | None:
+    """What the operator is told, whose class gives the exit code; None: no link failed.
 
     Args:
         failures: the links that failed.

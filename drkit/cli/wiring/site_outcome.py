@@ -79,7 +79,7 @@ def fail_over_site(
             return
         if flags.out is not None:
             write_site_plan(plan, flags.out)
-        _act(run, site, plan, flags)
+        _run_site(run, site, plan, flags)
 
 
 def apply_site_plan(
@@ -100,7 +100,7 @@ def apply_site_plan(
         if flags.rehearse:
             _rehearse(run, site, plan, flags)
             return
-        _act(run, site, plan, flags)
+        _run_site(run, site, plan, flags)
 
 
 def resume_whole_site(
@@ -177,10 +177,10 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     watch = SitePrinter(run.writer.log, plan.links)
     by_link = {each.link: each for each in plan.plans}
 
-    def one(link: Link) -> RunResult:
+    def rehearse_link(link: Link) -> RunResult:
         return rehearse(site.of(link.id), by_link[link.id], started_at=flags.started_at, watch=partial(watch, link.id))
 
-    results = site.side_by_side(one, [link for link in site.links if link.id in by_link])
+    results = site.side_by_side(rehearse_link, [link for link in site.links if link.id in by_link])
     document = site_rehearsal_document(plan, results, left)
     run.writer.emit(document, lambda console: print_site_rehearsal(console, plan, results, left))
     failed = [result.error for result in results if result.error is not None]
@@ -192,7 +192,7 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
         run.exit(ExitCode.REFUSED)
 
 
-def _act(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
+def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
     from drkit.failover.site.site_document import site_plan_document
     from drkit.failover.site.site_plan import refusal_of, standing
     from drkit.failover.site.site_planner import accepting_all_loss

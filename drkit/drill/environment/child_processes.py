@@ -195,7 +195,7 @@ def end(process: subprocess.Popen[str]) -> str:
         return process.communicate()[0]
 
 
-def wait_gone(children: Sequence[Child]) -> None:
+def wait_exited(children: Sequence[Child]) -> None:
     """Wait for processes that were told to end, with one timeout for all."""
     deadline = time.monotonic() + STOP_SECONDS
     while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from drkit.drill.environment.child_processes import Child, wait_gone
+from drkit.drill.environment.child_processes import Child, wait_exited
 from drkit.drill.experiment.experiment import Workload
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
 from drkit.drill.workload.ledger import LedgerReader
@@ -104,7 +104,7 @@ class Clients:
         for client in clients:
             if client.child.exit_code() is None:
                 client.child.send(signal.SIGTERM)
-        wait_gone([client.child for client in clients])
+        wait_exited([client.child for client in clients])
         for client in clients:
             client.child.stop(timeout_seconds=0.1)
 

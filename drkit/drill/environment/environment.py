@@ -15,7 +15,7 @@ from typing import Any
 from drkit.config import Config, load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
-from drkit.drill.environment.secured import LISTENER, has_listener, let_in
+from drkit.drill.environment.secured import LISTENER, grant_access, has_listener
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect
@@ -81,7 +81,7 @@ class DrillEnvironment:
             alias: {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
             for alias, cluster in config.clusters.items()
         }
-        applications = let_in(lab) if experiment.lab.secured else properties
+        applications = grant_access(lab) if experiment.lab.secured else properties
         clients = Clients(run, folder, experiment.workload, applications)
         wan = Wan.of(lab, folder) if experiment.lab.wan else None
         return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
@@ -240,7 +240,7 @@ class DrillEnvironment:
             raise DrkitError(f"{self.lab.config_path} has no link from {SOURCE} to {TARGET}")
         write_atomically(self.lab.config_path, after)
 
-    def told_by_mirror(self) -> set[tuple[str, int | None]]:
+    def mirror_problems(self) -> set[tuple[str, int | None]]:
         """Kind and partition of the problems of the workload's topic in the mirror's output so far."""
         try:
             lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -46,7 +46,7 @@ def new_users() -> dict[str, str]:
     return {USER: secrets.token_hex(16)}
 
 
-def let_in(lab: Lab) -> dict[str, dict[str, str]]:
+def grant_access(lab: Lab) -> dict[str, dict[str, str]]:
     """Let the applications' user read and write on both clusters, and configure it as the writer that tests a fence;
     returns its client properties, by cluster.
 

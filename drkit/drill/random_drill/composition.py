@@ -66,16 +66,16 @@ class Composition:
         """The experiment's title."""
         return f"Random drill, seed {self.seed}, number {self.number}"
 
-    def _in(self, state: str) -> Iterator[FaultBlock]:
+    def _blocks_in(self, state: str) -> Iterator[FaultBlock]:
         return (block for block in self.blocks if block.cell.state == state)
 
     def experiment(self) -> dict[str, Any]:
         """The experiment as the data of its file."""
         rate = self.workload["records_per_second"]
         method: list[dict[str, Any]] = [{"do": "workload", **self.workload}, {"do": "mirror"}]
-        for block in self._in(STEADY):
+        for block in self._blocks_in(STEADY):
             method += block.steps
-        method += self._failover(rate) if self.ending == "failover" else _quiet()
+        method += self._failover(rate) if self.ending == "failover" else _catch_up_steps()
         store = "cassandra" if any(block.cell.on == "cassandra" for block in self.blocks) else "sqlite"
         wan = {"wan": True} if any(block.cell.on == NETWORK for block in self.blocks) else {}
         moved = self.ending == "failover"
@@ -106,9 +106,9 @@ class Composition:
         return ", ".join([str(block) for block in self.blocks] + death)
 
     def _failover(self, rate: int) -> Steps:
-        stages = [stage for stage in STAGES["failover"] if any(self._in(f"failover {stage}"))]
+        stages = [stage for stage in STAGES["failover"] if any(self._blocks_in(f"failover {stage}"))]
         strikes = [
-            {"at": stage, "faults": [fault for block in self._in(f"failover {stage}") for fault in block.steps]}
+            {"at": stage, "faults": [fault for block in self._blocks_in(f"failover {stage}") for fault in block.steps]}
             for stage in stages
         ]
         failover: dict[str, Any] = {"do": "failover", "accept_unfenced": True, "resumes": RESUMES}
@@ -125,7 +125,7 @@ class Composition:
             {"do": self.death, "node": "primary"},
             {**failover, "timeout_seconds": 240},
             {"do": "move_clients", "to": "dr"},
-            *(step for block in self._in(FAILED_OVER) for step in block.steps),
+            *(step for block in self._blocks_in(FAILED_OVER) for step in block.steps),
             _wait(condition="acknowledged", cluster="dr", at_least=max(100, rate)),
             {"do": "stop_clients", "who": "producer"},
             _wait(condition="drained", cluster="dr"),
@@ -169,7 +169,7 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
     chosen = {first}
     ending: Ending = "failover" if first.state != STEADY or chance.random() < 0.5 else "quiet"  # noqa: PLR2004
     for _ in range(chance.randint(0, MOST_BLOCKS - 1)):
-        rest = [cell for cell in cells if _goes_with(cell, ending, chosen)]
+        rest = [cell for cell in cells if _is_compatible(cell, ending, chosen)]
         weights = [1 / (1 + struck.get(cell, 0)) for cell in rest]
         chosen.add(chance.choices(rest, weights)[0])
     rate = chance.choice((100, 200, 400))
@@ -200,7 +200,7 @@ def planned_cells(composition: Composition) -> list[Cell]:
     return [*(block.cell for block in composition.blocks), *death]
 
 
-def _goes_with(cell: Cell, ending: Ending, chosen: AbstractSet[Cell]) -> bool:
+def _is_compatible(cell: Cell, ending: Ending, chosen: AbstractSet[Cell]) -> bool:
     """Whether another block fits: a mirror killed at a stage can't be killed or paused at a later one.
 
     A node is struck once per stage. The store is struck alone, because its lab is larger.
@@ -284,7 +284,7 @@ def _fault(chance: random.Random, cell: Cell) -> dict[str, Any]:
     return {"do": cell.do}
 
 
-def _quiet() -> Steps:
+def _catch_up_steps() -> Steps:
     return (
         {"do": "stop_clients", "who": "producer"},
         _wait(condition="drained", cluster="primary"),

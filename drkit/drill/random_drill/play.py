@@ -134,7 +134,7 @@ class RandomSession:
             ended = limits.reached(len(self._played))
             if ended is None:
                 try:
-                    ended = self._one(len(self._played) + 1, limits)
+                    ended = self._play_one(len(self._played) + 1, limits)
                 except KeyboardInterrupt:
                     ended = INTERRUPTED
                 except DrkitError as error:
@@ -156,7 +156,7 @@ class RandomSession:
             findings=self._findings,
         )
 
-    def _one(self, number: int, limits: SessionLimits) -> str | None:
+    def _play_one(self, number: int, limits: SessionLimits) -> str | None:
         """Compose and play one experiment; returns why the session ends with it, if it does."""
         composition = compose(self._seed, number, self._struck, cassandra=self._cassandra)
         for cell in planned_cells(composition):
@@ -181,16 +181,16 @@ class RandomSession:
         )
         self._say(f"{composition.title}: {result.verdict} ({result.run})")
         if result.exit_code == REFUTED:
-            return self._found(composition, result, limits)
+            return self._shrink_and_keep(composition, result, limits)
         return INTERRUPTED if result.interrupted else None
 
-    def _found(self, composition: Composition, result: DrillResult, limits: SessionLimits) -> str | None:
+    def _shrink_and_keep(self, composition: Composition, result: DrillResult, limits: SessionLimits) -> str | None:
         """Shrink a finding and keep it; returns why the session ends with it, if it does."""
         failed = failures(result)
         self._keep(composition)  # even if shrinking it fails
-        cut = cut_down(
+        cut = shrink(
             composition,
-            lambda smaller: self._fails_alike(smaller, failed),
+            lambda smaller: self._fails_the_same_way(smaller, failed),
             limits,
             stopped=INTERRUPTED if result.interrupted else None,
         )
@@ -210,7 +210,7 @@ class RandomSession:
         self._say(f"kept: drkit drill run {file}")
         return INTERRUPTED if cut.cut_short == INTERRUPTED else None
 
-    def _fails_alike(self, smaller: Composition, failed: frozenset[str]) -> bool:
+    def _fails_the_same_way(self, smaller: Composition, failed: frozenset[str]) -> bool:
         self._say(f"without one block: {smaller.struck or 'nothing strikes'}")
         result = self._play(self._file(smaller))
         if result.interrupted:
@@ -247,7 +247,7 @@ class ShrunkFinding:
     cut_short: str | None
 
 
-def cut_down(
+def shrink(
     composition: Composition, fails: Callable[[Composition], bool], limits: SessionLimits, *, stopped: str | None = None
 ) -> ShrunkFinding:
     """Leave out block after block, as long as the rest still fails.

@@ -12,7 +12,7 @@ import pytest
 from drkit.audit.salvage.replay import refuse_mirrored, replay
 from drkit.audit.salvage.salvage import _sync
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, POSITIONS, checked_manifest, is_salvage
-from drkit.cli.verbs.audit.salvage import _manifest
+from drkit.cli.verbs.audit.salvage import _manifest_document
 from drkit.config import Config
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.clock import now
@@ -93,11 +93,11 @@ def test_a_manifest_that_is_not_understood_is_refused(
     with pytest.raises(Refused, match=reason):
         replay(folder, "into", LINK, NOWHERE, store)
     with pytest.raises(Refused, match=reason):
-        _manifest(folder)
+        _manifest_document(folder)
 
 
 def test_the_document_of_a_salvage_made_before(tmp_path: Path) -> None:
-    jsonschema.validate(_manifest(kept(tmp_path, EMPTY)) | {"replayed": None}, SCHEMA)
+    jsonschema.validate(_manifest_document(kept(tmp_path, EMPTY)) | {"replayed": None}, SCHEMA)
 
 
 def test_a_salvage_is_whole_where_every_file_is_as_its_manifest_says(tmp_path: Path) -> None:

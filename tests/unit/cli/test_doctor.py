@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.cli.verbs.failover.doctor import Planned, as_planned
+from drkit.cli.verbs.failover.doctor import Planned, checks_with_plan
 from drkit.observe.fence import FENCED
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.store_safety import STORE_COPY
@@ -15,7 +15,7 @@ UNTOLD = Check("failover", CheckOutcome.UNKNOWN, "it can't be planned")
 
 
 def outcome(name: str, planned: Planned) -> CheckOutcome:
-    (*_, check) = as_planned([Check(name, CheckOutcome.FAIL, "why", "remedy")], planned)
+    (*_, check) = checks_with_plan([Check(name, CheckOutcome.FAIL, "why", "remedy")], planned)
     assert (check.name, check.reason, check.remedy) == (name, "why", "remedy")
     return check.outcome
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
+from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
 from drkit.cli.wiring.site_failback import cluster_ids_given
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, OutcomeUnknown, PartlyDone, Refused, Unreachable
@@ -107,16 +107,16 @@ def of(link: LinkId, error: Refused | Unreachable | OutcomeUnknown) -> LinkFailu
 
 def test_the_exit_code_of_several_links() -> None:
     gone, held, unknown = Unreachable("east is gone", remedy="Bring it up"), Refused("held"), OutcomeUnknown("silence")
-    assert failed([], 2) is None
-    none_done = failed([of(EAST, gone), of(WEST, held)], 0)
+    assert combined_error([], 2) is None
+    none_done = combined_error([of(EAST, gone), of(WEST, held)], 0)
     assert isinstance(none_done, Unreachable)
     assert none_done.what == "east->dr: east is gone; west->dr: held"
-    some = failed([of(EAST, gone)], 1)
+    some = combined_error([of(EAST, gone)], 1)
     assert isinstance(some, PartlyDone)
     assert some.what == "1 of 2 links failed: east->dr: east is gone"
     assert some.remedy == "Bring it up; then drkit fence --link 'east->dr'"
-    assert isinstance(failed([of(EAST, unknown)], 1), OutcomeUnknown)
-    assert isinstance(failed([of(EAST, unknown), of(WEST, held)], 1), PartlyDone)
+    assert isinstance(combined_error([of(EAST, unknown)], 1), OutcomeUnknown)
+    assert isinstance(combined_error([of(EAST, unknown), of(WEST, held)], 1), PartlyDone)
     assert gone.what == "east is gone", "the error itself is as it was"
     (document,) = failure_documents([of(WEST, held)])
     assert (document["link"], document["what"], document["exit_code"]) == ("west->dr", "held", 3)

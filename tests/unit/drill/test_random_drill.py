@@ -14,7 +14,7 @@ from drkit.cli.views.drill_view import show_random
 from drkit.drill.coverage import CELLS, FAILED_OVER, NETWORK, STEADY, Cell, planned_strikes
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
-from drkit.drill.random_drill.play import RandomSession, SessionLimits, cut_down
+from drkit.drill.random_drill.play import RandomSession, SessionLimits, shrink
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.model.errors import DrkitError
@@ -99,7 +99,7 @@ def three_blocks():
 def test_a_finding_is_cut_down_to_the_blocks_that_it_needs(needed):
     composition = three_blocks()
     wanted = [composition.blocks[n] for n in needed]
-    cut = cut_down(composition, lambda smaller: set(map(id, wanted)) <= set(map(id, smaller.blocks)), NO_LIMIT)
+    cut = shrink(composition, lambda smaller: set(map(id, wanted)) <= set(map(id, smaller.blocks)), NO_LIMIT)
     assert list(cut.composition.blocks) == wanted
     assert (cut.replays, cut.cut_short) == (3, None)
     assert len(cut.left_out) == 3 - len(wanted)
@@ -107,10 +107,10 @@ def test_a_finding_is_cut_down_to_the_blocks_that_it_needs(needed):
 
 def test_cutting_down_is_bounded():
     composition = three_blocks()
-    cut = cut_down(composition, lambda _: True, SessionLimits(None, None, 2))
+    cut = shrink(composition, lambda _: True, SessionLimits(None, None, 2))
     assert (cut.replays, len(cut.composition.blocks)) == (2, 1)
     assert "the limit of replays" in cut.cut_short
-    late = cut_down(composition, lambda _: True, SessionLimits(time.monotonic(), None, 9))
+    late = shrink(composition, lambda _: True, SessionLimits(time.monotonic(), None, 9))
     assert (late.replays, late.cut_short, late.composition) == (0, "the time is up", composition)
 
 

@@ -112,12 +112,12 @@ def test_what_the_mirror_tells_is_what_its_own_output_says(tmp_path, lines, told
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "mirror.log").write_text(f'[21:00] WARNING source_truncated\n{text}{{"type": "problem", "top')
     env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
-    assert DrillEnvironment.told_by_mirror(env) == told
+    assert DrillEnvironment.mirror_problems(env) == told
 
 
 def test_a_mirror_that_never_ran_tells_nothing(tmp_path):
     env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
-    assert DrillEnvironment.told_by_mirror(env) == set()
+    assert DrillEnvironment.mirror_problems(env) == set()
 
 
 def test_the_link_is_turned_round_in_the_configuration_once(tmp_path):

@@ -154,12 +154,12 @@ def audit(
         ]
         for request in requests:
             findings_path(request)  # what is there once they are audited is then theirs
-        with _whole_or_nothing(requests, folder) as whole:
-            results, failures = _audited(run, requests, store, runtime)
+        with _discard_unless_kept(requests, folder) as kept_event:
+            results, failures = _audit_links(run, requests, store, runtime)
             with deferred():
                 kept = KeptRun(None, missing.what) if missing else keep_run(store, name, results, failures, began)
-                run.unfinished = partial(_done, results, name, findings_table)
-                whole.set()
+                run.unfinished = partial(_interrupt_meaning, results, name, findings_table)
+                kept_event.set()
         if kept.problem is not None:
             run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
         if failures and not results:
@@ -191,13 +191,13 @@ def _refuse_empty(start: Moment | None, end: Moment | None) -> None:
 
 
 @contextmanager
-def _whole_or_nothing(requests: Sequence[AuditRequest], folder: Path) -> Iterator[Event]:
+def _discard_unless_kept(requests: Sequence[AuditRequest], folder: Path) -> Iterator[Event]:
     """An interrupt in the block, before the event is set, leaves no findings: `drkit runs` would not list them."""
-    whole = Event()
+    kept_event = Event()
     try:
-        yield whole
+        yield kept_event
     except KeyboardInterrupt:
-        if not whole.is_set():
+        if not kept_event.is_set():
             for request in requests:
                 discard_findings(request)
             with suppress(OSError):  # somebody else's files are in it, or it is gone with the only link's
@@ -205,14 +205,14 @@ def _whole_or_nothing(requests: Sequence[AuditRequest], folder: Path) -> Iterato
         raise
 
 
-def _done(results: Sequence[AuditResult], name: str, table: str | None) -> str:
+def _interrupt_meaning(results: Sequence[AuditResult], name: str, table: str | None) -> str:
     """What an interrupt means once the audit is kept."""
     appended = "" if table is None else f"; whether they were appended to {table} isn't known"
     paths = ", ".join(result.findings_path for result in results)
     return f"The audit itself is done (run {name}), and its findings are kept{appended}: {paths}"
 
 
-def _audited(
+def _audit_links(
     run: Invocation, requests: Sequence[AuditRequest], store: Store, runtime: SparkRuntime
 ) -> tuple[list[AuditResult], list[Failure]]:
     """Audit the links, one after the other; one that fails stands in no other's way."""

@@ -122,7 +122,7 @@ def run_group_view(
 
     store = run.store()
     with ClusterContext(run.config, store) as estate:
-        move = _of_topics(find_move(estate, group, failover, link), choices)
+        move = _restrict_to_topics(find_move(estate, group, failover, link), choices)
         moved = estate.link(move.link)
     from drkit.audit.findings.group_view import audit_group
 
@@ -155,7 +155,7 @@ def run_group_view(
         run.exit(_CODES[result.verdict])
 
 
-def _of_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> GroupMove:
+def _restrict_to_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> GroupMove:
     if not choices:
         return move
     known = sorted({place.topic for place in move.places})
@@ -282,7 +282,7 @@ def _print(console: Console, result: GroupAudit) -> None:
         for note in each.notes:
             console.print(Text(f"· {each.place.topic}:{each.place.partition} {note}", "dim"))
     for witness in result.witnesses[:_SHOWN]:
-        console.print(_line(witness), soft_wrap=True)
+        console.print(_witness_line(witness), soft_wrap=True)
     if len(result.witnesses) > _SHOWN:
         console.print(Text(f"  … {len(result.witnesses) - _SHOWN} more witnesses with --output json", "dim"))
 
@@ -301,12 +301,12 @@ def _table(result: GroupAudit, width: int) -> FittingTable:
         "read again": [_cell(each.counts.reread, bad="yellow") for each in result.partitions],
         "duplicated": [_cell(each.counts.duplicated) for each in result.partitions],
     }
-    if _placed(names, columns).least_width > width:
+    if _partition_table(names, columns).least_width > width:
         columns = {name: cells for name, cells in columns.items() if any(cell.plain != "0" for cell in cells)}
-    return _placed(names, columns)
+    return _partition_table(names, columns)
 
 
-def _placed(names: Sequence[str], columns: Mapping[str, Sequence[Text]]) -> FittingTable:
+def _partition_table(names: Sequence[str], columns: Mapping[str, Sequence[Text]]) -> FittingTable:
     """A row for each partition."""
     table = FittingTable([Column("partition", name=True), *(Column(name, right=True) for name in columns)])
     for name, *cells in zip(names, *columns.values(), strict=True):
@@ -328,7 +328,7 @@ def _cell(count: int | None, bad: str = "bold red") -> Text:
     return Text("?", "yellow") if count is None else Text(f"{count:,}", bad if count else "dim")
 
 
-def _line(witness: GroupWitness) -> Text:
+def _witness_line(witness: GroupWitness) -> Text:
     source = "-" if witness.source_offset is None else str(witness.source_offset)
     target = "-" if witness.target_offset is None else str(witness.target_offset)
     held = witness.problem or f"key {shown_bytes(witness.key)} value {shown_bytes(witness.value)}"

@@ -25,7 +25,7 @@ from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
+from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link, is_internal
@@ -107,7 +107,7 @@ def salvage_verb(
         if replay_to is not None:  # before anything is read for it
             refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
 
-        kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest(folder)
+        kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest_document(folder)
         written = None
         if replay_to is not None:
             with spark_progress(run, f"replay to {replay_to}") as bar:
@@ -128,7 +128,7 @@ def salvage_verb(
                         meaning=f"Written records stay, and the salvage in {folder} is complete",
                         remedy="Run the same command again: it writes only missing records",
                     ) from None
-        document = kept | {"replayed": None if written is None else _replayed(written)}
+        document = kept | {"replayed": None if written is None else _replay_document(written)}
         run.writer.emit(document, lambda console: _print(console, document, made=made))
         if made and document["unreadable"]:
             run.exit(ExitCode.UNKNOWN)
@@ -152,7 +152,7 @@ def _salvage_each(
             remedy="Salvage them without it, then replay one after the other: "
             + "; ".join(f"{each} --replay-to {replay_to}" for each in alone.values()),
         )
-    there = {link: folder for link, folder in folders.items() if _is_taken(folder)}
+    there = {link: folder for link, folder in folders.items() if _is_occupied(folder)}
     if there:  # before the first link is read, which may take hours
         left = [each for link, each in alone.items() if link not in there]
         raise Refused(
@@ -175,10 +175,10 @@ def _salvage_each(
             if masked() is not None:
                 raise  # a signal is why it failed: no further link is begun
             failures.append(LinkFailure(each.id, why, alone[each.id]))
-    error = failed(failures, len(documents))
+    error = combined_error(failures, len(documents))
     if error is not None and not documents:
         raise error
-    run.writer.emit(_of_all(documents, failures, out), lambda console: _print_all(console, documents))
+    run.writer.emit(_sum_document(documents, failures, out), lambda console: _print_all(console, documents))
     if error is not None:
         replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
         run.exit(error.exit_code)
@@ -186,11 +186,11 @@ def _salvage_each(
         run.exit(ExitCode.UNKNOWN)
 
 
-def _is_taken(folder: Path) -> bool:
+def _is_occupied(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
-def _of_all(documents: Sequence[dict[str, Any]], failures: Sequence[LinkFailure], out: Path) -> dict[str, Any]:
+def _sum_document(documents: Sequence[dict[str, Any]], failures: Sequence[LinkFailure], out: Path) -> dict[str, Any]:
     """The document of several links: sums over all, each link's own, and the links that failed."""
     summed = {key: Counter[str]() for key in ("records", "standings")}
     for document in documents:
@@ -236,7 +236,7 @@ def _salvage(
     }
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest_document(folder: Path) -> dict[str, Any]:
     """The document of a salvage made before."""
     from drkit.audit.salvage.salvage_folder import read_manifest
 
@@ -259,7 +259,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     }
 
 
-def _replayed(written: Replayed) -> dict[str, Any]:
+def _replay_document(written: Replayed) -> dict[str, Any]:
     return {
         "topic": written.topic,
         "written": written.written,

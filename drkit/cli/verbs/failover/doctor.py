@@ -79,10 +79,10 @@ def doctor(
             planned = planned_failovers(estate, links)
             found = [readiness(run.config, store, each, estate) for each in links]
             found = [
-                replace(each, checks=(*each.checks, *ways_on(estate, each.link, unfinished[each.link.id])))
+                replace(each, checks=(*each.checks, *recovery_checks(estate, each.link, unfinished[each.link.id])))
                 for each in found
             ]
-            found = [replace(each, checks=as_planned(each.checks, planned[each.link.id])) for each in found]
+            found = [replace(each, checks=checks_with_plan(each.checks, planned[each.link.id])) for each in found]
             drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
@@ -136,12 +136,12 @@ def _planned(
         if control is not None and not control.direction.serves_source:
             checks = checks[:1]  # that it was failed over; the others would be about moving its groups once more
         if not checks:
-            checks = [_accepted(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
+            checks = [_plan_check(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
         found[link] = Planned(tuple(checks), moves=one is not None)
     return found
 
 
-def _accepted(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:
+def _plan_check(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:
     if one is None:
         return Check(_FAILOVER, CheckOutcome.OK, f"{link} would be left out: it was failed over already")
     moved = counted(len({each.group for each in one.placed}), "group")
@@ -151,7 +151,7 @@ def _accepted(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacl
     return Check(_FAILOVER, CheckOutcome.OK, f"it would be accepted, and move {moved}")
 
 
-def as_planned(checks: Sequence[Check], planned: Planned) -> tuple[Check, ...]:
+def checks_with_plan(checks: Sequence[Check], planned: Planned) -> tuple[Check, ...]:
     """The checks, begun by what a failover would come to.
 
     Where it is accepted and would move the clients, what it weighs itself doesn't fail: it is told as a warning. All
@@ -171,11 +171,11 @@ def as_planned(checks: Sequence[Check], planned: Planned) -> tuple[Check, ...]:
     return (*planned.checks, *checks)
 
 
-def ways_on(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
+def recovery_checks(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
     """How to recover: from each run of the link that isn't over, and from a cluster that is gone without one."""
     from drkit.failover.recovery.component_conditions import advise
 
-    yield from _sites_waiting(estate, link, unfinished)
+    yield from _open_site_runs(estate, link, unfinished)
     left: list[Unfinished | None] = [*unfinished]
     for each in left or [None]:
         advice = advise(estate, link, each)
@@ -200,7 +200,7 @@ def _unfinished(run: Unfinished) -> str:
     return f"site run {run.site} isn't over: its run of this link ({run.run}) is {run.machine.state}"
 
 
-def _sites_waiting(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
+def _open_site_runs(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
     """Site runs that are not over although nothing of this link is left half done: it was not begun, or is closed."""
     from drkit.failover.site.site_record import load_site, unfinished_sites
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drkit.config.schema.config import EvidenceConfig
     from drkit.drill.results.archive import Drills
     from drkit.evidence import verifier
-    from drkit.evidence.run_evidence import Gathered
+    from drkit.evidence.run_evidence import BundleContent
     from drkit.evidence.statements import ExportStatements
 
 _PAGE = "report.html"
@@ -85,21 +85,21 @@ def export(
 
     with command(config, output, verbose) as invocation:
         settings = _settings(invocation)
-        said = ExportStatements(
+        statements = ExportStatements(
             witness=witness or settings.witness,
             purpose=purpose,
             why=why,
             runbook=runbook or settings.runbook,
             findings=read_findings(findings),
         )
-        gathered = _gathered(invocation, run, Drills(drills or default_drills()), said)
+        content = _content(invocation, run, Drills(drills or default_drills()), statements)
         signer, made = open_signer(settings, key)
         if made is not None:
             invocation.writer.log.print(
                 f"[bold]A key was made:[/] {made}. Hand out {made}.pub once, by another way than the bundles",
                 soft_wrap=True,
             )
-        written = write_bundle(out, gathered, signer)
+        written = write_bundle(out, content, signer)
         found = verifier.verify(out, signer.public_pem)
         document = {
             "run": written.document["run"],
@@ -280,13 +280,13 @@ def _settings(invocation: Invocation) -> EvidenceConfig:
     return invocation.config.evidence
 
 
-def _gathered(invocation: Invocation, run: str, drills: Drills, said: ExportStatements) -> Gathered:
+def _content(invocation: Invocation, run: str, drills: Drills, statements: ExportStatements) -> BundleContent:
     from drkit.evidence.drill_evidence import gather_drill
     from drkit.evidence.run_evidence import gather_run
 
     if run.startswith("drill-"):
-        return gather_drill(drills, drills.find(run), said)
-    return gather_run(invocation.config, invocation.store(), run, said)
+        return gather_drill(drills, drills.find(run), statements)
+    return gather_run(invocation.config, invocation.store(), run, statements)
 
 
 def _verified(found: verifier.Verified) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def failover(
         if take_back is not None:
             from drkit.cli.wiring.run_outcome import cancel
 
-            _only_cancel(to, out, plan, dry_run=dry_run)
+            _refuse_with_cancel(to, out, plan, dry_run=dry_run)
             cancel(run, take_back, yes=yes)
             return
         _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
@@ -186,7 +186,7 @@ def failover(
                 _apply(run, estate, plan, given, flags)
                 return
             request = PlanRequest(
-                to=_required(to),
+                to=_required_target(to),
                 mode=Mode.PLANNED if planned else Mode.UNPLANNED,
                 at=when,
                 selection=selection,
@@ -202,7 +202,7 @@ def failover(
                 return
             for left in links.left_out:
                 run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
-            _show_or_act(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
+            _carry_out_plan(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _apply(run: Invocation, estate: ClusterContext, path: Path, given: PlanFileO
     site_plan = read_if_site_plan(path)
     if site_plan is not None:
         for each in site_plan.plans:
-            _same_as_planned(each, given, one_of_several=True)
+            _refuse_other_flags(each, given, one_of_several=True)
         apply_site_plan(run, estate, site_plan, flags, allow_rewind=given.allow_rewind, accept_loss=given.accept_loss)
         return
     kept = read_plan(path)
@@ -236,12 +236,12 @@ def _apply(run: Invocation, estate: ClusterContext, path: Path, given: PlanFileO
             meaning="The plan doesn't know them: all groups would move at once",
             remedy="Make a new one: --dry-run --out FILE",
         )
-    _same_as_planned(kept, given)
+    _refuse_other_flags(kept, given)
     chosen = plan_again(estate, kept, allow_rewind=given.allow_rewind, accept_loss=given.accept_loss)
-    _show_or_act(run, estate, chosen, flags)
+    _carry_out_plan(run, estate, chosen, flags)
 
 
-def _show_or_act(run: Invocation, estate: ClusterContext, chosen: FailoverPlan, flags: FailoverFlags) -> None:
+def _carry_out_plan(run: Invocation, estate: ClusterContext, chosen: FailoverPlan, flags: FailoverFlags) -> None:
     """One link's plan: rehearsed, written, shown or carried out."""
     from drkit.cli.wiring.run_outcome import rehearse_plan, show_dry_run
     from drkit.failover.plan.failover_plan import write_plan
@@ -255,10 +255,10 @@ def _show_or_act(run: Invocation, estate: ClusterContext, chosen: FailoverPlan, 
     if flags.only_plan:
         show_dry_run(run, chosen, standing_obstacles(chosen, waived=frozenset({ACCEPT_UNFENCED})))
         return
-    _act(run, estate, chosen, yes=flags.yes, accept_unfenced=flags.accept_unfenced, started_at=flags.started_at)
+    _execute(run, estate, chosen, yes=flags.yes, accept_unfenced=flags.accept_unfenced, started_at=flags.started_at)
 
 
-def _act(
+def _execute(
     run: Invocation,
     estate: ClusterContext,
     plan: FailoverPlan,
@@ -313,12 +313,12 @@ def accepted_loss(given: str | None) -> AcceptedLoss:
     return int(given)
 
 
-def _only_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
+def _refuse_with_cancel(to: str | None, out: Path | None, plan: Path | None, *, dry_run: bool) -> None:
     if to is not None or out is not None or plan is not None or dry_run:
         raise ConfigError("--cancel excludes all flags that ask for a failover", remedy="Give only --cancel RUN")
 
 
-def _required(to: str | None) -> str:
+def _required_target(to: str | None) -> str:
     if to is None:
         raise ConfigError("no cluster is named", remedy="Give --to C, or --plan FILE")
     return to
@@ -356,7 +356,7 @@ def _check_basis(*, consistent: bool, at: Moment | None, edge: Edge | None, plan
         )
 
 
-def _same_as_planned(plan: FailoverPlan, given: PlanFileOptions, *, one_of_several: bool = False) -> None:
+def _refuse_other_flags(plan: FailoverPlan, given: PlanFileOptions, *, one_of_several: bool = False) -> None:
     """A plan file says it all: flags beside it may repeat what it says, and nothing else.
 
     `one_of_several`: of a site's plan, each link of which has its part of the groups and topics.

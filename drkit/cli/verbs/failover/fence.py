@@ -17,7 +17,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.cli.wiring.run_outcome import confirm
-from drkit.cli.wiring.several_links import LinkFailure, failed, failure_documents
+from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link, LinkId
 
@@ -147,7 +147,7 @@ class _FenceOutcomes:
         Raises:
             DrkitError: all did.
         """
-        error = failed(self.failures, len(self._found))
+        error = combined_error(self.failures, len(self._found))
         if error is not None and not self._found:
             raise error
         return error

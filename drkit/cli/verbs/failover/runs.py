@@ -77,7 +77,7 @@ def runs(
             _audit(run, run_id)
         listed = store.runs()
         places = _anchors(run)
-        recovered = _recovered(run, store)
+        recovered = _recovered_links(run, store)
         if run_id is None:
             missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
             run.writer.emit(
@@ -113,7 +113,7 @@ def runs(
         if damaged and summary is not None and summary.state not in FINAL_STATES:
             run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by the link, the fence and the clusters")
         if verdict.contradicted:
-            _fail(run, recovered)
+            _exit_broken(run, recovered)
 
 
 def _record(run: Invocation, run_id: str) -> RunRecord | None:
@@ -168,7 +168,7 @@ def _show_site(
     if summary.state not in FINAL_STATES:
         run.writer.log.print(f"[bold]→[/] drkit resume {summary.run}; or drkit abandon {summary.run} gives it up")
     if verdict.contradicted:
-        _fail(run, recovered)
+        _exit_broken(run, recovered)
 
 
 def _anchors(run: Invocation) -> list[AnchorPlace]:
@@ -181,7 +181,7 @@ def _anchors(run: Invocation) -> list[AnchorPlace]:
         return read_anchors(clusters, aliases)
 
 
-def _recovered(run: Invocation, store: Store) -> dict[str, str]:
+def _recovered_links(run: Invocation, store: Store) -> dict[str, str]:
     """By link, when this store was filled by `drkit store recover`: the journals of runs before that are in no copy."""
     from drkit.state_topic.guard import BEGUN, RECOVERY, STATE
 
@@ -190,13 +190,13 @@ def _recovered(run: Invocation, store: Store) -> dict[str, str]:
     return {link: at for link, at in found.items() if at != BEGUN}
 
 
-def _fail(run: Invocation, recovered: Mapping[str, str]) -> None:
+def _exit_broken(run: Invocation, recovered: Mapping[str, str]) -> None:
     if recovered:
-        run.writer.log.print(_about_recovery(recovered))
+        run.writer.log.print(_recovery_note(recovered))
     run.exit(ExitCode.FAILED)
 
 
-def _about_recovery(recovered: Mapping[str, str]) -> str:
+def _recovery_note(recovered: Mapping[str, str]) -> str:
     said = "; ".join(f"{link} at {at}" for link, at in recovered.items())
     return escape(
         f"This store says that it was recovered ({said}). No copy holds journals, so those of earlier runs are missing "
@@ -270,7 +270,7 @@ def _print_list(
     recovered: Mapping[str, str] | None = None,
 ) -> None:
     if missing and recovered:
-        console.print(_about_recovery(recovered), soft_wrap=True)
+        console.print(_recovery_note(recovered), soft_wrap=True)
     for name in missing:
         console.print(
             f"[bold red]✗ run {name} was anchored, but the store has nothing of it:[/] drkit runs {name}",

@@ -92,12 +92,12 @@ def up(
         if lab.started:
             _create_store(lab)
             if lab.secure:
-                from drkit.cli.verbs.lab.secured_lab import admit
+                from drkit.cli.verbs.lab.secured_lab import create_users
 
-                admit(lab)
+                create_users(lab)
         statuses = lab.status()
 
-        def people(console: Console) -> None:
+        def human(console: Console) -> None:
             if lab.started:
                 console.print(f"The lab is up in {lab.dir}")
             else:
@@ -109,7 +109,7 @@ def up(
                     f"Users, passwords and client properties for Kafka's tools: {lab.secure_dir.path}", soft_wrap=True
                 )
 
-        run.writer.emit(document(lab, statuses, started=lab.started), people)
+        run.writer.emit(document(lab, statuses, started=lab.started), human)
 
 
 def _create_store(lab: Lab) -> None:
@@ -162,14 +162,14 @@ def _node_verb(name: str, done: str, what: str) -> None:
     """Add a verb that does to nodes what the lab's method of that name does."""
 
     @lab_app.command(name, help=what)
-    def act(
+    def node_command(
         node: NodeArgument,
         dir: DirOption = None,  # noqa: A002 - the option's name
         config: ConfigOption = None,
         output: OutputOption = OutputMode.HUMAN,
         verbose: VerboseOption = False,
     ) -> None:
-        _act(config, output, verbose, dir, done, lambda lab, _: getattr(lab, name)(*node))
+        _change_nodes(config, output, verbose, dir, done, lambda lab, _: getattr(lab, name)(*node))
 
 
 _node_verb("kill", "killed", "SIGKILL nodes, like a power cut.")
@@ -189,7 +189,7 @@ def restart(
     """Stop nodes if they run and start them on the same ports and data."""
     from drkit.lab.lab import START_SECONDS
 
-    _act(
+    _change_nodes(
         config,
         output,
         verbose,
@@ -220,7 +220,7 @@ def document(lab: Lab, statuses: Sequence[NodeStatus], **more: Any) -> dict[str,
     }
 
 
-def _act(
+def _change_nodes(
     config: Path | None,
     output: OutputMode,
     verbose: bool,
@@ -236,11 +236,11 @@ def _act(
         changed = do(lab, run)
         statuses = lab.status()
 
-        def people(console: Console) -> None:
+        def human(console: Console) -> None:
             console.print(f"{done}: {', '.join(changed) or 'none was running'}")
             _table(console, statuses)
 
-        run.writer.emit(document(lab, statuses, **{done: changed}), people)
+        run.writer.emit(document(lab, statuses, **{done: changed}), human)
 
 
 def _say(run: Invocation) -> Callable[[str], None]:

@@ -143,7 +143,7 @@ def load_command(
                 remedy=f"`drkit lab status` shows which node is down or paused; "
                 f"then `drkit lab restart {cluster}` or `drkit lab resume {cluster}`",
             ) from error
-        run.writer.emit(document(cluster, result), lambda console: _people(console, cluster, result))
+        run.writer.emit(document(cluster, result), lambda console: _human(console, cluster, result))
         if result.report.outcome is not LoadOutcome.COMPLETE:
             _explain(run, cluster, result.report)
             run.exit(ExitCode.FAILED)
@@ -285,7 +285,7 @@ def _group_document(group: GroupReport) -> dict[str, Any]:
     }
 
 
-def _people(console: Console, cluster: str, result: LoadResult) -> None:
+def _human(console: Console, cluster: str, result: LoadResult) -> None:
     report = result.report
     rate = report.acknowledged / report.seconds if report.seconds > 0 else 0.0
     console.print(

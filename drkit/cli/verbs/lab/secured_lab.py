@@ -20,10 +20,10 @@ from drkit.permissions.table import Command, Who
 _OF_APPLICATIONS = (("topic", "read"), ("topic", "write"), ("topic", "describe"), ("group", "read"))
 
 
-def admit(lab: Lab) -> None:
+def create_users(lab: Lab) -> None:
     """Make the users of each cluster, give them their rights, and write their properties for Kafka's tools.
 
-    Whoever did this before may do it again: the same passwords and rules are put.
+    It can be repeated: it sets the same passwords and ACLs.
 
     Raises:
         DrkitError: a cluster takes a password or a rule not.

@@ -65,9 +65,9 @@ def status(
     with command(config, output, verbose, lines=watch) as run:
         chosen = _Selection(topic_choices(topic), tuple(group or ()))
         if watch:
-            _watch(run, lambda: chosen.of(_look(run, link, timeout)), interval, every=every)
+            _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout)), interval, every=every)
             return
-        statuses = chosen.of(_look(run, link, timeout))
+        statuses = chosen.of(_read_statuses(run, link, timeout))
         from drkit.cli.views.status_view import render_drills, render_statuses
         from drkit.observe.drill_surroundings import known_drills
         from drkit.observe.status_document import status_document
@@ -97,7 +97,7 @@ class _Selection:
         return [self._of(each) for each in statuses] if self.topics or self.groups else statuses
 
     def _of(self, status: LinkStatus) -> LinkStatus:
-        groups = [each for each in status.groups if self._group(each.group) and self._place(each.topic, each.partition)]
+        groups = [each for each in status.groups if self._group(each.group) and self._topic(each.topic, each.partition)]
         read = {(each.topic, each.partition) for each in groups}
         return replace(
             status,
@@ -105,28 +105,28 @@ class _Selection:
             partitions=tuple(
                 each
                 for each in status.partitions
-                if self._place(each.topic, each.partition) and (not self.groups or (each.topic, each.partition) in read)
+                if self._topic(each.topic, each.partition) and (not self.groups or (each.topic, each.partition) in read)
             ),
         )
 
-    def _place(self, topic: str, partition: int) -> bool:
+    def _topic(self, topic: str, partition: int) -> bool:
         return not self.topics or any(choice.covers(topic, partition) for choice in self.topics)
 
     def _group(self, name: str) -> bool:
-        return not self.groups or any(_means(pattern, name) for pattern in self.groups)
+        return not self.groups or any(_matches(pattern, name) for pattern in self.groups)
 
     def _check(self, statuses: Sequence[LinkStatus]) -> None:
         topics = sorted({each.topic for status in statuses for each in status.partitions})
         groups = sorted({each.group for status in statuses for each in status.groups})
         for choice in self.topics:
             if not any(choice.names(topic) for topic in topics):
-                raise _nothing("--topic", choice.text, "topic", topics)
+                raise _no_match("--topic", choice.text, "topic", topics)
         for pattern in self.groups:
-            if not any(_means(pattern, name) for name in groups):
-                raise _nothing("--group", pattern, "group", groups)
+            if not any(_matches(pattern, name) for name in groups):
+                raise _no_match("--group", pattern, "group", groups)
 
 
-def _means(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     if pattern == name:
         return True
     try:
@@ -135,14 +135,14 @@ def _means(pattern: str, name: str) -> bool:
         return False
 
 
-def _nothing(option: str, given: str, what: str, known: Sequence[str]) -> ConfigError:
+def _no_match(option: str, given: str, what: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"{option} {given!r}: no {what} of these links has this name or matches this pattern",
         remedy=f"Known {what}s: {and_more(known)}" if known else f"No {what} is known of these links yet",
     )
 
 
-def _look(run: Invocation, link: Sequence[str] | None, timeout: float | None) -> list[LinkStatus]:
+def _read_statuses(run: Invocation, link: Sequence[str] | None, timeout: float | None) -> list[LinkStatus]:
     from drkit.kafka.admin.clusters import observing
 
     links = run.links_like(link)

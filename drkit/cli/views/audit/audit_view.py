@@ -107,12 +107,14 @@ def _table(topics: Sequence[tuple[str, Counts]], kinds: Sequence[str]) -> Fittin
     numbers = [Column(name, right=True) for name in ("source", "matched", *kinds)]
     table = FittingTable([Column("topic", name=True), *numbers])
     for topic, counts in topics:
-        cells = [Text("0", "dim") if not getattr(counts, kind) else _bad(kind, getattr(counts, kind)) for kind in kinds]
+        cells = [
+            Text("0", "dim") if not getattr(counts, kind) else _count(kind, getattr(counts, kind)) for kind in kinds
+        ]
         table.add(topic, f"{counts.source_records:,}", f"{counts.matched:,}", *cells)
     return table
 
 
-def _bad(kind: str, count: int) -> Text:
+def _count(kind: str, count: int) -> Text:
     return Text(f"{count:,}", "yellow" if kind == "unseen" else "bold red")
 
 

@@ -76,7 +76,7 @@ def render_report(
         run: what `drkit runs` lists them as.
     """
     parts = "".join(_link(*each) for each in zip(results, times, shown, strict=True))
-    legend = " ".join(f"<span>{_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
+    legend = " ".join(f"<span>{_legend_key(kind)}{kind}</span>" for kind in ("matched", *_KINDS))
     meanings = "".join(f"<li><b>{kind}</b>: {escape(meaning)}</li>" for kind, meaning in _MEANINGS.items())
     links = ", ".join(str(result.link) for result in results)
     title = escape(f"drkit {run}: {links}")
@@ -103,12 +103,12 @@ def _link(result: AuditResult, times: FindingsOverTime | None, shown: Sequence[F
         f'<p class="big {verdict.value}">{verdict.value}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>"
-        f"{_aside(counts)}{notes}"
+        f"{_one_sided_notes(counts)}{notes}"
         f"<h3>Topics</h3>{_topics(result)}{_foreign_keys(result)}{_findings(result, times, shown)}</section>"
     )
 
 
-def _aside(counts: Counts) -> str:
+def _one_sided_notes(counts: Counts) -> str:
     """What is on one side only, and is no deviation."""
     words = {
         "source_retired": "on the target only: the source's retention or compaction removed them there",
@@ -155,7 +155,7 @@ def _number(kind: str, count: int) -> str:
     return f'<td class="n bad" data-name="{kind}" style="color:var(--{kind})">{count:,}</td>'
 
 
-def _key(kind: str) -> str:
+def _legend_key(kind: str) -> str:
     return f'<span class="key" style="background:var(--{kind})"></span>'
 
 
@@ -231,7 +231,7 @@ def _witnesses(shown: Sequence[FindingWitness]) -> str:
         finding = each.finding
         place = f"{escape(finding.topic)}:{finding.partition}"
         rows.append(
-            f'<div class="finding"><div>{_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{place}'
+            f'<div class="finding"><div>{_legend_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{place}'
             f"{_difference(each)}</div><div>{_content('source', finding.source_offset, each.source)}</div>"
             f"<div>{_content('target', finding.target_offset, each.target)}</div></div>"
         )
