@@ -98,12 +98,13 @@ def test_what_is_wider_than_the_link_is_said():
 
 def test_a_right_that_another_one_includes_is_left_out():
     read = config(topics=["flights"], groups=["billing"])
-    both = rights(read, Command.STATUS, Command.AUDIT, cluster="primary")
+    both = rights(read, Command.RUNS, Command.AUDIT, cluster="primary")
     assert both["topic", "flights"] == {"read", "describe_configs"}
-    assert rights(read, Command.STATUS, cluster="primary")["topic", "flights"] == {"describe"}
-    found = rights_of(read, [read.links[0].link()], [Command.STATUS, Command.AUDIT])
-    reads = [right for each in found for right in each.rights if right.operation == "read"]
-    assert all({Command.STATUS, Command.AUDIT} <= set(right.commands) for right in reads), "it serves both"
+    assert rights(read, Command.RUNS, cluster="primary")["topic", "flights"] == {"describe"}
+    found = rights_of(read, [read.links[0].link()], [Command.RUNS, Command.AUDIT])
+    reads = [right for each in found for right in each.rights if (right.operation, right.name) == ("read", "flights")]
+    assert reads
+    assert all({Command.RUNS, Command.AUDIT} <= set(right.commands) for right in reads), "it serves both"
     everything = rights(config(), Command.MIRROR, cluster="dr")
     assert ("topic", "__drkit_state.primary.dr.…") not in everything, "all topics are more"
 
