@@ -79,6 +79,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "drill random": ("drkit drill random --minutes 60", "drkit drill random --seed 7 --runs 3 --no-cassandra"),
     "drill coverage": ("drkit drill coverage", "drkit drill coverage my-drills/"),
+    "drill export": ("drkit drill export primary-lost --out primary-lost.json", "drkit drill export my-drill.yaml"),
     "drill schedule": ("drkit drill schedule primary-lost --cron '0 4 * * 1'",),
     "drill history": ("drkit drill history",),
     "drill report": ("drkit drill report RUN",),

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from drkit.drill.chaos_toolkit import ExportResult
 from drkit.drill.coverage import CoverageResult
 from drkit.drill.estate import EstateDrill
 from drkit.drill.experiment.experiment import Experiment
@@ -25,12 +26,19 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schemas() -> dict[str, dict[str, Any]]:
     """By file name: the documents of `drkit drill … --output json`, and the experiment file."""
     documents: TypeAdapter[Any] = TypeAdapter(
-        DrillResult | SeriesResult | EstateDrill | RandomResult | CoverageResult | DrillHistory | ScheduleResult
+        DrillResult
+        | SeriesResult
+        | EstateDrill
+        | RandomResult
+        | CoverageResult
+        | ExportResult
+        | DrillHistory
+        | ScheduleResult
     )
     return {
         "drill.schema.json": {
             "$schema": DIALECT,
-            "title": "drkit drill run|random|coverage|report|history|schedule --output json",
+            "title": "drkit drill run|random|coverage|export|report|history|schedule --output json",
             **documents.json_schema(mode="serialization"),
         },
         "drill-experiment.schema.json": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from drkit.model.clock import iso
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from drkit.drill.chaos_toolkit import ExportResult
     from drkit.drill.coverage import CoverageCell, CoverageResult
     from drkit.drill.estate import EstateDrill
     from drkit.drill.judge.result import DrillHistory, DrillResult, ScheduleResult
@@ -147,6 +149,19 @@ def show_estate(console: Console, drill: EstateDrill) -> None:
     console.print(f"verdict: {_coloured(drill.verdict)}  [dim](exit code {drill.exit_code})[/]")
     for reason in drill.reasons:
         console.print(f"  - {escape(reason)}", soft_wrap=True)
+
+
+def show_export(console: Console, result: ExportResult) -> None:
+    """The Chaos Toolkit experiment as JSON; where a file has it, the file."""
+    if result.out is None:
+        text = json.dumps(result.chaos_toolkit, indent=2, ensure_ascii=False)
+        console.print(text, markup=False, soft_wrap=True)
+        return
+    made = f"{counted(result.actions, 'action')}, {counted(result.probes, 'probe')}"
+    lacking = f"{counted(len(result.not_exported), 'part')} of the experiment not exported"
+    console.print(f"{escape(result.out)}: {made}; {lacking}", soft_wrap=True)
+    run = f"chaos run --hypothesis-strategy before-method-only --rollback-strategy always {escape(result.out)}"
+    console.print(f"  run: {run}", soft_wrap=True)
 
 
 def show_series(console: Console, series: SeriesResult) -> None:

@@ -39,6 +39,7 @@ WORKS = {
     "acls": 0,
     "drill history": 0,
     "drill coverage": 0,
+    "drill export primary-lost": 0,
     "jars fetch --dry-run": 3,
     "status": 3,
     "failover --to dr --dry-run": 3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from drkit.cli.process.hangup import hangups
 from drkit.cli.views.drill_view import (
     show_coverage,
     show_estate,
+    show_export,
     show_history,
     show_random,
     show_result,
@@ -26,7 +28,7 @@ from drkit.cli.views.drill_view import (
 )
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
 from drkit.drill.schedule.missed_policy import MissedPolicy
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, StoreMissing
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused, StoreMissing
 
 if TYPE_CHECKING:
     from drkit.drill.experiment.reader import ExperimentFile
@@ -225,6 +227,37 @@ def coverage(
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_coverage(console, result))
 
 
+@drill_app.command("export")
+def export(
+    file: FileArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The file to write; none is overwritten.")
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="D", help="The lab's folder in it (default: under your state directory)."),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """Export an experiment for Chaos Toolkit: its steps that drkit has a command for, and the list of the others."""
+    from drkit.drill.chaos_toolkit import export_experiment
+    from drkit.drill.experiment.reader import experiment_file, load_experiment
+    from drkit.lab.lab import default_dir
+
+    with command(config, output, verbose) as invocation:
+        result = export_experiment(load_experiment(experiment_file(file)), (directory or default_dir()).absolute())
+        if out is not None:
+            _write_new(out, json.dumps(result.chaos_toolkit, indent=2, ensure_ascii=False) + "\n")
+            result = result.model_copy(update={"out": str(out)})
+        say = _sayer(invocation)
+        for each in result.not_exported:
+            instead = "" if each.instead is None else f" (instead: {each.instead})"
+            say(f"not exported: {result.file}:{each.line}: {each.what}: {each.reason}{instead}")
+        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_export(console, result))
+
+
 @drill_app.command("schedule")
 def schedule(
     file: FileArgument,
@@ -392,6 +425,17 @@ def _player(
         return result
 
     return play
+
+
+def _write_new(file: Path, text: str) -> None:
+    """Write a file that doesn't exist."""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise Refused(f"--out: {file} exists already", meaning="Nothing was written", remedy="Name another") from None
+    except OSError as error:
+        raise ConfigError(f"--out: {file} can't be written: {error.strerror or error}", remedy="Name another") from None
 
 
 def _reload_calendars(invocation: Invocation, plan: DrillSchedule, read: Callable[[], Blackouts]) -> None:

@@ -1,0 +1,378 @@
+"""Exports an experiment in the format of Chaos Toolkit: what drkit has a command for, as process actions and probes.
+
+Format: https://chaostoolkit.org/reference/api/experiment/ (title, description, tags, configuration,
+steady-state-hypothesis, method, rollbacks, extensions). Chaos Toolkit has no workload that records what was
+acknowledged and no checks on it, so an export never is the whole drill: each part without a command is listed with its
+line and the reason, in the document's extension `drkit` and in its description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from drkit import __version__
+from drkit.drill.experiment.experiment import (
+    Answers,
+    Condition,
+    Failback,
+    Failover,
+    Hold,
+    Load,
+    Mirror,
+    Mirrored,
+    Move,
+    MoveClients,
+    Parallel,
+    PlainStep,
+    PositionsCaptured,
+    ProblemTold,
+    Reprotect,
+    Rollback,
+    Silent,
+    StopClients,
+    Wait,
+    Workload,
+)
+from drkit.drill.experiment.faults import Kill, NodeFault, Pause, Restart, Resume
+from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.yaml_lines import Place
+from drkit.drill.judge.result import Document
+from drkit.model.errors import Refused
+from drkit.model.wording import counted
+
+Activity = dict[str, Any]
+LAB, CONFIG, SALVAGE = "${lab_dir}", "${lab_dir}/drkit.toml", "${lab_dir}/salvage"
+OLD_PRIMARY: Final = "${primary_cluster_id}"
+STATUS_SECONDS: Final = 60.0
+LAB_SECONDS: Final = 300.0
+"""The timeout of `drkit lab …`, whose restart waits until the node answers."""
+
+
+class PartNotExported(Document):
+    """A part of the experiment that has no command. `place`: its keys; `line`: its first line in the file.
+
+    `instead`: what the export has in its place; null: nothing.
+    """
+
+    place: str
+    line: int
+    what: str
+    reason: str
+    instead: str | None = None
+
+
+class ExportResult(Document):
+    """The document of `drkit drill export --output json`. `out`: the file written; null: none.
+
+    `actions`, `probes`: how many activities the Chaos Toolkit experiment has. `chaos_toolkit`: the experiment itself.
+    """
+
+    title: str
+    file: str
+    out: str | None
+    actions: int
+    probes: int
+    not_exported: list[PartNotExported]
+    chaos_toolkit: dict[str, Any]
+
+
+def export_experiment(file: ExperimentFile, lab_dir: Path) -> ExportResult:
+    """The experiment in the format of Chaos Toolkit.
+
+    Args:
+        file: the experiment.
+        lab_dir: the lab's folder where the environment variable LAB_DIR doesn't name another.
+
+    Raises:
+        Refused: no step of its method has a command.
+    """
+    export = _Export(file)
+    hypothesis = export.hypothesis()
+    method, rollbacks = export.method(), export.rollbacks()
+    export.rest()
+    if not any(each["type"] == "action" for each in method):
+        raise Refused(
+            f"{file.path} has no step that a command of drkit could play: there is nothing to export",
+            meaning="\n".join(f"line {each.line}: {each.what}: {each.reason}" for each in export.missing),
+            remedy="Play it with drkit: drkit drill run",
+        )
+    experiment = file.experiment
+    missing = sorted(export.missing, key=lambda each: each.line)
+    configuration: dict[str, Any] = {"lab_dir": {"type": "env", "key": "LAB_DIR", "default": str(lab_dir)}}
+    if any(isinstance(step, Failback | Reprotect) for _, step in experiment.each_step()):
+        configuration["primary_cluster_id"] = {"type": "env", "key": "PRIMARY_CLUSTER_ID", "default": ""}
+    document = {
+        "version": "1.0.0",
+        "title": experiment.title,
+        "description": _description(file, missing),
+        "tags": ["drkit", "kafka", "disaster-recovery"],
+        "configuration": configuration,
+        "steady-state-hypothesis": hypothesis,
+        "method": method,
+        "rollbacks": rollbacks,
+        "extensions": [
+            {
+                "name": "drkit",
+                "version": __version__,
+                "not_exported": [each.model_dump(mode="json") for each in missing],
+            }
+        ],
+    }
+    activities = [*hypothesis["probes"], *method, *rollbacks]
+    return ExportResult(
+        title=experiment.title,
+        file=str(file.path),
+        out=None,
+        actions=sum(each["type"] == "action" for each in activities),
+        probes=sum(each["type"] == "probe" for each in activities),
+        not_exported=missing,
+        chaos_toolkit=document,
+    )
+
+
+def _description(file: ExperimentFile, missing: Sequence[PartNotExported]) -> str:
+    lab = file.experiment.lab
+    lines = [
+        file.experiment.hypothesis.strip(),
+        f"Exported by drkit {__version__}.",
+        f"Before it: `drkit lab up --brokers {lab.brokers} --store {lab.store}`, `drkit mirror`, and your own clients.",
+        "Run: `chaos run --hypothesis-strategy before-method-only --rollback-strategy always FILE`.",
+        "An exit code other than 0 of an action is in the journal (`status`) and does not fail the experiment.",
+    ]
+    if missing:
+        lines.append(f"{counted(len(missing), 'part')} of the experiment not exported:")
+        lines += [
+            f"- line {each.line}: {each.what}: {each.reason}"
+            + ("" if each.instead is None else f" (instead: {each.instead})")
+            for each in missing
+        ]
+    return "\n".join(lines)
+
+
+@dataclass
+class _Export:
+    """`missing`: what has no command, so far."""
+
+    file: ExperimentFile
+    missing: list[PartNotExported] = field(default_factory=list)
+
+    def lacks(self, place: Place, what: str, reason: str, instead: str | None = None) -> None:
+        key = ".".join(map(str, place))
+        line = self.file.line(*place)
+        self.missing.append(PartNotExported(place=key, line=line, what=what, reason=reason, instead=instead))
+
+    # -- steady state ------------------------------------------------------------------------
+
+    def hypothesis(self) -> dict[str, Any]:
+        probes: list[Activity] = []
+        for number, condition in enumerate(self.file.experiment.steady_state.conditions):
+            place = ("steady_state", "conditions", number)
+            probe = _probe(condition)
+            if probe is not None:
+                probes.append(probe)
+            elif isinstance(condition, Mirrored | PositionsCaptured):
+                self.lacks(
+                    place, condition.condition, "a tolerance can't compute with what drkit status says", _DOCTOR["name"]
+                )
+                probes += [] if _DOCTOR in probes else [_DOCTOR]
+            else:
+                self.lacks(place, condition.condition, _NO_CONDITION)
+        return {"title": "The lab is in its steady state", "probes": probes}
+
+    # -- method ------------------------------------------------------------------------------
+
+    def method(self) -> list[Activity]:
+        activities: list[Activity] = []
+        pause = 0.0
+        for number, step in enumerate(self.file.experiment.method):
+            place = ("method", number)
+            if isinstance(step, Hold):
+                pause += step.seconds
+                continue
+            found = self.parallel(step, place) if isinstance(step, Parallel) else self.step(step, place)
+            if found and pause:
+                found[0] = _after(pause, found[0])
+                pause = 0.0
+            activities += found
+        if pause and activities:
+            activities[-1]["pauses"] = {**activities[-1].get("pauses", {}), "after": pause}
+        return activities
+
+    def parallel(self, step: Parallel, place: Place) -> list[Activity]:
+        """The longest branch in the foreground; of the others each its first activity, in the background."""
+        branches = [self.branch(branch, (*place, "branches", at)) for at, branch in enumerate(step.branches)]
+        longest = max(branches, key=len)
+        background: list[Activity] = []
+        for branch in branches:
+            if branch is longest or not branch:
+                continue
+            (_, first), *others = branch
+            background.append({**first, "background": True})
+            for where, activity in others:
+                self.lacks(where, activity["name"], "activities in the background of Chaos Toolkit have no order")
+        if background:
+            self.lacks(
+                place,
+                describe(step),
+                "Chaos Toolkit does not wait for activities in the background before the next step",
+                "the other branches in the background",
+            )
+        return [*background, *(activity for _, activity in longest)]
+
+    def branch(self, branch: Sequence[PlainStep], place: Place) -> list[tuple[Place, Activity]]:
+        found: list[tuple[Place, Activity]] = []
+        pause = 0.0
+        for one, step in enumerate(branch):
+            where = (*place, one)
+            if isinstance(step, Hold):
+                pause += step.seconds
+                continue
+            for activity in self.step(step, where):
+                found.append((where, _after(pause, activity)))
+                pause = 0.0
+        if pause and found:
+            found[-1][1]["pauses"] = {**found[-1][1].get("pauses", {}), "after": pause}
+        return found
+
+    def step(self, step: PlainStep | Rollback, place: Place) -> list[Activity]:
+        match step:
+            case Failover() | Failback():
+                self.lacks_strikes(step, place)
+                return [_move(step)]
+            case Reprotect():
+                words = ["reprotect", "--yes", f"--cluster-id={OLD_PRIMARY}", "--salvage-dir", SALVAGE]
+                return [_action(describe(step), [*words, "--config", CONFIG], step.timeout_seconds)]
+            case Load():
+                return [_load(step)]
+            case Wait():
+                return self.wait(step, place)
+            case Kill() | Pause() | Resume() | Restart() if step.node not in ("mirror", "run"):
+                return [_action(describe(step), ["lab", step.do, step.node, "--dir", LAB], LAB_SECONDS)]
+        self.lacks(place, describe(step), _reason(step))
+        return []
+
+    def wait(self, step: Wait, place: Place) -> list[Activity]:
+        probe = _probe(step.until)
+        reason = _NO_CONDITION if probe is None else "Chaos Toolkit looks once, and does not wait until it holds"
+        self.lacks(place, describe(step), reason, None if probe is None else probe["name"])
+        return [] if probe is None else [{name: probe[name] for name in probe if name != "tolerance"}]
+
+    def lacks_strikes(self, step: Move, place: Place) -> None:
+        for at, strike in enumerate(step.strikes):
+            for one, fault in enumerate(strike.faults):
+                where = (*place, "strikes", at, "faults", one)
+                self.lacks(
+                    where, describe_strike(step, strike.at, fault), "only drkit drill run stops a run at a stage"
+                )
+        if step.resumes:
+            self.lacks(
+                place, f"resumes: {step.resumes}", "Chaos Toolkit acts on no exit code; resume by hand: drkit resume"
+            )
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def rollbacks(self) -> list[Activity]:
+        return [
+            activity
+            for number, step in enumerate(self.file.experiment.rollbacks)
+            for activity in self.step(step, ("rollbacks", number))
+        ]
+
+    def rest(self) -> None:
+        """What isn't a step: the lab's extras, safety rules, checks, objectives."""
+        experiment = self.file.experiment
+        if experiment.lab.secured or experiment.lab.wan:
+            what = "lab.secured" if experiment.lab.secured else "lab.wan"
+            self.lacks(("lab",), what, "drkit lab up does not make such a lab")
+        for name in sorted(experiment.safety.model_fields_set):
+            self.lacks(("safety", name), f"safety.{name}", "Chaos Toolkit asks nothing before a step")
+        reason = "they judge the history of the drill's own clients"
+        self.lacks(("checks",), f"checks: {', '.join(experiment.checks)}", reason)
+        named = sorted(experiment.objectives.model_fields_set)
+        if named:
+            said = "drkit failover exits with 6 where an objective of the configuration is missed"
+            self.lacks(
+                ("objectives",), f"objectives: {', '.join(named)}", "they are measured by the drill's clients", said
+            )
+
+
+_NO_CONDITION: Final = "no command of drkit says it with its exit code or in a text to compare"
+
+
+def _reason(step: PlainStep | Rollback) -> str:
+    if isinstance(step, Workload):
+        return f"only drkit drill run has this producer and group; let your own write to {step.topic} and read it"
+    if isinstance(step, Mirror):
+        return "it runs until it is stopped, and Chaos Toolkit waits for all that is in the background; start it before"
+    if isinstance(step, MoveClients | StopClients):
+        return "your clients are not known to drkit; move or stop them yourself"
+    if isinstance(step, NodeFault) and step.node in ("mirror", "run"):
+        return "the process is not a node of the lab"
+    return "only drkit drill run injects this fault"
+
+
+def _process(arguments: Sequence[str], timeout_seconds: float) -> dict[str, Any]:
+    return {"type": "process", "path": "drkit", "arguments": list(arguments), "timeout": timeout_seconds}
+
+
+def _action(name: str, arguments: Sequence[str], timeout_seconds: float) -> Activity:
+    return {"type": "action", "name": name, "provider": _process([*arguments, "--output", "json"], timeout_seconds)}
+
+
+def _after(seconds: float, activity: Activity) -> Activity:
+    pauses = activity.get("pauses", {})
+    return {**activity, "pauses": {**pauses, "before": seconds + pauses.get("before", 0.0)}} if seconds else activity
+
+
+def _move(step: Move) -> Activity:
+    words = [step.do, "--to", step.to, "--yes", "--config", CONFIG]
+    if isinstance(step, Failback):
+        words += [f"--cluster-id={OLD_PRIMARY}", "--salvage-dir", SALVAGE]
+    else:
+        words += [f"--{step.mode}", *([] if step.at is None else [f"--at={step.at}"])]
+        words += [word for group in step.groups for word in ("--group", group)]
+    return _action(describe(step), [*words, *_unfenced(step)], step.timeout_seconds)
+
+
+def _unfenced(step: Move) -> list[str]:
+    return ["--accept-unfenced"] if step.accept_unfenced else []
+
+
+def _load(step: Load) -> Activity:
+    words = ["lab", "load", step.dataset, "--dir", LAB]
+    words += [] if step.rate is None else ["--rate", f"{step.rate:g}"]
+    words += [] if step.limit is None else ["--limit", str(step.limit)]
+    action = _action(describe(step), words, LAB_SECONDS)
+    return {**action, "background": True} if step.background else action
+
+
+_DOCTOR: Final[Activity] = {
+    "type": "probe",
+    "name": "drkit doctor says that a failover to dr would succeed",
+    "tolerance": 0,
+    "provider": _process(["doctor", "--to", "dr", "--config", CONFIG, "--output", "json"], STATUS_SECONDS),
+}
+
+
+def _probe(condition: Condition) -> Activity | None:
+    """What looks at a condition, with its tolerance; None: no command says it."""
+    match condition:
+        case Answers() | Silent():
+            up = rf'"cluster": "{condition.cluster}",\s*"state": "up"'
+            name, arguments = f"{condition.cluster} {condition.condition}", ["lab", "status", "--dir", LAB]
+            pattern = up if isinstance(condition, Answers) else rf"(?s)\A(?!.*{up})"
+        case ProblemTold():
+            name = f"drkit status tells of {condition.kind}"
+            arguments, pattern = ["status", "--config", CONFIG], rf'"kind": "{condition.kind}"'
+        case _:
+            return None
+    return {
+        "type": "probe",
+        "name": name,
+        "tolerance": {"type": "regex", "pattern": pattern, "target": "stdout"},
+        "provider": _process([*arguments, "--output", "json"], STATUS_SECONDS),
+    }
