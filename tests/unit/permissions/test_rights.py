@@ -102,7 +102,9 @@ def test_a_right_that_another_one_includes_is_left_out():
     assert both["topic", "flights"] == {"read", "describe_configs"}
     assert rights(read, Command.RUNS, cluster="primary")["topic", "flights"] == {"describe"}
     found = rights_of(read, [read.links[0].link()], [Command.RUNS, Command.AUDIT])
-    reads = [right for each in found for right in each.rights if (right.operation, right.name) == ("read", "flights")]
+    reads = [
+        right for each in found for right in each.rights if (right.operation, right.on.name) == ("read", "flights")
+    ]
     assert reads
     assert all({Command.RUNS, Command.AUDIT} <= set(right.commands) for right in reads), "it serves both"
     everything = rights(config(), Command.MIRROR, cluster="dr")
