@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.audit_load import damaged_batches, log_of, write
-from bench.audit_ways import WAYS, Job, keep_digests, remember, shuffled_bytes
+from bench.audit_ways import WAYS, Job, keep_digests, record_mirrored, shuffled_bytes
 from bench.clusters import Clusters
 from bench.load import Shape
 from bench.machine import describe
@@ -181,8 +181,8 @@ def _fill(clusters: Clusters, topic: str, log: Shape, scratch: Path, one_in: int
     clusters.source.create_topic(topic, log.partitions)
     clusters.target.create_topic(topic, log.partitions)
     keep_digests(scratch, write(clusters.source.address, topic, log))
-    spoil = frozenset[int]() if one_in is None else damaged_batches(log, one_in)
-    write(clusters.target.address, topic, log, spoil=spoil)
+    damaged = frozenset[int]() if one_in is None else damaged_batches(log, one_in)
+    write(clusters.target.address, topic, log, damaged=damaged)
 
 
 def _job(clusters: Clusters, log: Shape, folder: Path) -> Job:
@@ -237,7 +237,7 @@ def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
     with closing(open_store(f"sqlite:///{folder / STORE}")) as store:
         for damaged, topic in topics.items():
             _fill(clusters, topic, _START_LOG, scratch, one_in=_ONE_IN if damaged else None)
-            remember(store, job, topic)
+            record_mirrored(store, job, topic)
     link = (f'source = "{clusters.source.alias}"\ntarget = "{clusters.target.alias}"\ntopics = [".*"]',)
     (folder / CONFIG).write_text(drkit_toml([clusters.source, clusters.target], [link]), encoding="utf-8")
     taken: dict[bool, list[float]] = {damaged: [] for damaged in topics}

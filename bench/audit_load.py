@@ -30,7 +30,7 @@ def damaged_batches(log: Shape, one_in: int) -> frozenset[int]:
     return frozenset(log.batches * (2 * number + 1) // (2 * count) for number in range(count))
 
 
-def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) -> list[RangeDigest]:
+def write(address: str, topic: str, log: Shape, *, damaged: Collection[int] = ()) -> list[RangeDigest]:
     """Write a log to an existing topic, round robin over its partitions; every batch has its own timestamp.
 
     Returns the digests that a mirror keeps if it forwards each record to the same offset.
@@ -39,7 +39,7 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
         address: host:port of the one broker.
         topic: an existing one, with `log.partitions` partitions.
         log: the log to write.
-        spoil: numbers of batches in which the middle record gets another value.
+        damaged: numbers of batches in which the middle record gets another value.
     """
     made = batch_variants(
         record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
@@ -50,7 +50,7 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
 
     def requests() -> Iterator[dict[int, bytes]]:
         for number in range(log.batches):
-            batch = _stamped(next(variants), _BEGAN + number * 1_000, spoil=number in spoil)
+            batch = _stamped(next(variants), _BEGAN + number * 1_000, damaged=number in damaged)
             at = number // log.partitions * log.records_a_batch
             folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
             ranges[number % log.partitions].take(at, at, log.records_a_batch, len(batch), folded)
@@ -61,10 +61,10 @@ def write(address: str, topic: str, log: Shape, *, spoil: Collection[int] = ()) 
     return [*ended, *(row for each in ranges if (row := each.opened()) is not None)]
 
 
-def _stamped(batch: Batch, stamp: int, *, spoil: bool) -> bytes:
+def _stamped(batch: Batch, stamp: int, *, damaged: bool) -> bytes:
     """A batch whose records have the timestamp `stamp`, with one of them damaged."""
     payload: bytes | memoryview = batch.records
-    if spoil:
+    if damaged:
         records = [RawRecord(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]
         middle = len(records) // 2
         body = bytearray(records[middle].body)

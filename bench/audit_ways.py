@@ -81,7 +81,7 @@ def audit(job: Job, topic: str, *, full: bool, from_digests: bool = False) -> in
     config = job.config()
     link = config.links[0].link()
     store = open_store("sqlite:///:memory:")
-    parts = remember(store, job, topic)
+    parts = record_mirrored(store, job, topic)
     if from_digests:
         kept = open_store(f"sqlite:///{Path(job.folder).parent / _DIGESTS}", create=False)
         store.put_range_digests(link.id, [row for tp in parts for row in kept.range_digests(link.id, tp, 0)])
@@ -131,7 +131,7 @@ def keep_digests(folder: Path, digests: Sequence[RangeDigest]) -> None:
     store.close()
 
 
-def remember(store: Store, job: Job, topic: str) -> list[Partition]:
+def record_mirrored(store: Store, job: Job, topic: str) -> list[Partition]:
     """Keep a mirror's digests of a topic with equal offsets on both sides; returns its partitions."""
     config = job.config()
     link = config.links[0].link()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -64,7 +64,7 @@ class Backlog:
             with running.watched(f"{case.name}, {mirror.title}"):
                 watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
                 mirror.check(job, running)
-            uneven = _uneven(clusters, case) if watched.complete else 0
+            uneven = _differing_partitions(clusters, case) if watched.complete else 0
         finally:  # delete everything on the target, and a mirror's own topics on the source
             clusters.target.delete_topics()
             clusters.source.delete_topics(keep=[case.topic])
@@ -76,7 +76,7 @@ class Backlog:
 
 
 @dataclass(slots=True)
-class Moment:
+class Observation:
     """One observation. `seconds`: since the launch."""
 
     seconds: float
@@ -86,40 +86,36 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Watched:
-    """A run, seen from outside. `moments`: about four per second from the first record on."""
+class WatchedRun:
+    """A run, seen from outside. `observations`: about four per second from the first record on."""
 
-    first: Moment
-    last: Moment
+    observations: list[Observation]
     peak_rss_bytes: int
     complete: bool
-    moments: list[Moment] = field(default_factory=list)
 
 
-def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> Watched:
+def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> WatchedRun:
     """Watch a topic, which need not exist yet, until it has `expected` records; not `complete` after three minutes.
 
     Raises:
         MeasurementFailed: the mirror ended, or made no progress for too long.
     """
     tree = ProcessTree(running.process)
-    first: Moment | None = None
     seen = 0
-    moments: list[Moment] = []
+    observations: list[Observation] = []
     moved_at = time.monotonic()
     with Connection(address) as connection:
         while True:
             records = sum(connection.ends(topic, range(partitions)).values())
             now = time.monotonic()
             seconds = now - running.launched_at
-            due = not moments or seconds - moments[-1].seconds >= _MEMORY_SECONDS
-            if records and (first is None or records >= expected or due):
-                moments.append(Moment(seconds, records, tree.cpu_seconds(), tree.rss_bytes()))
-                first = first or moments[0]
+            due = not observations or seconds - observations[-1].seconds >= _MEMORY_SECONDS
+            if records and (records >= expected or due):
+                observations.append(Observation(seconds, records, tree.cpu_seconds(), tree.rss_bytes()))
                 tree.peak_rss_bytes()
             over = seconds > _LIMIT_SECONDS
-            if first is not None and (records >= expected or over):
-                return Watched(first, moments[-1], tree.peak_rss_bytes(), records >= expected, moments)
+            if observations and (records >= expected or over):
+                return WatchedRun(observations, tree.peak_rss_bytes(), records >= expected)
             if records != seen:
                 seen, moved_at = records, now
             if running.ended:
@@ -127,19 +123,19 @@ def watch(address: str, topic: str, partitions: int, expected: int, running: Run
                 raise MeasurementFailed(f"it ended with exit code {code} after {records:,} records")
             if now - moved_at > _QUIET_SECONDS or over:
                 raise MeasurementFailed(f"no new record for {now - moved_at:.0f} s after {records:,} of {expected:,}")
-            time.sleep(_FIRST_POLL_SECONDS if first is None else _POLL_SECONDS)
+            time.sleep(_POLL_SECONDS if observations else _FIRST_POLL_SECONDS)
 
 
-def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: Watched) -> BacklogRun:
+def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: WatchedRun) -> BacklogRun:
     """The figures of a run."""
-    first, last = watched.first, watched.last
+    first, last = watched.observations[0], watched.observations[-1]
     seconds, mirrored = last.seconds - first.seconds, last.records - first.records
     cpu = last.cpu_seconds - first.cpu_seconds
     rate = mirrored / seconds if seconds > 0 and mirrored > 0 else None  # all within one observation: no rate
     half = first.seconds + seconds / 2
-    early = [moment.rss_bytes for moment in watched.moments if moment.seconds <= half]
-    late = [moment.rss_bytes for moment in watched.moments if moment.seconds > half]
-    thinned = watched.moments[:: max(1, len(watched.moments) // _PROGRESS_POINTS)]
+    early = [each.rss_bytes for each in watched.observations if each.seconds <= half]
+    late = [each.rss_bytes for each in watched.observations if each.seconds > half]
+    thinned = watched.observations[:: max(1, len(watched.observations) // _PROGRESS_POINTS)]
     return BacklogRun(
         case=case.name,
         peer=peer,
@@ -158,14 +154,14 @@ def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: W
         peak_rss_mib=round(watched.peak_rss_bytes / MIB, 1),
         rss_first_half_mib=round(max(early) / MIB, 1),
         rss_second_half_mib=round(max(late or early) / MIB, 1),
-        progress=tuple((round(moment.seconds, 2), moment.records) for moment in thinned),
+        progress=tuple((round(each.seconds, 2), each.records) for each in thinned),
     )
 
 
 # --- after a run --------------------------------------------------------------------------------
 
 
-def _uneven(clusters: Clusters, case: BacklogCase) -> int:
+def _differing_partitions(clusters: Clusters, case: BacklogCase) -> int:
     """Partitions whose log ends differ between source and target."""
     numbers = range(case.partitions)
     with Connection(clusters.source.address) as source, Connection(clusters.target.address) as target:
@@ -178,15 +174,15 @@ def _with_store(run: BacklogRun, folder: Path) -> BacklogRun:
     with TemporaryDirectory(dir=folder) as fresh:
         empty = Path(fresh) / STORE
         open_store(f"sqlite:///{empty}").close()
-        before = _settled_bytes(empty)
-    after = _settled_bytes(folder / STORE)
+        before = _checkpointed_bytes(empty)
+    after = _checkpointed_bytes(folder / STORE)
     with closing(sqlite3.connect(folder / STORE)) as database:
         (rows,) = database.execute("SELECT count(*) FROM mapping").fetchone()
         (payload,) = database.execute("SELECT coalesce(sum(payload), 0) FROM dbstat WHERE name = 'mapping'").fetchone()
     return replace(run, mapping_rows=rows, mapping_bytes=payload, store_growth_bytes=after - before)
 
 
-def _settled_bytes(path: Path) -> int:
+def _checkpointed_bytes(path: Path) -> int:
     """The size of a SQLite file, including its write-ahead log."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

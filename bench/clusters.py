@@ -133,7 +133,7 @@ class Clusters:
         self.source.delete_topics()
         self.target.delete_topics()
 
-    def strike_sources(self, number: signal.Signals) -> None:
+    def signal_sources(self, number: signal.Signals) -> None:
         """Send a signal to every source: SIGKILL, or SIGSTOP."""
         for child in self._children[:-1]:
             child.send_signal(number)
@@ -142,7 +142,7 @@ class Clusters:
 
     def silence_sources(self) -> None:
         """Make every source unresponsive, even to a SYN: it is stopped, and its queue of connections is full."""
-        self.strike_sources(signal.SIGSTOP)
+        self.signal_sources(signal.SIGSTOP)
         for node in self._nodes[:-1]:
             host, _, port = node.address.rpartition(":")
             with suppress(TimeoutError):

@@ -20,12 +20,12 @@ def _groups(cluster: Cluster) -> GroupAdmin:
     return GroupAdmin(cluster.alias, ClusterConfig(bootstrap_servers=cluster.address), timeout_seconds=60.0)
 
 
-def scattered(prefix: str, groups: int, topic: str, partitions: int, records: int) -> dict[str, Offsets]:
+def make_positions(prefix: str, groups: int, topic: str, partitions: int, records: int) -> dict[str, Offsets]:
     """Positions of groups on a topic with so many records per partition: nine of ten are caught up, the others lag."""
-    chance = random.Random(_SEED)  # noqa: S311 - a scene, no secret
+    rng = random.Random(_SEED)  # noqa: S311 - a scene, no secret
     found = {}
     for number in range(groups):
-        offset = chance.randrange(records) if number % _LAGGING == 0 else records
+        offset = rng.randrange(records) if number % _LAGGING == 0 else records
         found[f"{prefix}{number:04}"] = {TopicPartition(topic, each): (offset, "") for each in range(partitions)}
     return found
 

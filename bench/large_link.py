@@ -19,7 +19,7 @@ from bench.cases import Scene
 from bench.clusters import TARGET, Cluster, Clusters
 from bench.load import batch_variants
 from bench.mirrors import Drkit, Job
-from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, await_until, drkit, run
+from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, drkit, run, wait_until
 from bench.results import LargeLinkRun
 from bench.wire import Connection
 from drkit.lab.ports import free_ports
@@ -57,7 +57,7 @@ def measure(scene: Scene, repeat: int) -> list[LargeLinkRun]:
         job = Job(folder, clusters.source, clusters.target, "bench-large-.*", "lz4")
         running = Drkit().launch(job)
         with running.watched(f"{partitions:,} partitions"):
-            first, moving, moving_cpu = _await_moving(clusters.target, topics, running, 0)
+            first, moving, moving_cpu = _wait_for_all(clusters.target, topics, running, 0)
             scene.say(f"  first record after {first:.1f} s, all moving after {moving:.1f} s")
             tree = ProcessTree(running.process)
             time.sleep(scene.extent.large_link_settle_seconds)
@@ -65,13 +65,13 @@ def measure(scene: Scene, repeat: int) -> list[LargeLinkRun]:
             time.sleep(scene.extent.large_link_idle_seconds)
             idle = (tree.cpu_seconds() - used) / (time.monotonic() - began)
             peak = tree.peak_rss_bytes() / MIB
-            walls, cpus = _look(folder)
-            told = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
-            scene.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {told}")
+            walls, cpus = _time_commands(folder)
+            shown = ", ".join(f"{each} {seconds:.1f} s" for each, seconds in walls.items())
+            scene.say(f"  at rest {100 * idle:.1f}% of a core, {peak:.0f} MiB; {shown}")
         _fill(clusters.source, topics)
         running = Drkit().launch(job)
         with running.watched("launched again"):
-            again_first, again_moving, _ = _await_moving(clusters.target, topics, running, _RECORDS_A_BATCH)
+            again_first, again_moving, _ = _wait_for_all(clusters.target, topics, running, _RECORDS_A_BATCH)
             peak = max(peak, ProcessTree(running.process).peak_rss_bytes() / MIB)
             scene.say(f"  launched again: {again_first:.1f} s, {again_moving:.1f} s")
     return [
@@ -104,7 +104,7 @@ def _create(cluster: Cluster, topics: Mapping[str, int]) -> float:
             admin.create_topics([NewTopic(name, topics[name], 1) for name in chunk], timeout_ms=120_000)
         with Connection(cluster.address) as connection:
             wanted = sum(topics.values())
-            await_until(lambda: _ends(connection, topics, -1) == wanted, "the topics", _LIMIT_SECONDS)
+            wait_until(lambda: _ends(connection, topics, -1) == wanted, "the topics", _LIMIT_SECONDS)
         return time.monotonic() - began
     finally:
         admin.close()
@@ -125,7 +125,7 @@ def _ends(connection: Connection, topics: Mapping[str, int], above: int) -> int:
     return sum(offset > above for ends in found.values() for offset in ends.values())
 
 
-def _await_moving(
+def _wait_for_all(
     cluster: Cluster, topics: Mapping[str, int], running: Running, above: int
 ) -> tuple[float, float, float]:
     """Seconds from the launch to the first partition, and to all, with a record above an offset on the target; and the
@@ -146,7 +146,7 @@ def _await_moving(
             time.sleep(_POLL_SECONDS)
 
 
-def _look(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+def _time_commands(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds by command: wall clock, and CPU."""
     walls, cpus = {}, {}
     for name, command in _COMMANDS.items():
@@ -161,7 +161,7 @@ def _page(folder: Path) -> tuple[float, float]:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     serving = Running.launch(drkit(folder, "serve", "--listen", address), folder / "serve.log", folder)
     with serving.watched("serve"):
-        await_until(lambda: _answers(f"http://{address}/readyz"), "the page", _COMMAND_SECONDS, running=serving)
+        wait_until(lambda: _answers(f"http://{address}/readyz"), "the page", _COMMAND_SECONDS, running=serving)
         for part in ("", "api/summary", "api/partitions", "status.json"):
             if not _answers(f"http://{address}/{part}"):
                 raise MeasurementFailed(f"the page has no {part}")

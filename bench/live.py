@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.cases import LiveCase, Scene
 from bench.clusters import Cluster
-from bench.load import await_leaders
+from bench.load import wait_for_leaders
 from bench.mirrors import DIRECT, TITLES, Job, Mirror
 from bench.processes import MIB, ROOT, Helper, MeasurementFailed, ProcessTree, Running, end
 from bench.results import LiveRun
@@ -31,7 +31,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
     source.delete_topics()
     source.create_topic(topic, case.partitions)
     with Connection(source.address) as connection:
-        await_leaders(connection, topic, case.partitions)
+        wait_for_leaders(connection, topic, case.partitions)
     scene.say(f"{case.name}: {title}, {extent.live_warm_seconds + extent.live_seconds} s")
     numbers = (case.partitions, case.record_bytes, case.codec, case.records_per_second)
     command = [sys.executable, "-m", "bench.latency", "send", source.address, topic, *map(str, numbers)]
@@ -40,7 +40,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
     running = mirror.launch(job) if mirror else None
     try:
         read_from = target if mirror else source
-        _await_first(read_from, topic, case.partitions, producer, running)
+        _wait_for_first(read_from, topic, case.partitions, producer, running)
         if mirror is not None and running is not None:
             mirror.check(job, running)
         time.sleep(extent.live_warm_seconds)  # compilers, buffers and catching up, the same for each
@@ -54,7 +54,7 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
             running.stop()
         scene.clusters.delete_topics()
         if not kept_pace:  # without it no record comes, so it is the cause of the reader's failure
-            raise MeasurementFailed(f"{case.name}, {name}: the producer ended: {producer.last_words()}")
+            raise MeasurementFailed(f"{case.name}, {name}: the producer ended: {producer.output_tail()}")
     percentiles = seen["percentiles"]
     return [
         LiveRun(
@@ -82,11 +82,11 @@ def _read(cluster: Cluster, topic: str, seconds: int, tree: ProcessTree | None) 
         return seen, (tree.cpu_seconds() - cpu) / took if tree else None
 
 
-def _await_first(cluster: Cluster, topic: str, partitions: int, producer: Running, running: Running | None) -> None:
+def _wait_for_first(cluster: Cluster, topic: str, partitions: int, producer: Running, running: Running | None) -> None:
     """Wait until the topic holds a record on every partition."""
     deadline = time.monotonic() + _ARRIVAL_SECONDS
     with Connection(cluster.address) as connection:
         while len([end for end in connection.ends(topic, range(partitions)).values() if end]) < partitions:
             if producer.ended or (running is not None and running.ended) or time.monotonic() > deadline:
-                raise MeasurementFailed(f"no record of {topic} arrived\n{running.last_words() if running else ''}")
+                raise MeasurementFailed(f"no record of {topic} arrived\n{running.output_tail() if running else ''}")
             time.sleep(_POLL_SECONDS)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.processes import await_until
+from bench.processes import wait_until
 from bench.wire import Connection
 
 Codec = Literal["none", "lz4", "zstd"]
@@ -65,7 +65,7 @@ def load(address: str, topic: str, shape: Shape) -> None:
         variants=max(1, min(shape.batches, _VARIANT_RECORDS // shape.records_a_batch)),
     )
     with Connection(address) as connection:
-        await_leaders(connection, topic, shape.partitions)
+        wait_for_leaders(connection, topic, shape.partitions)
         connection.produce(topic, requests(variants, shape.batches, shape.partitions), IN_FLIGHT)
 
 
@@ -85,9 +85,9 @@ def requests(variants: Sequence[bytes], batches: int, partitions: int) -> Iterat
         yield request
 
 
-def await_leaders(connection: Connection, topic: str, partitions: int) -> None:
+def wait_for_leaders(connection: Connection, topic: str, partitions: int) -> None:
     """Wait for the leaders: metadata names a leader a moment before that broker knows its role."""
-    await_until(
+    wait_until(
         lambda: len(connection.ends(topic, range(partitions))) == partitions,
         f"a leader of every partition of {topic}",
         _READY_SECONDS,
@@ -103,18 +103,18 @@ def json_values(size: int, count: int) -> list[bytes]:
     Raises:
         ValueError: `size` is too small for the fixed fields.
     """
-    dice = random.Random(_SEED)  # noqa: S311 - test data
-    return [_json_value(size, number, dice) for number in range(count)]
+    rng = random.Random(_SEED)  # noqa: S311 - test data
+    return [_json_value(size, number, rng) for number in range(count)]
 
 
-def _json_value(size: int, number: int, dice: random.Random) -> bytes:
-    event = {"id": number, "user": dice.randrange(10**6), "amount": round(dice.uniform(1, 500), 2), "note": ""}
+def _json_value(size: int, number: int, rng: random.Random) -> bytes:
+    event = {"id": number, "user": rng.randrange(10**6), "amount": round(rng.uniform(1, 500), 2), "note": ""}
     room = size - len(json.dumps(event, separators=(",", ":")))
     if room < 0:
         raise ValueError(f"a JSON value of {size} bytes has no room for its fields")
     note = ""
     while len(note) < room:
-        note += f"{dice.choice(_WORDS)} {dice.randrange(16**6):06x} "
+        note += f"{rng.choice(_WORDS)} {rng.randrange(16**6):06x} "
     event["note"] = note[:room]
     return json.dumps(event, separators=(",", ":")).encode()
 

@@ -47,14 +47,14 @@ class _Mapping:
     rows: int
     load_seconds: float
 
-    def timed(self, store: Store, dice: random.Random) -> float:
+    def timed(self, store: Store, rng: random.Random) -> float:
         """Seconds of one floor lookup at a random position.
 
         Raises:
             RuntimeError: the store's answer is wrong.
         """
-        number = dice.randrange(self.rows)
-        wanted = number * _STRIDE + dice.randrange(_STRIDE)
+        number = rng.randrange(self.rows)
+        wanted = number * _STRIDE + rng.randrange(_STRIDE)
         began = time.perf_counter()
         found = store.floor_mapping(_LINK, _PLACE, _EPOCH, wanted)
         took = time.perf_counter() - began
@@ -82,14 +82,14 @@ def measure(scene: Scene) -> list[LookupRun]:
 
 
 def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupRun]:
-    dice = random.Random(_SEED)  # noqa: S311 - test data
+    rng = random.Random(_SEED)  # noqa: S311 - test data
     for _ in range(_WARM_LOOKUPS):
         for mapping, store in mappings:
-            mapping.timed(store, dice)
+            mapping.timed(store, rng)
     taken: list[list[float]] = [[] for _ in mappings]
     for _ in range(lookups):
         for (mapping, store), times in zip(mappings, taken, strict=True):
-            times.append(mapping.timed(store, dice) * 1000)
+            times.append(mapping.timed(store, rng) * 1000)
     return [
         LookupRun(
             rows=mapping.rows,

@@ -119,7 +119,7 @@ class MirrorMaker(Mirror):
     def check(self, job: Job, running: Running) -> None:
         """Compare the settings that its clients logged with those it was given."""
         said = running.log.read_text(encoding="utf-8", errors="replace")
-        if wrong := untuned(mirrormaker_properties(job), said, job):
+        if wrong := settings_not_in_force(mirrormaker_properties(job), said, job):
             raise MeasurementFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
 
 
@@ -179,7 +179,7 @@ def effective_settings(log: str) -> dict[str, set[str]]:
     return found
 
 
-def untuned(properties: str, log: str, job: Job) -> list[str]:
+def settings_not_in_force(properties: str, log: str, job: Job) -> list[str]:
     """Client settings of a properties text that are not in force, each with the effective value."""
     in_force = effective_settings(log)
     prefixes = {f"{job.source.alias}.consumer.": "consumer.", f"{job.target.alias}.producer.": "producer."}

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from bench.cases import TIMES, Extent, Scene
 from bench.clusters import Cluster
-from bench.group_positions import Offsets, check, commit, delete_groups, scattered
+from bench.group_positions import Offsets, check, commit, delete_groups, make_positions
 from bench.mirrors import DRKIT, STORE, Job, write_config
 from bench.processes import MeasurementFailed, drkit, run
 from bench.results import MoveRun
@@ -40,7 +40,7 @@ def measure(scene: Scene, repeats: int) -> list[MoveRun]:
     extent, folder = scene.extent, scene.work
     scene.say(f"move: {extent.move_groups:,} groups {TIMES} {extent.move_partitions} partitions")
     source, target = scene.clusters.source, scene.clusters.target
-    positions = scattered(_PREFIX, extent.move_groups, _TOPIC, extent.move_partitions, extent.move_records)
+    positions = make_positions(_PREFIX, extent.move_groups, _TOPIC, extent.move_partitions, extent.move_records)
     back_to = extent.move_records * 3 // 4
     try:
         at = _fill(source, extent, back_to)

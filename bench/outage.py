@@ -57,8 +57,8 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
     for repeat in range(1, repeats + 1):
         for policy, lines in _POLICIES.items():
             fill(records)
-            alone, _ = _beside(scene, lambda: time.sleep(scene.extent.outage_seconds))
-            felt, seconds = _beside(scene, partial(mirror, lines))
+            alone, _ = _with_producer(scene, lambda: time.sleep(scene.extent.outage_seconds))
+            loaded, seconds = _with_producer(scene, partial(mirror, lines))
             row = OutageRun(
                 policy=policy,
                 repeat=repeat,
@@ -66,9 +66,9 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
                 records=records,
                 alone_p50_ms=alone["p50_ms"],
                 alone_p99_ms=alone["p99_ms"],
-                p50_ms=felt["p50_ms"],
-                p99_ms=felt["p99_ms"],
-                max_ms=felt["max_ms"],
+                p50_ms=loaded["p50_ms"],
+                p99_ms=loaded["p99_ms"],
+                max_ms=loaded["max_ms"],
                 seconds=seconds,
                 records_per_second=records / seconds,
                 mb_per_second=records * _RECORD_BYTES / seconds / 1e6,
@@ -80,7 +80,7 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
     return found
 
 
-def _beside(scene: Scene, work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+def _with_producer(scene: Scene, work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
     """The measurements of a producer on the target during a call, and the result of that call."""
     arguments = (scene.clusters.target.address, _USERS_TOPIC, _USERS_PARTITIONS, _RATE)
     with Helper.running("latency", "acknowledge", *arguments, ready="producing") as producer:

@@ -78,7 +78,7 @@ def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE
             child.wait()
 
 
-def await_until(
+def wait_until(
     condition: Callable[[], bool],
     what: str,
     seconds: float,
@@ -123,7 +123,7 @@ class Running:
         """SIGTERM, then SIGKILL after a grace."""
         end([self.process])
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """The end of its output."""
         return "\n".join(line[:400] for line in last_lines(self.log, 5))
 
@@ -133,7 +133,7 @@ class Running:
         try:
             yield
         except MeasurementFailed as error:
-            raise MeasurementFailed(f"{what}: {error}\n{self.last_words()}") from error
+            raise MeasurementFailed(f"{what}: {error}\n{self.output_tail()}") from error
         finally:
             self.stop()
 

@@ -10,7 +10,7 @@ from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, TIMES, BacklogCase, Liv
 from bench.mirrors import BARE, DIRECT, DRKIT, OTHER, TITLES
 from bench.results import BacklogRun, Results
 from bench.stats import ratio
-from bench.targets import LOOKS, SPEED, Judgement, cpu_ratio, judge, rate_ratio
+from bench.targets import SPEED, TIMED_COMMANDS, Judgement, cpu_ratio, judge, rate_ratio
 
 UNKNOWN = "-"
 _LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
@@ -276,7 +276,7 @@ def _large_links(results: Results) -> Grid:
         ("all moving, s", figure("again_moving", 1)),
         ("at rest, % of a core", lambda run: number(100 * run.idle_share, 1)),
         ("peak RSS, MiB", figure("peak_rss_mib")),
-        *map(look, LOOKS),
+        *map(look, TIMED_COMMANDS),
     ]
     return table("A large link", 1, columns, results.large_links)
 

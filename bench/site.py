@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 from bench.cases import SITE_WAYS, Scene, SiteCase
 from bench.clusters import TARGET, Cluster, Clusters
-from bench.group_positions import Offsets, check, commit, delete_groups, scattered
+from bench.group_positions import Offsets, check, commit, delete_groups, make_positions
 from bench.load import Shape, load
 from bench.mirrors import DRKIT, STORE, drkit_toml
-from bench.processes import CONFIG, Running, await_until, drkit, run
+from bench.processes import CONFIG, Running, drkit, run, wait_until
 from bench.results import SiteRun
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -45,7 +45,7 @@ def measure(scene: Scene, case: SiteCase, repeats: int) -> list[SiteRun]:
     with Clusters(scene.work, scene.toolchain, scene.say, sources=SOURCES, heap_mib=_HEAP_MIB) as clusters:
         positions = {source.alias: _fill(source, case) for source in clusters.sources}
         turns = range(1, max(repeats, case.repeats) + 1)
-        return [_once(scene, clusters, case, positions, way, repeat) for repeat in turns for way in SITE_WAYS]
+        return [_measure_once(scene, clusters, case, positions, way, repeat) for repeat in turns for way in SITE_WAYS]
 
 
 def _fill(source: Cluster, case: SiteCase) -> dict[str, Offsets]:
@@ -53,12 +53,14 @@ def _fill(source: Cluster, case: SiteCase) -> dict[str, Offsets]:
     topic, partitions, records = f"{_PREFIX}{source.alias}", case.partitions, case.records
     source.create_topic(topic, partitions, {"retention.ms": "-1"})
     load(source.address, topic, Shape(records * partitions, 100, "lz4", records // 10, partitions))
-    positions = scattered(f"{_PREFIX}{source.alias}-", case.groups // len(SOURCES), topic, partitions, records)
+    positions = make_positions(f"{_PREFIX}{source.alias}-", case.groups // len(SOURCES), topic, partitions, records)
     commit(source, positions)
     return positions
 
 
-def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Positions, way: str, repeat: int) -> SiteRun:
+def _measure_once(
+    scene: Scene, clusters: Clusters, case: SiteCase, positions: _Positions, way: str, repeat: int
+) -> SiteRun:
     with TemporaryDirectory(dir=scene.work) as name:
         folder = Path(name)
         links = [
@@ -74,7 +76,7 @@ def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Position
                 if way == "silent":
                     clusters.silence_sources()
                 else:
-                    clusters.strike_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+                    clusters.signal_sources(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
                 ended = run(drkit(folder, *_FAILOVER), folder)
         finally:
             clusters.heal_sources()
@@ -87,9 +89,9 @@ def _once(scene: Scene, clusters: Clusters, case: SiteCase, positions: _Position
     slowest: dict[str, float] = {}
     for stage in found["stages"]:
         slowest[stage["name"]] = max(slowest.get(stage["name"], 0.0), float(stage["seconds"]))
-    told = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
+    shown = ", ".join(f"{stage} {spent:.1f}" for stage, spent in slowest.items())
     scene.say(
-        f"  {way}: {ended.seconds:.1f} s ({ended.cpu_seconds:.1f} CPU-s), to verified positions {rto:.1f} ({told})"
+        f"  {way}: {ended.seconds:.1f} s ({ended.cpu_seconds:.1f} CPU-s), to verified positions {rto:.1f} ({shown})"
     )
     return SiteRun(
         way=way,
@@ -110,12 +112,12 @@ def _mirroring(folder: Path, case: SiteCase, positions: _Positions) -> Iterator[
     """A mirror of all links, which has copied everything when the block begins."""
     mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
     with mirror.watched(case.name):
-        there = partial(_all_there, folder, case, positions)
-        await_until(there, "catching up", _READY_SECONDS, poll_seconds=_LOOK_SECONDS, running=mirror)
+        recorded = partial(_all_recorded, folder, case, positions)
+        wait_until(recorded, "catching up", _READY_SECONDS, poll_seconds=_LOOK_SECONDS, running=mirror)
         yield
 
 
-def _all_there(folder: Path, case: SiteCase, positions: _Positions) -> bool:
+def _all_recorded(folder: Path, case: SiteCase, positions: _Positions) -> bool:
     """Whether the mirror has recorded all records and all positions."""
     if not (folder / STORE).exists():
         return False

@@ -17,7 +17,7 @@ from bench.stats import median, ratio
 
 Verdict = Literal["met", "not met", "not measured"]
 MOVE_OTHER = "kafka-consumer-groups"
-LOOKS = ("status", "doctor", "plan", "page")
+TIMED_COMMANDS = ("status", "doctor", "plan", "page")
 _LARGE_LINK_PARTITIONS = 10_000
 
 SPEED = {1000: (5.0, 15.0), 150: (2.5, 8.0), 1: (4.0, 8.0)}
@@ -157,7 +157,7 @@ def _large_links(results: Results) -> Iterator[Judgement]:
     ):
         note = _joined(few, created if measure == "moving" else "")
         yield Judgement(f"{name}: {title}", results.typical("large_links", measure), limit, unit, note=note)
-    for command in LOOKS:
+    for command in TIMED_COMMANDS:
         seconds = median(run.commands[command] for run in runs)
         yield Judgement(f"{name}: {command}", seconds, 3, "s", note=few)
 

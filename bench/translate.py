@@ -58,10 +58,10 @@ def measure(scene: Scene, mirror: Mirror) -> list[TranslateRun]:
         job = Job(scene.work, source.cluster, scene.clusters.target, f"{source.prefix}-.*", "lz4", groups=True)
         running = mirror.launch(job)
         with running.watched(f"translate, {mirror.title}"):
-            _await_calm(source, job, running)
+            _wait_for_calm(source, job, running)
             for _ in range(_PARTS):
                 source.write(scene.extent.translate_records // 2 // _PARTS)
-            _await_calm(source, job, running)
+            _wait_for_calm(source, job, running)
             by_kind = source.commits(scene.extent.commits, source.ends())
             commits = {each.group: each for each in chain.from_iterable(by_kind.values())}
             commit(source.cluster, {each.group: {each.tp: (each.offset, "")} for each in commits.values()})
@@ -125,7 +125,7 @@ def judge(
 # --- the running mirror -------------------------------------------------------------------------
 
 
-def _await_calm(source: Source, job: Job, running: Running) -> None:
+def _wait_for_calm(source: Source, job: Job, running: Running) -> None:
     """Wait until the target's ends are constant for five seconds and no plain record is missing."""
     deadline = time.monotonic() + _CAUGHT_UP_SECONDS
     before: dict[TopicPartition, int] = {}

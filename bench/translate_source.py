@@ -58,7 +58,7 @@ class Source:
     offsets: dict[bytes, int] = field(default_factory=dict)
     written: int = 0
     half_ends: dict[TopicPartition, int] = field(default_factory=dict)
-    _dice: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311 - test data
+    _rng: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311 - test data
 
     def topic(self, kind: str) -> str:
         """The topic of a kind."""
@@ -113,16 +113,16 @@ class Source:
         for kind in KINDS:
             made[kind] = []
             for number in range(round(count * _SHARES[kind])):
-                tp = self._dice.choice(self.partitions(kind))
+                tp = self._rng.choice(self.partitions(kind))
                 end, old = ends[tp], self.half_ends[tp]
                 low, high = ((0, end), (0, end), (0, old), (max(0, end - _RECENT), end))[number % 4]
-                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", tp, self._dice.randint(low, high)))
+                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", tp, self._rng.randint(low, high)))
         return made
 
     def _write_plain(self, kind: str, records: int, *, keyed: bool) -> None:
         producer = Producer({"bootstrap.servers": self.cluster.address, "linger.ms": 5, "compression.type": "lz4"})
         for _ in range(records):
-            key = f"key-{self._dice.randrange(_KEYS)}" if keyed else None
+            key = f"key-{self._rng.randrange(_KEYS)}" if keyed else None
             self._send(producer, kind, key)
         _flush(producer)
 
@@ -133,12 +133,12 @@ class Source:
         producer.init_transactions(30)
         left = records // 4  # a commit for about every thirty takes time
         while left > 0:
-            size = self._dice.randint(1, _LARGEST_TRANSACTION)
+            size = self._rng.randint(1, _LARGEST_TRANSACTION)
             left -= size
             producer.begin_transaction()
             for _ in range(size):
                 self._send(producer, TRANSACTIONS, None)
-            if self._dice.random() < _ABORTED_SHARE:
+            if self._rng.random() < _ABORTED_SHARE:
                 _flush(producer)  # else an abort would drop them unsent
                 producer.abort_transaction(30)
             else:

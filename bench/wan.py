@@ -113,7 +113,7 @@ def _measure(scene: Scene, host: Host, options: argparse.Namespace) -> Iterator[
             with tempfile.TemporaryDirectory(dir=scene.work) as folder:
                 (run,) = backlog.measure(replace(scene, work=Path(folder)), mirror, 0)
             end = (run.launch_seconds + run.seconds, run.mirrored_records)
-            rate = _steady([*run.progress, end], records)
+            rate = _steady_rate([*run.progress, end], records)
             say(f"{host.name}, {mirror.title}: {rate} MB/s, peak {run.peak_rss_mib} MiB")
             yield Row(host.name, mirror.title, rate, run.mirrored_records, run.peak_rss_mib)
 
@@ -123,9 +123,9 @@ def buffer_line(size: int) -> str:
     return f"buffer_bytes = {size}"
 
 
-def _steady(looks: Sequence[tuple[float, int]], records: int) -> float | None:
+def _steady_rate(observations: Sequence[tuple[float, int]], records: int) -> float | None:
     """MB/s from the observation with a third of it to the last one: large responses come all at once."""
-    late = [look for look in looks if look[1] >= records / 3]
+    late = [each for each in observations if each[1] >= records / 3]
     if len(late) < 2 or late[-1][0] <= late[0][0]:  # noqa: PLR2004 - two ends
         return None
     return (late[-1][1] - late[0][1]) * _RECORD_BYTES / 1e6 / (late[-1][0] - late[0][0])
@@ -138,7 +138,7 @@ def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
     ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
     consumer.assign([TopicPartition(part.topic, part.partition, OFFSET_BEGINNING) for part in parts])
     read = 0
-    looks: list[tuple[float, int]] = []
+    observations: list[tuple[float, int]] = []
     give_up = time.monotonic() + _READ_SECONDS
     try:
         while read < sum(ends) and time.monotonic() < give_up:
@@ -146,10 +146,10 @@ def _consume(address: str, case: BacklogCase) -> tuple[float | None, int]:
             if message is None:
                 continue
             read += sum(each.error() is None for each in [message, *consumer.consume(10_000, 0)])
-            looks.append((time.monotonic(), read))
+            observations.append((time.monotonic(), read))
     finally:
         consumer.close()
-    return _steady(looks, sum(ends)), read
+    return _steady_rate(observations, sum(ends)), read
 
 
 @contextmanager

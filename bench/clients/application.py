@@ -34,7 +34,7 @@ class Process:
     def start(self, bootstrap: str) -> None:
         """Start it on these servers, once the previous one has ended."""
         self.stop()
-        self.look()
+        self.read_output()
         self._starts += 1
         role = "read" if self.spec.reads else "write"
         self._log = self.spec.folder / f"{self.spec.name}-{role}-{self._starts}.log"
@@ -45,7 +45,7 @@ class Process:
             spec = replace(spec, name=f"{spec.name}.{self._starts}", number=number)
         self._child = spawn(self.kind.command(spec), self._log, cwd=ROOT)
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         """SIGTERM."""
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
@@ -60,7 +60,7 @@ class Process:
         if self._child is not None:
             end([self._child], STOP_SECONDS)
 
-    def look(self) -> None:
+    def read_output(self) -> None:
         """Read its new output."""
         if not self._starts:
             return

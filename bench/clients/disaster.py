@@ -22,7 +22,7 @@ from bench.clients.results import Disaster, Waited
 from bench.clusters import SOURCE, TARGET, Cluster, Clusters
 from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
 from bench.mirrors import drkit_toml
-from bench.processes import CONFIG, await_until, drkit, end, spawn
+from bench.processes import CONFIG, drkit, end, spawn, wait_until
 from bench.reader import read
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
@@ -75,7 +75,7 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
     with ExitStack() as stack:
         clusters = stack.enter_context(Clusters(folder, toolchain, say, heap_mib=512))
         stack.enter_context(network.addresses(clusters.source.address, clusters.target.address))
-        missing = _configured(stack, folder, clusters)
+        missing = _configure(stack, folder, clusters)
         there = [kind for kind in _DIRECTORIES if kind not in missing]
         opened = dict(zip(there, open_directories(load_config(folder / CONFIG), LINK), strict=True))
         scene = _Scene(folder, clusters, opened, say)
@@ -85,15 +85,17 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
         clients, not_run = _clients(plan, kinds, folder, missing)
         for process in (process for each in clients for process in each.both):
             stack.callback(process.stop)
-        clients, silent = _started(scene, plan, clients)
-        await_until(lambda: _captured(folder, clients), "the mirror to have every group's position", _START_SECONDS)
-        return _struck(scene, plan, clients, [*not_run, *silent])
+        clients, silent = _start_clients(scene, plan, clients)
+        wait_until(
+            lambda: _positions_captured(folder, clients), "the mirror to have every group's position", _START_SECONDS
+        )
+        return _fail_over(scene, plan, clients, [*not_run, *silent])
 
 
 # --- the scene ----------------------------------------------------------------------------------
 
 
-def _configured(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, str]:
+def _configure(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, str]:
     """Start directory servers, write drkit.toml; returns the directories that this machine lacks, with the reason."""
     missing: dict[str, str] = {}
     blocks = [f'url = "file://{folder}/active.json"']
@@ -158,7 +160,7 @@ def _clients(
     ]
 
 
-def _started(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list[Client], list[Waited]]:
+def _start_clients(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list[Client], list[Waited]]:
     """Start them on primary; returns those that read and write there, and those that don't."""
     for each in clients:
         for process in each.both:
@@ -166,7 +168,7 @@ def _started(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list
     deadline = time.monotonic() + _START_SECONDS
     waiting = list(clients)
     while waiting and time.monotonic() < deadline:
-        waiting = [each for each in waiting if not _works(each)]
+        waiting = [each for each in waiting if not _is_working(each)]
         time.sleep(_LOOK_SECONDS)
     for each in waiting:
         for process in each.both:
@@ -184,13 +186,13 @@ def _started(scene: _Scene, plan: Plan, clients: Sequence[Client]) -> tuple[list
     return [each for each in clients if each not in waiting], silent
 
 
-def _works(each: Client) -> bool:
+def _is_working(each: Client) -> bool:
     for process in each.both:
-        process.look()
+        process.read_output()
     return all(process.events for process in each.both)
 
 
-def _captured(folder: Path, clients: Sequence[Client]) -> bool:
+def _positions_captured(folder: Path, clients: Sequence[Client]) -> bool:
     command = drkit(folder, "status", "--output", "json")
     asked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if asked.returncode != 0:
@@ -207,32 +209,30 @@ def _captured(folder: Path, clients: Sequence[Client]) -> bool:
 # --- the disaster -------------------------------------------------------------------------------
 
 
-def _struck(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Sequence[Waited]) -> Disaster:
+def _fail_over(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Sequence[Waited]) -> Disaster:
     folder, clusters = scene.folder, scene.clusters
     struck_at = time.time()
     if plan.way == "killed":
-        clusters.strike_sources(signal.SIGKILL)
+        clusters.signal_sources(signal.SIGKILL)
     else:
         network.vanish(clusters.source.address)
     command = drkit(folder, "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced")
     failover = spawn([*command, "--output", "json"], folder / "failover.json", cwd=folder)
     published = folder / "active.json"
-    await_until(
-        lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS
-    )
+    wait_until(lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS)
     published_at = time.time()
-    with _writing(clusters.target.address) as write:
+    with _probe_writer(clusters.target.address) as write:
         if failover.wait(_FAILOVER_SECONDS) not in {0, 6}:
             said = (folder / "failover.json").read_text(encoding="utf-8", errors="replace")
             raise DrkitError(f"the failover ended with {failover.returncode}", meaning=said[-2000:])
         failover_seconds = time.time() - struck_at
         scene.say(f"  dr named after {published_at - struck_at:.1f} s, failover done after {failover_seconds:.1f} s")
         _wait_for_clients(scene, plan, clients, struck_at, write)
-    waited = [_waited(clusters.target.address, each, struck_at) for each in clients]
+    waited = [_client_result(clusters.target.address, each, struck_at) for each in clients]
     for one in waited:
         scene.say(
-            f"  {one.kind}, {one.settings}, {one.finds_by}: read {_shown(one.read_seconds)}, write"
-            f" {_shown(one.write_seconds)}, read again {one.read_again}, never read {one.never_read}"
+            f"  {one.kind}, {one.settings}, {one.finds_by}: read {_seconds_text(one.read_seconds)}, write"
+            f" {_seconds_text(one.write_seconds)}, read again {one.read_again}, never read {one.never_read}"
         )
     return Disaster(
         *(plan.way, plan.finds_by, round(published_at - struck_at, 1), round(failover_seconds, 1), plan.limit_seconds),
@@ -251,16 +251,16 @@ def _wait_for_clients(
         if time.monotonic() - watched >= _WATCH_SECONDS:
             watched = time.monotonic()
             for each in to_restart:
-                _ask_directory(scene, each)
-        to_restart = [each for each in to_restart if not _restarted(each)]
+                _supervise(scene, each)
+        to_restart = [each for each in to_restart if not _restart_if_due(each)]
         for process in (process for each in clients for process in each.both):
-            process.look()
-        if all(None not in _moments(each, struck_at) for each in clients):
+            process.read_output()
+        if all(None not in _first_times(each, struck_at) for each in clients):
             return
         time.sleep(_LOOK_SECONDS)
 
 
-def _ask_directory(scene: _Scene, each: Client) -> None:
+def _supervise(scene: _Scene, each: Client) -> None:
     """Act as supervisor: once the directory names dr, tell the processes to end."""
     if each.restart_on is not None:
         return
@@ -268,10 +268,10 @@ def _ask_directory(scene: _Scene, each: Client) -> None:
     if entry is not None and entry.active == TARGET:
         each.restart_on, each.kill_at = entry.bootstrap_servers, time.monotonic() + STOP_SECONDS
         for process in each.both:
-            process.ask_to_stop()
+            process.terminate()
 
 
-def _restarted(each: Client) -> bool:
+def _restart_if_due(each: Client) -> bool:
     """Restart both once they have ended, or had their time; returns whether that is done."""
     if each.restart_on is None:
         return False
@@ -282,15 +282,15 @@ def _restarted(each: Client) -> bool:
     return True
 
 
-def _moments(each: Client, struck_at: float) -> tuple[float | None, float | None]:
+def _first_times(each: Client, struck_at: float) -> tuple[float | None, float | None]:
     """The times at which it first read a record written only to dr, and at which dr first accepted one of its own."""
     read = each.reader.first(lambda event: event.value.startswith(f"{_PROBE}."))
     write = each.writer.first(lambda event: event.at > struck_at + 1.0)
     return read, write
 
 
-def _waited(address: str, each: Client, struck_at: float) -> Waited:
-    read, write = _moments(each, struck_at)
+def _client_result(address: str, each: Client, struck_at: float) -> Waited:
+    read, write = _first_times(each, struck_at)
     again = never = None
     if read is not None:
         again = sum(times - 1 for times in each.reader.values.values())
@@ -316,7 +316,7 @@ def _never_read(address: str, each: Client) -> int:
 
 
 @contextmanager
-def _writing(address: str) -> Iterator[Callable[[], None]]:
+def _probe_writer(address: str) -> Iterator[Callable[[], None]]:
     """A writer to dr: each call writes a record to each partition."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     written = 0
@@ -332,5 +332,5 @@ def _writing(address: str) -> Iterator[Callable[[], None]]:
     producer.flush(10)
 
 
-def _shown(seconds: float | None) -> str:
+def _seconds_text(seconds: float | None) -> str:
     return "not within the limit" if seconds is None else f"{seconds:.1f} s"

@@ -20,7 +20,7 @@ def tables(results: Results) -> str:
     """All measurements, as Markdown."""
     disasters = {(each.way, each.finds_by): each for each in results.disasters}
     ways = list(dict.fromkeys(each.way for each in results.disasters))
-    parts = [_machine(results), _staying(results, disasters, ways), _restarted(results, disasters, ways)]
+    parts = [_machine(results), _never_restarted(results, disasters, ways), _restarted(results, disasters, ways)]
     parts += [_kept(results), _not_run(results)]
     return "\n".join(part for part in parts if part)
 
@@ -39,7 +39,7 @@ def _machine(results: Results) -> str:
     )
 
 
-def _staying(results: Results, disasters: _Disasters, ways: list[str]) -> str:
+def _never_restarted(results: Results, disasters: _Disasters, ways: list[str]) -> str:
     """Clients that are never restarted: a column for each way to lose primary, and to find dr."""
     columns = [(way, by) for way in ways for by in _STAYS if (way, by) in disasters]
     heads = [f"{way}, {'a name in DNS' if by == 'dns' else 'an address that moves'}" for way, by in columns]

@@ -99,8 +99,8 @@ def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, targe
     finally:
         running.stop()
     assert watched.complete
-    assert watched.last.records == 4_000
-    assert watched.first.cpu_seconds > 0
+    assert watched.observations[-1].records == 4_000
+    assert watched.observations[0].cpu_seconds > 0
     assert watched.peak_rss_bytes > 20 << 20
     with Connection(target.address) as connection:
         assert connection.ends(unique_name, range(2)) == {0: 2_000, 1: 2_000}
@@ -111,6 +111,6 @@ def test_a_mirror_that_ends_is_a_failure_with_its_last_words(source, target, uni
     try:
         with pytest.raises(MeasurementFailed, match="exit code 2 after 0 records"):
             watch(target.address, unique_name, 1, 1, running)
-        assert "regular expression" in running.last_words()
+        assert "regular expression" in running.output_tail()
     finally:
         running.stop()

@@ -39,7 +39,7 @@ def mirrored(own, tmp_path):
     running = MirrorMaker(ensure("mirrormaker")).launch(job)
 
     def checkpointed():
-        assert not running.ended, running.last_words()
+        assert not running.ended, running.output_tail()
         with own.estate() as estate:
             if checkpoints_topic("primary") not in estate.admin("dr").topics():
                 return False

@@ -2,7 +2,7 @@ import tomllib
 from pathlib import Path
 
 from bench.clusters import Cluster
-from bench.mirrors import PROPERTIES, Job, effective_settings, job_toml, mirrormaker_properties, untuned
+from bench.mirrors import PROPERTIES, Job, effective_settings, job_toml, mirrormaker_properties, settings_not_in_force
 from drkit.config.schema.config import Config
 
 
@@ -77,7 +77,7 @@ def test_the_settings_in_force_are_those_of_the_data_path():
 
 def test_a_setting_that_is_not_in_force_is_named():
     properties = "primary.consumer.max.poll.records = 5000\ndr.producer.linger.ms = 0\ndr.producer.acks = all\n"
-    assert untuned(properties, LOG, job()) == [
+    assert settings_not_in_force(properties, LOG, job()) == [
         "dr.producer.linger.ms = 0, in force: 20",
         "dr.producer.acks = all, in force: nothing",
     ]

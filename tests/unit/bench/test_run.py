@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from bench.__main__ import chosen
-from bench.backlog import Moment, Watched, summary
+from bench.backlog import Observation, WatchedRun, summary
 from bench.cases import BACKLOG, LIVE, STEPS
 from bench.processes import ProcessTree
 from drkit.model.errors import ConfigError
@@ -26,12 +26,12 @@ def test_each_target_has_its_case():
 
 
 def test_a_run_is_summed_up_from_its_first_to_its_last_record():
-    moments = [
-        Moment(2.0, 1_000, 1.0, 100 * MIB),
-        Moment(4.0, 400_000, 2.0, 130 * MIB),
-        Moment(7.0, 801_000, 3.0, 120 * MIB),
+    observations = [
+        Observation(2.0, 1_000, 1.0, 100 * MIB),
+        Observation(4.0, 400_000, 2.0, 130 * MIB),
+        Observation(7.0, 801_000, 3.0, 120 * MIB),
     ]
-    run = summary(BACKLOG[0], "drkit", 1, 801_000, Watched(moments[0], moments[-1], 140 * MIB, True, moments))
+    run = summary(BACKLOG[0], "drkit", 1, 801_000, WatchedRun(observations, 140 * MIB, True))
     assert (run.seconds, run.records_per_second, run.mb_per_second) == (5.0, 160_000.0, 16.0)
     assert run.cpu_seconds_per_million == pytest.approx(2.5)
     assert (run.launch_seconds, run.launch_cpu_seconds) == (2.0, 1.0)
@@ -39,8 +39,8 @@ def test_a_run_is_summed_up_from_its_first_to_its_last_record():
 
 
 def test_a_run_seen_in_one_look_has_no_rate():
-    only = Moment(2.0, 1_000, 1.0, 100 * MIB)
-    run = summary(BACKLOG[0], "drkit", 1, 1_000, Watched(only, only, 100 * MIB, True, [only]))
+    only = Observation(2.0, 1_000, 1.0, 100 * MIB)
+    run = summary(BACKLOG[0], "drkit", 1, 1_000, WatchedRun([only], 100 * MIB, True))
     assert run.records_per_second is None
     assert run.cpu_seconds_per_million is None
 

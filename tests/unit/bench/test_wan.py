@@ -1,4 +1,4 @@
-"""The delayed line: what is reckoned from the looks, and what is said where it can't be measured."""
+"""The WAN bench: rates from observations, and the reason where it can't be measured."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from drkit.config import load_config
 
 
 def test_the_first_third_does_not_count() -> None:
-    looks = [(0.0, 0), (5.0, 1_000), (6.0, 40_000), (7.0, 70_000), (8.0, 100_000)]
-    assert wan._steady(looks, 100_000) == pytest.approx(30.0)
-    assert wan._steady(looks[:3], 100_000) is None, "one look is no span"
-    assert wan._steady([], 100_000) is None
+    observations = [(0.0, 0), (5.0, 1_000), (6.0, 40_000), (7.0, 70_000), (8.0, 100_000)]
+    assert wan._steady_rate(observations, 100_000) == pytest.approx(30.0)
+    assert wan._steady_rate(observations[:3], 100_000) is None, "one look is no span"
+    assert wan._steady_rate([], 100_000) is None
 
 
 def test_without_the_script_it_is_skipped_with_the_reason(
