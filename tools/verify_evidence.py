@@ -167,7 +167,7 @@ def check_names(evidence: Row) -> None:
 
 def check_contents(folder: Path, evidence: Row) -> None:
     """The bundle has exactly the files of its kind: nothing is signed that no check reads."""
-    here = {path.relative_to(folder).as_posix() for path in _everything(folder) if path.is_file()}
+    here = {path.relative_to(folder).as_posix() for path in _all_paths(folder) if path.is_file()}
     wanted = {ENVELOPE, EVIDENCE, PUBLIC_KEY, REPORT, ANCHORS, RUNS}
     if evidence["runbook"] is not None:
         wanted.add(evidence["runbook"]["file"])
@@ -266,7 +266,7 @@ def check_files(folder: Path, statement: Row) -> None:
     if len(signed) != len(statement["subject"]):
         raise Broken("The statement names a file twice")
     problems, here = [], set()
-    for path in sorted(_everything(folder)):
+    for path in sorted(_all_paths(folder)):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             problems.append(f"{name} is not a regular file")
@@ -281,7 +281,7 @@ def check_files(folder: Path, statement: Row) -> None:
         raise Broken(*problems)
 
 
-def _everything(folder: Path) -> Iterator[Path]:
+def _all_paths(folder: Path) -> Iterator[Path]:
     """All files and folders in it; a folder that can't be read is an error, not empty."""
 
     def refuse(error: OSError) -> None:
@@ -376,7 +376,7 @@ def check_outside(
     for said in evidence["journals"]:
         run, entries = said["run"], _lines(folder, journal_of(said["run"]))
         heads = [anchor for anchor in anchors if anchor["run"] == run]
-        yield from _against(run, entries, heads)
+        yield from _anchor_mismatches(run, entries, heads)
         if heads:
             confirmed[run] = max(head["seq"] for head in heads)
         elif run == evidence["run"]:
@@ -388,17 +388,17 @@ def check_outside(
         entries = _lines(folder, DRILLS)
         drills = [anchor for anchor in anchors if anchor["run"] == "drills"]
         # a machine may have several chains of drills: this is the one that contains a head
-        mine = {str(head["store"]) for head in drills if _has(entries, head)}
+        mine = {str(head["store"]) for head in drills if _contains_head(entries, head)}
         heads = [head for head in drills if str(head["store"]) in mine]
         if not heads:
             yield "The anchors given have no head of the chain of drills: they don't confirm it"
-        yield from _against("drills", entries, heads)
+        yield from _anchor_mismatches("drills", entries, heads)
         through = max((head["seq"] for head in heads), default=None)
         notes += [f"{each}, by those given" for each in unconfirmed("drills", len(entries), through)]
 
 
-def _against(run: str, entries: list[Row], heads: list[Row]) -> Iterator[str]:
-    wrong = [head["seq"] for head in heads if not _has(entries, head)]
+def _anchor_mismatches(run: str, entries: list[Row], heads: list[Row]) -> Iterator[str]:
+    wrong = [head["seq"] for head in heads if not _contains_head(entries, head)]
     if wrong:
         yield f"The journal of {run} was cut or written again: the anchors given differ at entry {min(wrong)}"
 
@@ -436,7 +436,7 @@ def check_anchors(
         for anchor in place["anchors"] or ():
             run, seq = anchor["run"], anchor["seq"]
             confirmed[run] = max(seq, confirmed.get(run, -1))
-            if run in chains and not _has(chains[run], anchor):
+            if run in chains and not _contains_head(chains[run], anchor):
                 yield f"The journal of {run} was cut or written again: {place['place']} has another head at entry {seq}"
     for run in sorted(confirmed.keys() - listed):
         yield f"Run {run} was anchored and is missing from the list of runs: the store lost it"
@@ -484,7 +484,7 @@ def check_kept(folder: Path, run: str, digests: dict[str, str]) -> Iterator[str]
 def drills_statement(entries: list[Row], anchors: Row) -> Row:
     """What evidence.json says about the chain of drills: its end, and how many of its entries anchors confirm."""
     heads = [*anchors["drills"], *(head for heads in anchors["other_drills"].values() for head in heads)]
-    anchored = {head["seq"] for head in heads if _has(entries, head)}
+    anchored = {head["seq"] for head in heads if _contains_head(entries, head)}
     return {
         "file": DRILLS,
         "entries": len(entries),
@@ -498,10 +498,10 @@ def drills_statement(entries: list[Row], anchors: Row) -> Row:
 def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
     """The chain of drills contains its anchored heads; notes name a chain that it was copied from, or a parallel."""
     for anchor in anchors["drills"]:
-        if not _has(entries, anchor):
+        if not _contains_head(entries, anchor):
             yield f"The chain of drills was cut or written again: entry {anchor['seq']} was anchored with another head"
     others = anchors["other_drills"]
-    shared = {name: [head["seq"] for head in heads if _has(entries, head)] for name, heads in others.items()}
+    shared = {name: [head["seq"] for head in heads if _contains_head(entries, head)] for name, heads in others.items()}
     own = [anchor["seq"] for anchor in anchors["drills"]]
     through = max((seq for each in (own, *shared.values()) for seq in each), default=None)
     notes += unconfirmed("drills", len(entries), through)
@@ -539,7 +539,7 @@ def retests(run: str, drills: list[Row]) -> Iterator[str]:
             yield each["run"]
 
 
-def _has(entries: list[Row], anchor: Row) -> bool:
+def _contains_head(entries: list[Row], anchor: Row) -> bool:
     """Whether a chain contains an anchored head."""
     return bool(0 <= anchor["seq"] < len(entries) and entries[anchor["seq"]]["hash"] == anchor["hash"])
 
@@ -799,21 +799,21 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
             accepted = "; an operator accepted that" if facts.get("unfenced_accepted") else ""
             yield check("old_cluster_not_written", "unknown", f"it was not fenced: {why}{accepted}")
         settled = bool(facts.get("mirror_stopped") and (facts.get("sealed") or facts.get("reversed")))
-        yield _held("no_mirror_writes_below", settled, facts.get("mirror_stopped") or None)
+        yield _measured_check("no_mirror_writes_below", settled, facts.get("mirror_stopped") or None)
         if facts.get("mode") == "planned":
-            yield _held("planned_move_waited_for_all_records", facts.get("lag") == 0, facts.get("lag"))
+            yield _measured_check("planned_move_waited_for_all_records", facts.get("lag") == 0, facts.get("lag"))
     if kind not in {"failover", "rehearsal"}:
         kept = facts.get("salvaged") is not None and facts.get("cluster_confirmed") is not None
-        yield _held("kept_before_deleted", kept, facts.get("salvaged"))
-        yield _held("audit_clean", facts.get("audit") == "clean", facts.get("audit"))
+        yield _measured_check("kept_before_deleted", kept, facts.get("salvaged"))
+        yield _measured_check("audit_clean", facts.get("audit") == "clean", facts.get("audit"))
     if kind != "reprotect":
         placed, committed, verified = facts.get("placed"), facts.get("committed"), facts.get("verified")
         if placed == 0 and not committed and not verified:
             for name in ("all_positions_committed", "positions_read_back", "records_at_positions_unchanged"):
                 yield check(name, "unknown", "no position was moved")
             return
-        yield _held("all_positions_committed", committed == placed, committed)
-        yield _held("positions_read_back", verified == committed, verified)
+        yield _measured_check("all_positions_committed", committed == placed, committed)
+        yield _measured_check("positions_read_back", verified == committed, verified)
         yield _places_unchanged(facts.get("places"))
 
 
@@ -840,7 +840,7 @@ def _loss_known(measured: Row, more: str) -> Row:
     return check("loss_known", "passed")
 
 
-def _held(name: str, holds: bool, known: object) -> Row:
+def _measured_check(name: str, holds: bool, known: object) -> Row:
     return check(
         name, "unknown" if known is None else "passed" if holds else "failed", None if holds else f"it is {known}"
     )
@@ -1110,7 +1110,7 @@ class Drill:
         unseen = [] if self.interrupted is None else [self.interrupted]
         if self.steady["reached"] is False:
             unseen.append(f"the steady state was not reached: {self.steady['reason']}")
-        unseen += [f"{name}: {step['reason']}" for step, name in named if _hides(step)]
+        unseen += [f"{name}: {step['reason']}" for step, name in named if _leaves_unknown(step)]
         unseen += [f"{c['check']} couldn't be checked: {c['reason']}" for c in self.checks if c["outcome"] == "unknown"]
         unseen += [f"{o['name']} couldn't be measured" for o in self.objectives if o["outcome"] == "unknown"]
         missed = [
@@ -1301,7 +1301,7 @@ class Drill:
         """The part of evidence.json that follows from these files and the chain of drills (its payloads)."""
         result, origin = self.result, self.origin
         verdict, _, reasons = self.verdict()
-        happened = list(self._happened())
+        happened = list(self._played_steps())
         return {
             "title": result["title"],
             "state": "ended",
@@ -1346,7 +1346,7 @@ class Drill:
             "trend": trend_of(run, drills),
         }
 
-    def _happened(self) -> Iterator[tuple[Row, bool]]:
+    def _played_steps(self) -> Iterator[tuple[Row, bool]]:
         """Each step, followed by those of its branches and the faults at its stages; and whether it is a fault of the
         method."""
         for each in self.steps:
@@ -1495,7 +1495,7 @@ def _refutes(step: Row) -> bool:
     return bool(step["section"] == "method" and step["outcome"] == "failed")
 
 
-def _hides(step: Row) -> bool:
+def _leaves_unknown(step: Row) -> bool:
     untested = step["section"] == "setup" and step["outcome"] == "failed"
     return bool(untested or (step["section"] != "rollbacks" and step["outcome"] == "unknown"))
 
@@ -1631,7 +1631,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _load(text: str) -> Any:
     """Unambiguous JSON: no member twice, no NaN, no infinity."""
-    return json.loads(text, object_pairs_hook=_members, parse_constant=_finite, parse_float=_finite)
+    return json.loads(text, object_pairs_hook=_members, parse_constant=_parse_finite, parse_float=_parse_finite)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> Row:
@@ -1641,7 +1641,7 @@ def _members(pairs: list[tuple[str, Any]]) -> Row:
     return found
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text} is not a number in JSON")
@@ -1663,7 +1663,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def lies_in(folder: Path, file: Path) -> bool:
+def is_inside(folder: Path, file: Path) -> bool:
     """Whether a file is in the bundle: a key in the bundle proves nothing about who signed."""
     return file.resolve().is_relative_to(folder.resolve())
 
@@ -1685,7 +1685,7 @@ def main(arguments: list[str] | None = None) -> int:
         anchors = None if options.anchors is None else read_anchors(options.anchors)
     except (OSError, UnicodeDecodeError) as error:
         parser.error(f"{options.anchors} can't be read: {error}")
-    own_key = options.key is not None and lies_in(options.folder, options.key)
+    own_key = options.key is not None and is_inside(options.folder, options.key)
     found = verify(options.folder, trusted, own_key=own_key, anchors=anchors)
     for problem in found.problems:
         sys.stdout.write(f"refused: {problem}\n")

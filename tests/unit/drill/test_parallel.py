@@ -364,7 +364,7 @@ def test_branches_that_were_not_played_so_are_noticed(parallel_drill, change, sa
 
 
 def test_the_timeline_has_the_steps_of_both_branches(parallel_drill):
-    happened = [(step["step"], fault) for step, fault in verifier.Drill(parallel_drill)._happened()]
+    happened = [(step["step"], fault) for step, fault in verifier.Drill(parallel_drill)._played_steps()]
     assert happened[1:4] == [
         ("in parallel: kill primary | failover to dr", False),
         ("kill primary", True),

@@ -149,7 +149,7 @@ def verify(
             raise ConfigError(
                 f"--anchors: {anchors} can't be read: {error}", remedy="Name a file of anchors (docs/journal.md)"
             ) from None
-        own_key = key is not None and verifier.lies_in(folder, key)
+        own_key = key is not None and verifier.is_inside(folder, key)
         found = verifier.verify(folder, trusted, own_key=own_key, anchors=heads)
         document = {
             "run": found.run,
