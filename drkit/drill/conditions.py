@@ -88,10 +88,10 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: StatusView) -> C
         case ProblemTold():
             return _problem_told(view.status, env.experiment.workload, condition)
         case MirrorTold():
-            told = env.mirror_problems()
-            shown = sorted(kind if partition is None else f"{kind} of {partition}" for kind, partition in told)
+            reported = env.mirror_problems()
+            shown = sorted(kind if partition is None else f"{kind} of {partition}" for kind, partition in reported)
             seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(shown) or 'no problem'}"
-            met = any(kind == condition.kind and condition.partition in (None, at) for kind, at in told)
+            met = any(kind == condition.kind and condition.partition in (None, at) for kind, at in reported)
             return ConditionResult(met, seen)
         case SameRecords():
             return _same_records(env)
@@ -195,9 +195,9 @@ def _captured(status: dict[str, Any] | None, workload: Workload) -> ConditionRes
 def _problem_told(status: dict[str, Any] | None, workload: Workload, condition: ProblemTold) -> ConditionResult:
     if status is None:
         return ConditionResult(False, "drkit status gave no answer")
-    told = {row["kind"] for row in _rows(status, "problems") if row["topic"] == workload.topic}
-    seen = f"drkit status tells of {workload.topic}: {', '.join(sorted(told)) or 'no problem'}"
-    return ConditionResult(condition.kind in told, seen)
+    reported = {row["kind"] for row in _rows(status, "problems") if row["topic"] == workload.topic}
+    seen = f"drkit status tells of {workload.topic}: {', '.join(sorted(reported)) or 'no problem'}"
+    return ConditionResult(condition.kind in reported, seen)
 
 
 def _rows(status: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:

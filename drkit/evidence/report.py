@@ -318,8 +318,8 @@ def _or_why(document: Document, value: object, pointer: str) -> str:
 
 
 def _witness(one: Document) -> str:
-    place = ", ".join(f"{key} {value}" for key, value in one.items() if value is not None and key != "text")
-    return f"{place}: {one['text']}" if "text" in one else place
+    position = ", ".join(f"{key} {value}" for key, value in one.items() if value is not None and key != "text")
+    return f"{position}: {one['text']}" if "text" in one else position
 
 
 def _tone(word: str | None) -> str:

@@ -228,10 +228,10 @@ def _moved(record: RunRecord) -> Iterator[str]:
     ]
     if other and record.plan.kind == "failover":
         first = other[0]
-        place = planned[first.group, first.topic, first.partition]
+        planned_position = planned[first.group, first.topic, first.partition]
         yield (
             f"{counted(len(other), 'position')} changed behind the fence, such as {first.group} "
-            f"{first.topic}:{first.partition}: {place} planned, {first.target_offset} committed"
+            f"{first.topic}:{first.partition}: {planned_position} planned, {first.target_offset} committed"
         )
 
 

@@ -21,26 +21,26 @@ def select(
     Raises:
         ConfigError: they contradict each other, or a place is no time.
     """
-    plain, places = [], []
+    patterns, targets = [], []
     refuse_empty("--group", groups)
     for text in groups:
         found = _WHERE.fullmatch(text)
         if found is None:
-            plain.append(text)
+            patterns.append(text)
         else:
-            places.append(_place(found["group"], found["where"], timezone))
-    if all_groups and plain:
+            targets.append(_target(found["group"], found["where"], timezone))
+    if all_groups and patterns:
         raise ConfigError(
-            f"--all-groups and --group {plain[0]} exclude each other",
-            meaning=f"With --all-groups, --group gives a group its own position: {plain[0]}=-5m",
+            f"--all-groups and --group {patterns[0]} exclude each other",
+            meaning=f"With --all-groups, --group gives a group its own position: {patterns[0]}=-5m",
             remedy="Give one of them",
         )
-    names = [place.group for place in places]
+    names = [target.group for target in targets]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
         raise ConfigError(f"--group {twice} is given two positions", remedy="Give one")
-    chosen = () if all_groups else tuple(dict.fromkeys((*plain, *names)))
-    return Selection(chosen, tuple(parse_topic_selector(text) for text in topics), tuple(places), edge)
+    chosen = () if all_groups else tuple(dict.fromkeys((*patterns, *names)))
+    return Selection(chosen, tuple(parse_topic_selector(text) for text in topics), tuple(targets), edge)
 
 
 def refuse_empty(option: str, names: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def one_edge(*, to_earliest: bool, to_latest: bool) -> Edge | None:
     return Edge.EARLIEST if to_earliest else Edge.LATEST if to_latest else None
 
 
-def _place(group: str, where: str, timezone: str | None) -> GroupTarget:
+def _target(group: str, where: str, timezone: str | None) -> GroupTarget:
     if where in set(Edge):
         return GroupTarget(group, Edge(where))
     found = moment(where, timezone, option=f"--group {group}")

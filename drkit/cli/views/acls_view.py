@@ -127,8 +127,8 @@ def kafka_acls_text(printed: Sequence[PrintedRights]) -> str:
 
 def _on_two_lines(words: Sequence[str]) -> str:
     """A call on two lines."""
-    place = words.index("--operation")
-    return f"{' '.join(words[:place])} \\\n  {' '.join(words[place:])}"
+    operation = words.index("--operation")
+    return f"{' '.join(words[:operation])} \\\n  {' '.join(words[operation:])}"
 
 
 def _header_comments(each: PrintedRights) -> list[str]:

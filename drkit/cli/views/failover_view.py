@@ -231,8 +231,8 @@ def _directories(grid: Table, plan: Plan) -> None:
 
 def _stage_plans(console: Console, plan: Plan) -> None:
     grid = Table.grid(padding=(0, 2))
-    for place, stage in enumerate(plan.stages, 1):
-        grid.add_row(f"[dim]{place:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
+    for step, stage in enumerate(plan.stages, 1):
+        grid.add_row(f"[dim]{step:>2}[/]", f"[bold]{stage.name}[/]", escape(stage.explanation))
     console.print(grid)
 
 

@@ -53,21 +53,21 @@ class FittingTable:
 
     def _widths(self) -> list[int]:
         return [
-            max(map(cell_len, (column.title, *(_plain(row[place]) for row in self.rows))))
-            for place, column in enumerate(self.columns)
+            max(map(cell_len, (column.title, *(_plain(row[index]) for row in self.rows))))
+            for index, column in enumerate(self.columns)
         ]
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         """Rich's protocol."""
         shown, widths = _fit(self.columns, self._widths(), options.max_width)
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
-        for place in shown:
-            column = self.columns[place]
+        for index in shown:
+            column = self.columns[index]
             table.add_column(
-                column.title, justify="right" if column.right else "left", no_wrap=True, min_width=widths[place]
+                column.title, justify="right" if column.right else "left", no_wrap=True, min_width=widths[index]
             )
         for row in self.rows:
-            table.add_row(*(_cell(row[place], widths[place]) for place in shown))
+            table.add_row(*(_cell(row[index], widths[index]) for index in shown))
         yield table
 
     def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
@@ -90,18 +90,18 @@ def _fit(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[
     shown = list(range(len(columns)))
 
     def taken(widths: Sequence[int]) -> int:
-        return sum(widths[place] + _GAP for place in shown) - _GAP
+        return sum(widths[index] + _GAP for index in shown) - _GAP
 
     while taken(least) > room:
-        spare = [(needed, -place) for place in shown if (needed := columns[place].needed) is not None]
+        spare = [(needed, -index) for index in shown if (needed := columns[index].needed) is not None]
         if not spare:
             break
         shown.remove(-min(spare)[1])
     widths = list(least)
-    names = [place for place in shown if columns[place].name]
+    names = [index for index in shown if columns[index].name]
     while (left := room - taken(widths)) > 0 and (short := [p for p in names if widths[p] < natural[p]]):
-        for place in short:  # shared evenly: each round gives all that are short the same
-            widths[place] = min(natural[place], widths[place] + max(1, left // len(short)))
+        for index in short:  # shared evenly: each round gives all that are short the same
+            widths[index] = min(natural[index], widths[index] + max(1, left // len(short)))
             if taken(widths) >= room:
                 break
     return shown, widths

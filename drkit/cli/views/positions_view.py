@@ -133,8 +133,8 @@ def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     for strategy, certainty in sorted(kinds, key=lambda kind: (-order.index(kind[1]), _named(kind[0]))):
         example = next(p for p in positions if p.strategy == strategy and p.translation == certainty)
         how = _NOT_PLACED if strategy is None else f"by {strategy}, {certainty}"
-        place = f"{example.group} {example.topic}:{example.partition}"
-        yield f"{kinds[strategy, certainty]:,} {how}; e.g. {place}: {example.why}"
+        partition = f"{example.group} {example.topic}:{example.partition}"
+        yield f"{kinds[strategy, certainty]:,} {how}; e.g. {partition}: {example.why}"
 
 
 def _named(strategy: Strategy | None) -> str:
@@ -204,7 +204,7 @@ def _places(positions: Sequence[PlannedPosition]) -> str:
     where: dict[str, list[int]] = {}
     for position in positions:
         where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
-    named = [f"{place}:{','.join(map(str, sorted(partitions)))}" for place, partitions in where.items()]
+    named = [f"{topic}:{','.join(map(str, sorted(partitions)))}" for topic, partitions in where.items()]
     more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
     return ", ".join(named[:_PLACES]) + more
 

@@ -246,11 +246,11 @@ class DrillEnvironment:
             lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return set()
-        told = (document(line) for line in lines if line.startswith("{"))
+        documents = (document(line) for line in lines if line.startswith("{"))
         topic = self.experiment.workload.topic
         return {
             (one["kind"], one.get("partition"))
-            for one in told
+            for one in documents
             if one is not None and (one.get("type"), one.get("topic")) == ("problem", topic)
         }
 

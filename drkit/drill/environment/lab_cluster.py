@@ -123,9 +123,9 @@ class LabCluster:
 
     def purge(self, topic: str, partition: int, before: int) -> bool:
         """Remove the records below an offset (-1: all); returns whether the broker accepted it."""
-        place = TopicPartition(topic, partition, before)
+        position = TopicPartition(topic, partition, before)
         try:
-            self._admin.delete_records([place])[place].result(20)
+            self._admin.delete_records([position])[position].result(20)
         except KafkaException as error:
             if error.args[0].code() in {KafkaError.POLICY_VIOLATION, KafkaError.OFFSET_OUT_OF_RANGE}:
                 return False

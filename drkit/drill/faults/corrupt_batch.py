@@ -34,15 +34,15 @@ def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
         DrkitError: the broker doesn't accept the large batch.
     """
     topic = env.experiment.workload.topic
-    place = f"{topic}:{fault.partition}"
+    partition = f"{topic}:{fault.partition}"
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         _, end = cluster.ends(topic, fault.partition, committed=False)
         if not end:
-            raise Refused(f"{place} holds nothing on {fault.cluster}")
+            raise Refused(f"{partition} holds nothing on {fault.cluster}")
         if fault.damage == "oversized":
             offset = _write_oversized(env, fault, cluster)
             return (
-                f"the record at offset {offset} of {place} is in a batch of more than {OVERSIZED_BYTES} bytes on "
+                f"the record at offset {offset} of {partition} is in a batch of more than {OVERSIZED_BYTES} bytes on "
                 f"{fault.cluster}: more than the topic's {_LIMIT} allows now"
             )
         folder = cluster.data / f"{topic}-{fault.partition}"
@@ -53,7 +53,7 @@ def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
             batch = flip(folder, end - 1, -1)
             why = "its checksum does not fit"
     return (
-        f"the batch of offsets {batch.base_offset} to {batch.last_offset} of {place} "
+        f"the batch of offsets {batch.base_offset} to {batch.last_offset} of {partition} "
         f"can't be read on {fault.cluster} any more: {why}"
     )
 

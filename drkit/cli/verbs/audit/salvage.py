@@ -152,11 +152,11 @@ def _salvage_each(
             remedy="Salvage them without it, then replay one after the other: "
             + "; ".join(f"{each} --replay-to {replay_to}" for each in alone.values()),
         )
-    there = {link: folder for link, folder in folders.items() if _is_occupied(folder)}
-    if there:  # before the first link is read, which may take hours
-        left = [each for link, each in alone.items() if link not in there]
+    occupied = {link: folder for link, folder in folders.items() if _is_occupied(folder)}
+    if occupied:  # before the first link is read, which may take hours
+        left = [each for link, each in alone.items() if link not in occupied]
         raise Refused(
-            f"{and_more([str(each) for each in there.values()])} {'is' if len(there) == 1 else 'are'} there already",
+            f"{and_more(list(map(str, occupied.values())))} {'is' if len(occupied) == 1 else 'are'} there already",
             meaning="A salvage never overwrites anything, so nothing was read",
             remedy="; ".join(["Give another --out, or salvage the links that are left alone", *left]),
         )

@@ -121,8 +121,8 @@ def _count(kind: str, count: int) -> Text:
 def _finding(finding: Finding) -> Text:
     source = "-" if finding.source_offset is None else str(finding.source_offset)
     target = "-" if finding.target_offset is None else str(finding.target_offset)
-    place = f"{finding.topic}:{finding.partition}"
-    line = Text.assemble(f"  {finding.kind.value:<10} {place}  source {source}  target {target}")
+    partition = f"{finding.topic}:{finding.partition}"
+    line = Text.assemble(f"  {finding.kind.value:<10} {partition}  source {source}  target {target}")
     if finding.other_partition is not None:
         side = "source" if finding.kind is FindingKind.FOREIGN else "target"
         line.append(f"  found in partition {finding.other_partition} of the {side}, offset {finding.other_offset}")

@@ -229,9 +229,9 @@ def _witnesses(shown: Sequence[FindingWitness]) -> str:
     rows = []
     for each in shown:
         finding = each.finding
-        place = f"{escape(finding.topic)}:{finding.partition}"
+        partition = f"{escape(finding.topic)}:{finding.partition}"
         rows.append(
-            f'<div class="finding"><div>{_legend_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{place}'
+            f'<div class="finding"><div>{_legend_key(finding.kind.value)}<b>{finding.kind.value}</b><br>{partition}'
             f"{_difference(each)}</div><div>{_content('source', finding.source_offset, each.source)}</div>"
             f"<div>{_content('target', finding.target_offset, each.target)}</div></div>"
         )
