@@ -19,6 +19,8 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import State
+from drkit.failover.stages import scrub_stage
+from drkit.failover.stages.late_commits import commits_end
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
@@ -276,11 +278,19 @@ def test_a_failback_tells_behind_the_fence_which_right_it_will_lack(
 
 
 def test_a_failback_that_may_not_read_the_coordinators_log_says_what_nobody_knows(
-    own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path
+    own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone_over(own, exact)
+    """A group commits between the last look at the log's ends and the deletion: where they don't move, all is known."""
+    topic, _ = gone_over(own, exact)
     rights = printed(exact)["primary"]
     grants.take("primary", [each for each in rights if (each["name"], each["operation"]) == (OFFSETS_TOPIC, "read")])
+
+    def ends_before_a_commit(*place: Any) -> dict[str, int]:
+        ends = commits_end(*place)
+        own.commit("primary", "late", topic, {0: 2})
+        return ends
+
+    monkeypatch.setattr(scrub_stage, "commits_end", ends_before_a_commit)
     _, result = fail_back(own, exact, tmp_path)
     assert result.error is None
     (scrub,) = [stage for stage in result.stages if stage.name == "scrub"]
