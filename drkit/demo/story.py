@@ -23,7 +23,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.datasets.catalogue import open_dataset
-from drkit.lab.datasets.events import Stamps
+from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.datasets.report import LoadReport
 from drkit.lab.datasets.topics import prepare_topics
 from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions
@@ -184,7 +184,7 @@ class Story:
     def _load_and_mirror(self) -> None:
         script, shell = self._script, self._sh
         with self._picture.act("Flights are produced, read and mirrored") as act:
-            dataset = open_dataset("flights", stamps=Stamps.LIVE)
+            dataset = open_dataset("flights", timestamps=TimestampMode.LIVE)
             with ClusterAdmin("primary", self._config.clusters["primary"]) as admin:
                 prepare_topics(admin, dataset.topics)
             self._picture.typed(command_line(["mirror"]))
@@ -244,7 +244,7 @@ class Story:
             consumers = self._on_dr = Consumers("dr", self._client("dr"), live=True)
             consumers.start()
             self._picture.scene.readers = consumers.lines
-            dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_on_dr)
+            dataset = open_dataset("flights", timestamps=TimestampMode.LIVE, limit=self._script.events_on_dr)
             workload = self._workload = DatasetWorkload(dataset, self._client("dr"), self._load_options)
             workload.start()
             report = self._end_load()
@@ -256,7 +256,7 @@ class Story:
 
     def _leave_unread(self) -> None:
         """Produce more records after the consumers have stopped, for them to read once they are back."""
-        dataset = open_dataset("flights", stamps=Stamps.LIVE, limit=self._script.events_left_unread)
+        dataset = open_dataset("flights", timestamps=TimestampMode.LIVE, limit=self._script.events_left_unread)
         self._workload = DatasetWorkload(dataset, self._client("dr"), self._load_options)
         self._workload.start()
         self._end_load()

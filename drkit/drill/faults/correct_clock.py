@@ -13,4 +13,4 @@ def correct_clock(env: DrillEnvironment, fault: CorrectClock) -> str:
         Refused: no producer runs there.
     """
     producer = env.clients.restart_producer(fault.cluster, clock_skew_seconds=0.0)
-    return f"{producer.name} on {fault.cluster} stamps its records with the correct time again"
+    return f"the timestamps of {producer.name} on {fault.cluster} are correct again"

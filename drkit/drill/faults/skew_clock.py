@@ -22,4 +22,4 @@ def skew_clock(env: DrillEnvironment, fault: SkewClock) -> str:
     producer = env.clients.restart_producer(fault.cluster, clock_skew_seconds=fault.seconds)
     wait_for(f"a record of {producer.name}", _SECONDS, lambda: producer.ledger.count("attempts") > 0)
     direction = "behind" if fault.seconds < 0 else "ahead"
-    return f"{producer.name} on {fault.cluster} stamps its records {abs(fault.seconds):g} s {direction}"
+    return f"the timestamps of {producer.name} on {fault.cluster} are {abs(fault.seconds):g} s {direction}"

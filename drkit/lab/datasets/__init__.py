@@ -8,7 +8,7 @@
 
 from drkit.lab.datasets.behaviour import Behaviour, GroupReport
 from drkit.lab.datasets.catalogue import DATASETS, open_dataset
-from drkit.lab.datasets.events import Dataset, DatasetRecord, Event, Stamps, TopicSpec
+from drkit.lab.datasets.events import Dataset, DatasetRecord, Event, TimestampMode, TopicSpec
 from drkit.lab.datasets.readers import GroupReader, readers_for
 from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, PartitionReport, TopicReport, Transactions
 from drkit.lab.datasets.topics import prepare_topics
@@ -29,7 +29,7 @@ __all__ = [
     "LoadReport",
     "LoadResult",
     "PartitionReport",
-    "Stamps",
+    "TimestampMode",
     "TopicReport",
     "TopicSpec",
     "Transactions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drkit.config.extras import Extra, require
-from drkit.lab.datasets.events import Dataset, Stamps
+from drkit.lab.datasets.events import Dataset, TimestampMode
 from drkit.lab.datasets.orders import OrdersDataset
 
 DATASETS = ("flights", "orders")
@@ -20,7 +20,7 @@ def open_dataset(
     count: int | None = None,
     limit: int | None = None,
     repeat: int = 1,
-    stamps: Stamps = Stamps.MOVED,
+    timestamps: TimestampMode = TimestampMode.MOVED,
     topics: Sequence[str] | None = None,
 ) -> Dataset:
     """The data set of this name. `seed` and `count` are only for orders.
@@ -31,7 +31,7 @@ def open_dataset(
     """
     if name == "orders":
         orders = DEFAULT_ORDERS if count is None else count
-        return OrdersDataset(seed=seed, count=orders, limit=limit, repeat=repeat, stamps=stamps, topics=topics)
+        return OrdersDataset(seed=seed, count=orders, limit=limit, repeat=repeat, timestamps=timestamps, topics=topics)
     if name != "flights":
         raise ValueError(f"there is no data set {name!r}; there are {' and '.join(DATASETS)}")
     if count is not None:
@@ -39,4 +39,4 @@ def open_dataset(
     require(Extra.LAB, "the data set flights")
     from drkit.lab.datasets.flights import FlightsDataset  # noqa: PLC0415  # pandas takes a third of a second
 
-    return FlightsDataset(limit=limit, repeat=repeat, stamps=stamps, topics=topics)
+    return FlightsDataset(limit=limit, repeat=repeat, timestamps=timestamps, topics=topics)

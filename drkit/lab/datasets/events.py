@@ -16,7 +16,7 @@ WHEN_PRODUCED = 0
 """A record's timestamp with the meaning "when it is produced"."""
 
 
-class Stamps(StrEnum):
+class TimestampMode(StrEnum):
     """The timestamps of records, except for topics that keep the original ones."""
 
     MOVED = "moved"  # original intervals; the last event is at the load's start

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from drkit.config.extras import Extra, extra_missing
-from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, Stamps, TopicSpec, select_topics
+from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, TimestampMode, TopicSpec, select_topics
 from drkit.model.errors import DrkitError
 
 FLIGHTS = "flights"
@@ -111,7 +111,7 @@ class FlightsDataset:
     Args:
         limit: only the first so many events, at least 1; None: all.
         repeat: how many times each event comes, at least 1.
-        stamps: moved, so that the last event is now, or live; `flights.archive` always keeps 2013.
+        timestamps: moved, so that the last event is now, or live; `flights.archive` always keeps 2013.
         topics: only these of its topics; None: all. Events without a record on them still count.
     """
 
@@ -122,7 +122,7 @@ class FlightsDataset:
         *,
         limit: int | None = None,
         repeat: int = 1,
-        stamps: Stamps = Stamps.MOVED,
+        timestamps: TimestampMode = TimestampMode.MOVED,
         topics: Sequence[str] | None = None,
     ) -> None:
         if limit is not None and limit < 1:
@@ -132,7 +132,7 @@ class FlightsDataset:
         self.topics = select_topics(TOPICS, topics)
         self._limit = limit
         self._repeat = repeat
-        self._stamps = stamps
+        self._timestamps = timestamps
 
     @cached_property
     def _source(self) -> _Source:
@@ -161,26 +161,26 @@ class FlightsDataset:
         first, last = int(source.flights_before[start]), int(source.flights_before[stop])
         flights = _flight_lines(source.flights.iloc[first:last], with_aircraft=AIRCRAFT in wanted)
         weather = _weather_lines(source.weather.iloc[start - first : stop - last])
-        live = self._stamps is Stamps.LIVE
+        live = self._timestamps is TimestampMode.LIVE
         for is_flight, at in zip(source.is_flight[start:stop].tolist(), source.times[start:stop].tolist(), strict=True):
-            stamp = WHEN_PRODUCED if live else at + shift
+            timestamp = WHEN_PRODUCED if live else at + shift
             if is_flight:
                 key, line, tail, aircraft = next(flights)
                 for number in range(self._repeat):
                     value = _numbered(line, number)
                     event = []
                     if FLIGHTS in wanted:
-                        event.append(DatasetRecord(FLIGHTS, key, value, stamp))
+                        event.append(DatasetRecord(FLIGHTS, key, value, timestamp))
                     if ARCHIVE in wanted:
                         event.append(DatasetRecord(ARCHIVE, key, value, at))
                     if tail is not None:
                         bound = None if aircraft is None else _numbered(aircraft, number)
-                        event.append(DatasetRecord(AIRCRAFT, tail, bound, stamp))
+                        event.append(DatasetRecord(AIRCRAFT, tail, bound, timestamp))
                     yield event
             else:
                 key, line = next(weather)
                 for number in range(self._repeat):
-                    yield [DatasetRecord(WEATHER, key, _numbered(line, number), stamp)] if WEATHER in wanted else []
+                    yield [DatasetRecord(WEATHER, key, _numbered(line, number), timestamp)] if WEATHER in wanted else []
 
 
 def _numbered(line: str, number: int) -> str:

@@ -21,7 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from drkit.lab.datasets.events import WHEN_PRODUCED, DatasetRecord, Event, Stamps, TopicSpec, iso_millis, select_topics
+from drkit.lab.datasets.events import (
+    WHEN_PRODUCED,
+    DatasetRecord,
+    Event,
+    TimestampMode,
+    TopicSpec,
+    iso_millis,
+    select_topics,
+)
 
 ORDERS = "orders.orders"
 ITEMS = "orders.items"
@@ -56,7 +64,7 @@ class OrdersDataset:
         count: how many orders, at least 1.
         repeat: multiplies `count`; the ids continue.
         limit: the most orders.
-        stamps: moved, so that the last order is now, or live.
+        timestamps: moved, so that the last order is now, or live.
         topics: only these of its topics; None: both.
     """
 
@@ -69,7 +77,7 @@ class OrdersDataset:
         count: int = 50_000,
         repeat: int = 1,
         limit: int | None = None,
-        stamps: Stamps = Stamps.MOVED,
+        timestamps: TimestampMode = TimestampMode.MOVED,
         topics: Sequence[str] | None = None,
     ) -> None:
         for name, value in (("count", count), ("repeat", repeat), ("limit", limit)):
@@ -80,23 +88,23 @@ class OrdersDataset:
         if self.size > MAX_ORDERS:
             raise ValueError(f"{self.size} orders are more than the topics' retention can hold ({MAX_ORDERS})")
         self._seed = seed
-        self._stamps = stamps
+        self._timestamps = timestamps
 
     def events(self, end_ms: int) -> Iterator[Event]:
         """The orders in the order of `placed_at`. If timestamps are moved, the last one has `end_ms`."""
         random = Random(self._seed)  # noqa: S311  # reproducible data, not a secret
         prices = [99 + int(random.random() * 50_000) for _ in range(_ARTICLES)]
         wanted = {spec.name for spec in self.topics}
-        live = self._stamps is Stamps.LIVE
+        live = self._timestamps is TimestampMode.LIVE
         last = self.size - 1
         for number in range(self.size):
             # Up to one gap early, so that intervals vary while order and end are known in advance.
             offset = number * _GAP_MS - (int(random.random() * _GAP_MS) if 0 < number < last else 0)
-            stamp = WHEN_PRODUCED if live else end_ms - last * _GAP_MS + offset
-            yield [r for r in _order(random, number, offset, stamp, prices) if r.topic in wanted]
+            timestamp = WHEN_PRODUCED if live else end_ms - last * _GAP_MS + offset
+            yield [r for r in _order(random, number, offset, timestamp, prices) if r.topic in wanted]
 
 
-def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequence[int]) -> list[DatasetRecord]:
+def _order(random: Random, number: int, offset: int, timestamp: int, prices: Sequence[int]) -> list[DatasetRecord]:
     # Only Random.random(): its sequence for a seed is the same in every version of Python.
     draw = random.random
     order_id = f"O-{number:08d}"
@@ -115,11 +123,11 @@ def _order(random: Random, number: int, offset: int, stamp: int, prices: Sequenc
                 sku,
                 f'{{"item_id":"{order_id}/{line}","order_id":"{order_id}","line":{line},"sku":"{sku}",'
                 f'"quantity":{quantity},"unit_price_cents":{price}}}',
-                stamp,
+                timestamp,
             )
         )
     order = (
         f'{{"order_id":"{order_id}","customer":"C-{int(draw() * _CUSTOMERS):05d}",'
         f'"placed_at":"{iso_millis(_FIRST_PLACED_MS + offset)}","lines":{lines},"total_cents":{total}}}'
     )
-    return [DatasetRecord(ORDERS, order_id, order, stamp), *items]
+    return [DatasetRecord(ORDERS, order_id, order, timestamp), *items]

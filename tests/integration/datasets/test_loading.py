@@ -11,7 +11,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from drkit.kafka.groups.group_admin import GroupAdmin
-from drkit.lab.datasets import LoadOptions, LoadOutcome, Stamps, load, open_dataset, prepare_topics
+from drkit.lab.datasets import LoadOptions, LoadOutcome, TimestampMode, load, open_dataset, prepare_topics
 from drkit.lab.datasets.flights import TOPICS
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
@@ -186,7 +186,7 @@ def test_groups_leave_their_positions_behind(admin, client, cluster, transaction
 
 def test_live_stamps_are_the_moments_of_writing_except_in_the_archive(admin, client, cluster):
     begun = to_millis(now())
-    dataset = open_dataset("flights", limit=200, stamps=Stamps.LIVE)
+    dataset = open_dataset("flights", limit=200, timestamps=TimestampMode.LIVE)
     load(dataset, client, admin, groups=False)
     ended = to_millis(now())
     seen = read_log(cluster.bootstrap_servers, "weather", committed=True)

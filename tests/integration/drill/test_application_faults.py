@@ -116,7 +116,7 @@ def plain(lab, unique_name, tmp_path):
 
 def test_records_are_stamped_by_a_clock_that_is_behind_until_it_is_corrected(plain):
     said = inject(plain, SkewClock(do="skew_clock", cluster="primary", seconds=-3600.0))
-    assert said == "producer-2 on primary stamps its records 3600 s behind"
+    assert said == "the timestamps of producer-2 on primary are 3600 s behind"
     for fault in (None, CorrectClock(do="correct_clock", cluster="primary")):
         if fault is not None:
             inject(plain, fault)

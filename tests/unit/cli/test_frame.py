@@ -17,7 +17,7 @@ from drkit.cli.application import VERBS, application, listing
 from drkit.cli.examples import EXAMPLES
 from drkit.cli.verbs.lab.load import Timestamps
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
-from drkit.lab.datasets.events import Stamps
+from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.lab import START_SECONDS
 from drkit.store import open_store
 
@@ -222,7 +222,7 @@ def test_defaults_in_the_help_are_those_of_the_lab():
     assert f"(default: {START_SECONDS:.0f})" in said("lab", "up", option="--timeout")
     assert f"(default: {DEFAULT_ORDERS:,})" in said("lab", "load", option="--count")
     assert f"(default: {DEFAULT_SEED})" in said("lab", "load", option="--seed")
-    assert {each.value for each in Timestamps} == {each.value for each in Stamps}
+    assert {each.value for each in Timestamps} == {each.value for each in TimestampMode}
 
 
 def test_the_list_of_verbs_is_what_they_say_themselves(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.lab.datasets.events import WHEN_PRODUCED, Stamps
+from drkit.lab.datasets.events import WHEN_PRODUCED, TimestampMode
 from drkit.lab.datasets.flights import TOPICS, FlightsDataset
 from tests.support.sampling import some_of
 
@@ -175,7 +175,7 @@ def test_repeating_brings_each_event_so_many_times_in_a_row():
 
 
 def test_live_stamps_leave_the_time_to_the_producer_but_not_in_the_archive():
-    records = [r for event in FlightsDataset(limit=500, stamps=Stamps.LIVE).events(END_MS) for r in event]
+    records = [r for event in FlightsDataset(limit=500, timestamps=TimestampMode.LIVE).events(END_MS) for r in event]
     assert {r.timestamp for r in records if r.topic != "flights.archive"} == {WHEN_PRODUCED}
     archived = [r.timestamp for r in records if r.topic == "flights.archive"]
     assert archived

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from drkit.lab.datasets.events import WHEN_PRODUCED, Stamps
+from drkit.lab.datasets.events import WHEN_PRODUCED, TimestampMode
 from drkit.lab.datasets.orders import MAX_ORDERS, OrdersDataset
 
 END_MS = 1_700_000_000_000
@@ -85,7 +85,7 @@ def test_what_was_placed_when_does_not_depend_on_the_load():
 
 
 def test_live_stamps_leave_the_time_to_the_producer():
-    records = [r for event in OrdersDataset(count=20, stamps=Stamps.LIVE).events(END_MS) for r in event]
+    records = [r for event in OrdersDataset(count=20, timestamps=TimestampMode.LIVE).events(END_MS) for r in event]
     assert {r.timestamp for r in records} == {WHEN_PRODUCED}
 
 

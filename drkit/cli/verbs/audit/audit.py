@@ -67,10 +67,10 @@ def audit(
     ctx: typer.Context,
     topic: TopicsOption = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Only records stamped at or after this time.")
+        str | None, typer.Option("--from", metavar="TIME", help="Only records with a timestamp from this time on.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before this time.")
+        str | None, typer.Option("--until", metavar="TIME", help="Only records with a timestamp before this time.")
     ] = None,
     timezone: TimezoneOption = None,
     full: FullOption = False,
@@ -264,7 +264,7 @@ def overdue_since(option: str | None, began: datetime) -> datetime | None:
     if what != "unseen" or seconds is None:
         raise ConfigError(
             f"--fail-on {option}: expected unseen or unseen:AGE",
-            remedy="For example --fail-on unseen, or --fail-on unseen:5m for records stamped more than 5 minutes ago",
+            remedy="For example --fail-on unseen, or unseen:5m for records with timestamps older than 5 minutes",
         )
     return began - timedelta(seconds=seconds) if seconds else datetime.max.replace(tzinfo=UTC)
 

@@ -40,7 +40,7 @@ class DatasetName(StrEnum):
 
 
 class Timestamps(StrEnum):
-    """How records are stamped."""
+    """The timestamps of loaded records."""
 
     MOVED = "moved"
     LIVE = "live"
@@ -79,7 +79,7 @@ def load_command(
     timestamps: Annotated[
         Timestamps,
         typer.Option(
-            "--timestamps", help="moved: the last event is now; live: each record is stamped as it is written."
+            "--timestamps", help="moved: the last event is now; live: each record gets the time at which it is written."
         ),
     ] = Timestamps.MOVED,
     seed: Annotated[
@@ -111,7 +111,7 @@ def load_command(
     from drkit.config.schema.config import ClusterConfig
     from drkit.lab import Lab
     from drkit.lab.datasets.catalogue import DEFAULT_SEED, open_dataset
-    from drkit.lab.datasets.events import Stamps
+    from drkit.lab.datasets.events import TimestampMode
     from drkit.lab.datasets.report import LoadOutcome
     from drkit.lab.datasets.workload import LoadOptions
 
@@ -127,7 +127,7 @@ def load_command(
                 count=count,
                 limit=limit,
                 repeat=repeat,
-                stamps=Stamps(timestamps),
+                timestamps=TimestampMode(timestamps),
                 topics=topic or None,
             )
         except ValueError as error:

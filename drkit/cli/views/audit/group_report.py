@@ -34,7 +34,7 @@ def render_group_report(result: GroupAudit) -> str:
         f'<div class="scroll"><table><tr><th>partition</th>{head}</tr>{rows}</table></div>'
         f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>"
         f'<h3>First witnesses</h3><div class="scroll"><table><tr><th>why</th><th>record</th><th>source</th>'
-        f"<th>target</th><th>stamped</th><th>key</th><th>value</th></tr>{witnesses}</table></div>"
+        f"<th>target</th><th>timestamp</th><th>key</th><th>value</th></tr>{witnesses}</table></div>"
         f'<p class="dim">Observed {iso(result.observed_at)}, in {result.seconds:.1f} s. Times are UTC.</p>'
         "</section></main></body></html>\n"
     )
@@ -73,13 +73,13 @@ def _row(each: GroupPartition) -> str:
 
 
 def _witness(each: GroupWitness) -> str:
-    stamp = iso(date_of(each.stamp)) or ""
+    timestamp = iso(date_of(each.stamp)) or ""
     cells = (
         each.reason.value,
         f"{each.topic}:{each.partition}",
         "-" if each.source_offset is None else str(each.source_offset),
         "-" if each.target_offset is None else str(each.target_offset),
-        stamp or "",
+        timestamp or "",
         each.problem or shown_bytes(each.key),
         "" if each.problem else shown_bytes(each.value),
     )

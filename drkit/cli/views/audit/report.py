@@ -264,8 +264,8 @@ def _content(side: str, offset: int | None, content: Content | str | None) -> st
         f"key {_text(content.key)}",
         *(f"{escape(_name(name))}: {_text(value)}" for name, value in content.headers),
     ]
-    stamp = iso(date_of(content.stamp)) or f"timestamp {content.stamp} ms"
-    return f'{at} <span class="dim">{stamp}</span><pre>{chr(10).join(lines)}\n{_text(content.value)}</pre>'
+    timestamp = iso(date_of(content.stamp)) or f"timestamp {content.stamp} ms"
+    return f'{at} <span class="dim">{timestamp}</span><pre>{chr(10).join(lines)}\n{_text(content.value)}</pre>'
 
 
 def _name(name: str) -> str:
