@@ -184,8 +184,8 @@ def _children_cpu() -> float:
 class Helper:
     """A module of the bench as a process: prints one word when it is ready, then answers with lines of JSON."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[str], stdin: IO[str], stdout: IO[str]) -> None:
+        self.process, self._stdin, self._stdout = process, stdin, stdout
 
     @classmethod
     @contextmanager
@@ -206,13 +206,13 @@ class Helper:
             cwd=ROOT,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
         ) as process:
-            helper = cls(process)
+            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes, as asked for
             try:
-                if helper._line().strip() != ready:
+                if process.stdout.readline().strip() != ready:
                     raise MeasurementFailed(f"{module} ended before it was {ready}; its message is above")
-                yield helper
+                yield cls(process, process.stdin, process.stdout)
             finally:
-                helper._stdin.close()
+                process.stdin.close()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(patience_seconds)
                 end([process])
@@ -229,20 +229,11 @@ class Helper:
         Raises:
             MeasurementFailed: it ended without an answer; its message is on stderr.
         """
-        line = self._line()
+        line = self._stdout.readline()
         if not line:
             raise MeasurementFailed("a helper of the bench failed; its message is above")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    @property
-    def _stdin(self) -> IO[str]:
-        assert self.process.stdin is not None  # noqa: S101 - it was given a pipe
-        return self.process.stdin
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None  # noqa: S101 - as above
-        return self.process.stdout.readline()
 
 
 # --- metering -----------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def _wait_for_calm(source: Source, job: Job, running: Running) -> None:
     before: dict[TopicPartition, int] = {}
     still_since = time.monotonic()
     while True:
-        there, ends = source.ends_on(job.target), source.ends()
+        there, ends = source.ends(job.target), source.ends()
         whole = all(there.get(tp, 0) >= ends[tp] for tp in source.partitions(PLAIN))
         if not whole or there != before or not any(there.values()):
             still_since = time.monotonic()

@@ -95,13 +95,9 @@ class Source:
             time.sleep(_POLL_SECONDS)
             self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
 
-    def ends(self) -> dict[TopicPartition, int]:
-        """The current end of each partition."""
-        return self.ends_on(self.cluster)
-
-    def ends_on(self, cluster: Cluster) -> dict[TopicPartition, int]:
-        """The ends of its partitions that exist on a cluster."""
-        with Connection(cluster.address) as connection:
+    def ends(self, on: Cluster | None = None) -> dict[TopicPartition, int]:
+        """The ends of its partitions that exist on a cluster (default: the source)."""
+        with Connection((on or self.cluster).address) as connection:
             found = connection.ends_of({self.topic(kind): range(_PARTITIONS[kind]) for kind in KINDS})
         return {TopicPartition(topic, number): end for topic, ends in found.items() for number, end in ends.items()}
 
@@ -147,7 +143,7 @@ class Source:
     def _send(self, producer: Producer, kind: str, key: str | None) -> None:
         self.written += 1
         value = f"{kind} {self.written:09d} of the records that groups stand between".encode()
-        partition = partition_of(key, self.written, _PARTITIONS[kind])
+        partition = (self.written if key is None else int(key.rpartition("-")[2])) % _PARTITIONS[kind]
         while True:
             try:
                 producer.produce(self.topic(kind), value, key, partition, on_delivery=self._delivered)
@@ -162,11 +158,6 @@ class Source:
         if error is not None or value is None or offset is None:
             raise MeasurementFailed(f"the source refused a record: {error}")
         self.offsets[value] = offset
-
-
-def partition_of(key: str | None, number: int, partitions: int) -> int:
-    """The partition of a record: the same for the same key, else round robin."""
-    return (number if key is None else int(key.rpartition("-")[2])) % partitions
 
 
 def _flush(producer: Producer) -> None:

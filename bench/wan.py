@@ -27,6 +27,7 @@ from bench.cases import FULL, BacklogCase, Scene
 from bench.clusters import Clusters
 from bench.mirrors import Drkit
 from bench.processes import MIB, die_with_parent, say
+from bench.report import Column, figure, markdown, table
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import DEFAULT_BUFFER_BYTES
@@ -188,12 +189,9 @@ def _lacks(delay: Path) -> str:
 
 
 def _table(rows: Sequence[Row], rtt_ms: float) -> str:
-    lines = [f"Round trip {rtt_ms:g} ms", "", "| source's host | reader | MB/s | MiB RSS |", "|---|---|---|---|"]
-    for row in rows:
-        rate = "unknown" if row.mb_per_second is None else f"{row.mb_per_second:.1f}"
-        rss = "" if row.peak_rss_mib is None else f"{row.peak_rss_mib:.0f}"
-        lines.append(f"| {row.host} | {row.reader} | {rate} | {rss} |")
-    return "\n".join(lines)
+    columns: list[Column] = [("source's host", lambda row: str(row.host)), ("reader", lambda row: str(row.reader))]
+    columns += [("MB/s", figure("mb_per_second", 1)), ("MiB RSS", figure("peak_rss_mib"))]
+    return f"Round trip {rtt_ms:g} ms\n\n{markdown(table('', 2, columns, rows))}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

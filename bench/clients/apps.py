@@ -57,7 +57,7 @@ def _read_librdkafka(task: Task) -> None:
         if message is None:
             continue
         if message.error() is None:
-            _say_read(message.value())
+            _say("read", message.value())
         else:
             _say_error(message.error())
 
@@ -67,7 +67,7 @@ def _write_librdkafka(task: Task) -> None:
 
     def delivered(error: object, message: Message) -> None:
         if error is None:
-            _say_written(message.value() or b"")
+            _say("written", message.value())
         else:
             _say_error(error)
 
@@ -93,7 +93,7 @@ def _read_kafka_python(task: Task) -> None:
         try:
             for records in consumer.poll(timeout_ms=1000).values():
                 for record in records:
-                    _say_read(record.value)
+                    _say("read", record.value)
         except (KafkaError, OSError) as error:
             _say_error(error)
             time.sleep(_PAUSE_SECONDS)
@@ -108,7 +108,7 @@ def _write_kafka_python(task: Task) -> None:
         value = task.value(number)
         try:
             sent = producer.send(task.topic, value)
-            sent.add_callback(lambda _, value=value: _say_written(value))
+            sent.add_callback(lambda _, value=value: _say("written", value))
             sent.add_errback(_say_error)
         except (KafkaError, OSError) as error:
             _say_error(error)
@@ -139,7 +139,7 @@ async def _read_aiokafka(task: Task) -> None:
         try:
             for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
-                    _say_read(record.value)
+                    _say("read", record.value)
         except (KafkaError, OSError) as error:
             _say_error(error)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -155,35 +155,27 @@ async def _write_aiokafka(task: Task) -> None:
     async def send(value: bytes) -> None:
         try:
             await producer.send_and_wait(task.topic, value)
-            _say_written(value)
+            _say("written", value)
         except (KafkaError, OSError) as error:
             _say_error(error)
 
-    under_way: set[asyncio.Task[None]] = set()
+    in_flight: set[asyncio.Task[None]] = set()
     for number in itertools.count():
         sending = asyncio.create_task(send(task.value(number)))
-        under_way.add(sending)
-        sending.add_done_callback(under_way.discard)
+        in_flight.add(sending)
+        sending.add_done_callback(in_flight.discard)
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
 # --- output -------------------------------------------------------------------------------------
 
 
-def _say_read(value: bytes | None) -> None:
-    _say("read", value or b"")
-
-
-def _say_written(value: bytes) -> None:
-    _say("written", value)
-
-
 def _say_error(error: object) -> None:
     print(f"{_now()} {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def _say(event: str, value: bytes) -> None:
-    print(json.dumps({"at": _now(), event: value.decode()}), flush=True)
+def _say(event: str, value: bytes | None) -> None:
+    print(json.dumps({"at": _now(), event: (value or b"").decode()}), flush=True)
 
 
 def _now() -> int:

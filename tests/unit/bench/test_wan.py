@@ -38,7 +38,7 @@ def test_without_the_script_it_is_skipped_with_the_reason(
 def test_the_table_and_the_configuration(tmp_path: Path) -> None:
     rows = [wan.Row("as installed", "consumer", None, 0), wan.Row("as installed", "drkit", 12.34, 9, 98.7)]
     assert wan._table(rows, 100).splitlines()[-2:] == [
-        "| as installed | consumer | unknown |  |",
+        "| as installed | consumer | - | - |",
         "| as installed | drkit | 12.3 | 99 |",
     ]
     job = Job(tmp_path, Cluster("primary", "a:1"), Cluster("dr", "b:2"), "bench-.*", "none")
