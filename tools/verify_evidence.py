@@ -881,7 +881,7 @@ def _verdict(checks: list[Row], objectives: list[Row], refuted: list[str], unsee
 class History:
     """The recordings of a drill's clients, and the checks on them.
 
-    attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at
+    attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at, transaction
     polls: session, assignment, cluster, partition, offset, key, seq, at
     positions: cluster, partition, offset, at
     landed: partition, offset, key, seq, digest (on the target at the end, read by a bystander)
@@ -900,6 +900,11 @@ class History:
         self.landed.sort(key=lambda row: (row["partition"], row["offset"]))
         self.on_target = {row["record"] for row in self.landed if row["record"]}
         self.acked = [row for row in self.attempts if row["outcome"] == "acked"]
+        self.aborted = {row["record"] for row in self.attempts if row["outcome"] == "aborted"}
+        self.transactions: dict[str, list[Row]] = {}
+        for row in self.acked:
+            if row["transaction"] is not None:
+                self.transactions.setdefault(row["transaction"], []).append(row)
 
     def times(self) -> dict[str, list[float]]:
         """All times of the monotonic clock, by part of the history."""
@@ -929,7 +934,7 @@ class History:
         why = missing or self.vacuous(name)
         return check(name, "unknown" if why else "passed", why)
 
-    def vacuous(self, name: str) -> str | None:
+    def vacuous(self, name: str) -> str | None:  # noqa: PLR0911  # one arm a check
         """Why a check without anomalies had nothing to check; None: it had."""
         if name == "lost":
             by_source = any(row["cluster"] == self.source for row in self.acked)
@@ -942,6 +947,12 @@ class History:
             return f"{silent[0]} acknowledged nothing" if silent else None
         if name == "position_moved_back":
             return None if self.positions else "no position of the group was confirmed"
+        if name == "torn_transaction":
+            return None if self.transactions else "no transaction was committed"
+        if name in ("aborted_read", "dirty_commit") and not self.aborted:
+            return "no transaction was aborted"
+        if name == "aborted_read":
+            return None if self.polls else "the group read nothing"
         return None if self.landed else f"nothing is on {self.target}"
 
     def lost(self) -> Iterator[Anomaly]:
@@ -1040,6 +1051,26 @@ class History:
             if row["record"] is None or row["record"] not in sent:
                 yield self.target, row, "no producer of this drill sent it"
 
+    def aborted_read(self) -> Iterator[Anomaly]:
+        """The group was given a record of an aborted transaction."""
+        for row in self.polls:
+            if row["record"] in self.aborted:
+                yield row["cluster"], row, "read by the group; its transaction was aborted"
+
+    def dirty_commit(self) -> Iterator[Anomaly]:
+        """A record of an aborted transaction is among the target's committed ones."""
+        for row in self.landed:
+            if row["record"] in self.aborted:
+                yield self.target, row, f"committed on {self.target}; its transaction was aborted"
+
+    def torn_transaction(self) -> Iterator[Anomaly]:
+        """Some records of a committed transaction are on the target, and others are not."""
+        for name, rows in self.transactions.items():
+            missing = [row for row in rows if row["record"] not in self.on_target]
+            if missing and len(missing) < len(rows):
+                said = f"of transaction {name} {self.target} lacks {len(missing)} of {len(rows)} records"
+                yield missing[0]["cluster"], missing[0], said
+
     def measure(self) -> Row:
         """RPO and RTO as the clients saw them. Times are seconds of one monotonic clock."""
         at, sure = self.meta["disaster_at"], not {"attempts", "landed"} & self.incomplete.keys()
@@ -1055,7 +1086,7 @@ class History:
             "rpo_seconds": age,
             "rto_seconds": min(reads) - at if reads and self.meta["moved"] else None,
             "acknowledged": len(self.acked),
-            "unknown": len(self.attempts) - len(self.acked),
+            "unknown": sum(row["outcome"] == "unknown" for row in self.attempts),
             "landed": None if "landed" in self.incomplete else len(self.landed),
             "reread": None if "polls" in self.incomplete else len((by[self.source] & by[self.target]) - {None}),
         }
@@ -1072,6 +1103,9 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "both_sides_written": (History.both_sides_written, {"attempts"}, set()),
     "position_moved_back": (History.position_moved_back, {"polls"}, set()),
     "foreign": (History.foreign, {"attempts", "landed"}, {"attempts"}),
+    "aborted_read": (History.aborted_read, {"attempts", "polls"}, set()),
+    "torn_transaction": (History.torn_transaction, {"attempts", "landed"}, {"landed"}),
+    "dirty_commit": (History.dirty_commit, {"attempts", "landed"}, set()),
 }
 """By check: its function, the parts of the history it needs, and those whose absence would cause false anomalies."""
 

@@ -86,6 +86,7 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("poison-batch", "checksums_not_compared", "wait until mirror_told"),
         ("slow-wan", "silence_not_ended", "wait until mirrored"),
         ("reprotect", "caught_up_believed", ""),
+        ("transactions", "aborts_forwarded", ""),
         ("site-partition", "seal_not_heeded", "failover to dr"),
         ("failback-interrupted", "interruption_taken_for_done", "failback to primary"),
     ],

@@ -99,6 +99,14 @@ def interruption_taken_for_done() -> None:
     )
 
 
+def aborts_forwarded() -> None:
+    """Records of aborted transactions are forwarded like those of committed ones."""
+    patch(
+        "drkit.mirror.engine.sequencer:pieces",
+        lambda plain: lambda batches, _aborted, position, rules: plain(batches, (), position, rules),
+    )
+
+
 _VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect", "interruption_taken_for_done": "resume"}
 """The commands with a defect, except for the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
@@ -112,6 +120,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         caught_up_believed,
         silence_not_ended,
         interruption_taken_for_done,
+        aborts_forwarded,
     )
 }
 

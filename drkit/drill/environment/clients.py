@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from drkit.drill.environment.child_processes import Child, wait_exited
 from drkit.drill.experiment.experiment import Workload
@@ -51,6 +51,8 @@ class Clients:
         name = f"{kind}-{1 + sum(client.kind == kind for client in self._all)}"
         ledger = self._folder / f"{name}.sqlite"
         workload = self._workload
+        # Concurrent producers: key and number identify a record, so each has keys of its own.
+        prefix = f"{cluster}-k" if kind == "producer" and self.running("producer") else "k"
         spec = ClientSpec(
             drill=self._drill,
             ledger=str(ledger),
@@ -65,11 +67,11 @@ class Clients:
             flush_seconds=FLUSH_SECONDS,
             parent=os.getpid(),
             next_seqs=self._next_seqs() if kind == "producer" else {},
-            # Concurrent producers: key and number identify a record, so each has keys of its own.
-            key_prefix=f"{cluster}-k" if kind == "producer" and self.running("producer") else "k",
+            key_prefix=prefix,
             # A moved group has a position there, or it was forgotten and skips unread records.
             offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
             clock_skew_seconds=clock_skew_seconds,
+            **(self._transactions(f"{cluster}-{prefix}") if kind == "producer" else {}),
         )
         path = self._folder / f"{name}.json"
         spec.write(path)
@@ -78,6 +80,20 @@ class Clients:
         client = Client(name, kind, cluster, child, LedgerReader(ledger))
         self._all.append(client)
         return client
+
+    def _transactions(self, name: str) -> dict[str, Any]:
+        """A producer's settings, if the workload writes in transactions.
+
+        The producer that follows another one has its id, and so aborts the transaction that that one left open.
+        """
+        asked = self._workload.transactions
+        if asked is None:
+            return {}
+        return {
+            "transactional_id": f"{self._drill}-{name}",
+            "transaction_records": asked.records,
+            "abort_every": asked.abort_every,
+        }
 
     def restart_producer(self, cluster: str, *, clock_skew_seconds: float) -> Client:
         """Replace the producer on a cluster by another one whose clock is ahead.
@@ -134,7 +150,8 @@ class Clients:
         """Every record that was sent, in order."""
         found = []
         for client in self._all:
-            for key, seq, partition, sent_at, digest, offset, acked_at in client.ledger.attempts():
+            for key, seq, partition, sent_at, digest, offset, acked_at, txn, aborted in client.ledger.attempts():
+                outcome = AttemptOutcome.UNKNOWN if offset is None else AttemptOutcome.ACKED
                 found.append(
                     Attempt(
                         record=RecordId(str(key), _int(seq)),
@@ -142,9 +159,10 @@ class Clients:
                         partition=_int(partition),
                         sent_at=_float(sent_at),
                         digest=_int(digest),
-                        outcome=AttemptOutcome.UNKNOWN if offset is None else AttemptOutcome.ACKED,
+                        outcome=AttemptOutcome.ABORTED if aborted else outcome,
                         offset=None if offset is None else _int(offset),
                         acked_at=None if acked_at is None else _float(acked_at),
+                        transaction=None if txn is None else f"{client.name}-{_int(txn)}",
                     )
                 )
         return tuple(found)

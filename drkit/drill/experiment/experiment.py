@@ -54,6 +54,9 @@ CheckName = Literal[
     "both_sides_written",
     "position_moved_back",
     "foreign",
+    "aborted_read",
+    "torn_transaction",
+    "dirty_commit",
 ]
 
 
@@ -204,10 +207,18 @@ class Safety(DrillModel):
 # --- steps --------------------------------------------------------------------------------------
 
 
+class Transactions(DrillModel):
+    """Write in transactions of so many `records`; each `abort_every`-th is aborted (0: none)."""
+
+    records: int = Field(default=20, ge=1, le=10_000)
+    abort_every: int = Field(default=4, ge=0, le=1_000)
+
+
 class Workload(DrillModel):
     """Start a producer that records the acknowledgements, and a group that records what it read.
 
-    `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value.
+    `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value;
+    `transactions`: write in transactions.
     """
 
     do: Literal["workload"]
@@ -218,6 +229,7 @@ class Workload(DrillModel):
     value_bytes: int = Field(default=200, ge=100, le=100_000)
     group: str = Field(default="drill-billing", min_length=1)
     commit_every_seconds: Seconds = 0.5
+    transactions: Transactions | None = None
 
 
 class Load(DrillModel):
@@ -631,6 +643,8 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
                 ("checks", number),
                 "lost needs an RPO: set objectives.rpo_records or objectives.rpo_seconds",
             )
+        if name in TRANSACTION_CHECKS and (needed := _lacking_transactions(name, experiment.workload.transactions)):
+            yield ("checks", number), f"{name} needs {needed} in the workload"
         if name == "skipped_by_group" and not moved:
             yield (
                 ("checks", number),
@@ -638,3 +652,12 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
             )
     if objectives.rto_seconds is not None and not experiment.measures_rto:
         yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"
+
+
+TRANSACTION_CHECKS = ("aborted_read", "torn_transaction", "dirty_commit")
+
+
+def _lacking_transactions(check: str, transactions: Transactions | None) -> str | None:
+    if transactions is None:
+        return "transactions"
+    return "transactions.abort_every above 0" if check != "torn_transaction" and not transactions.abort_every else None

@@ -210,6 +210,39 @@ def position_moved_back(history: ClientHistory) -> Iterator[Anomaly]:
         highest[one.cluster, one.partition] = max(before, one.offset)
 
 
+def aborted_read(history: ClientHistory) -> Iterator[Anomaly]:
+    """The group was given a record of a transaction that was aborted, on either side."""
+    aborted = history.aborted_records()
+    for poll in history.polls:
+        if poll.record in aborted:
+            yield Anomaly(
+                poll.cluster, poll.partition, poll.offset, poll.record, "read by the group; its transaction was aborted"
+            )
+
+
+def dirty_commit(history: ClientHistory) -> Iterator[Anomaly]:
+    """A reader of committed records finds a record on the target whose transaction was aborted."""
+    aborted = history.aborted_records()
+    for one in _landed(history):
+        if one.record in aborted:
+            text = f"committed on {history.target}; its transaction was aborted"
+            yield Anomaly(history.target, one.partition, one.offset, one.record, text)
+
+
+def torn_transaction(history: ClientHistory) -> Iterator[Anomaly]:
+    """Of a committed transaction some records are on the target, and others are not; one anomaly for each transaction.
+
+    The tail is included: a mirror copies partitions independently, so an unplanned failover may tear the last ones.
+    """
+    on_target = history.landed_records()
+    for name, attempts in history.committed_transactions().items():
+        missing = [attempt for attempt in attempts if attempt.record not in on_target]
+        if missing and len(missing) < len(attempts):
+            first = missing[0]
+            text = f"of transaction {name} {history.target} lacks {len(missing)} of {len(attempts)} records"
+            yield Anomaly(first.cluster, first.partition, first.offset, first.record, text)
+
+
 def _landed(history: ClientHistory) -> Iterator[Landed]:
     for rows in history.landed_by_partition().values():
         yield from rows
@@ -246,6 +279,22 @@ def _nothing_landed(history: ClientHistory) -> str | None:
     return None if history.landed else f"nothing is on {history.target}"
 
 
+def _no_aborted_transaction_read(history: ClientHistory) -> str | None:
+    return _no_aborted_transaction(history) or _nothing_read(history)
+
+
+def _no_aborted_transaction_landed(history: ClientHistory) -> str | None:
+    return _no_aborted_transaction(history) or _nothing_landed(history)
+
+
+def _no_committed_transaction(history: ClientHistory) -> str | None:
+    return None if history.committed_transactions() else "no transaction was committed"
+
+
+def _no_aborted_transaction(history: ClientHistory) -> str | None:
+    return None if history.aborted_records() else "no transaction was aborted"
+
+
 def _nothing_read(history: ClientHistory) -> str | None:
     return None if history.polls else "the group read nothing"
 
@@ -280,6 +329,9 @@ CHECKERS: Final[dict[str, Checker]] = {
     "both_sides_written": Checker(both_sides_written, _ATTEMPTS, _one_side_acknowledged),
     "position_moved_back": Checker(position_moved_back, _POLLS, _no_position),
     "foreign": Checker(foreign, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_ATTEMPTS),
+    "aborted_read": Checker(aborted_read, _ATTEMPTS | _POLLS, _no_aborted_transaction_read),
+    "torn_transaction": Checker(torn_transaction, _ATTEMPTS | _LANDED, _no_committed_transaction, forged_by=_LANDED),
+    "dirty_commit": Checker(dirty_commit, _ATTEMPTS | _LANDED, _no_aborted_transaction_landed),
 }
 
 

@@ -23,15 +23,24 @@ class RecordId(NamedTuple):
 
 
 class AttemptOutcome(StrEnum):
-    """What the producer knows about an attempt. `unknown`: no response came, it may or may not be in the log."""
+    """What the producer knows about an attempt.
+
+    `acked`: acknowledged, in a transaction also committed. `aborted`: its transaction was aborted. `unknown`: no
+    response came, it may or may not be in the log, or its transaction may or may not be committed.
+    """
 
     ACKED = "acked"
+    ABORTED = "aborted"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A record that the producer sent. `offset` and `acked_at` are None unless it was acknowledged."""
+    """A record that the producer sent. `offset` and `acked_at` are None unless it was acknowledged.
+
+    `transaction`: the name of its transaction; None: it was sent outside of one. Then `acked_at` is the time of the
+    commit.
+    """
 
     record: RecordId
     cluster: str
@@ -41,6 +50,7 @@ class Attempt:
     outcome: AttemptOutcome
     offset: int | None = None
     acked_at: float | None = None
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,18 @@ class ClientHistory:
     def acked(self, cluster: str) -> Iterator[Attempt]:
         """The attempts that a cluster acknowledged."""
         return (a for a in self.attempts if a.cluster == cluster and a.outcome is AttemptOutcome.ACKED)
+
+    def aborted_records(self) -> frozenset[RecordId]:
+        """The records of transactions that their producer aborted."""
+        return frozenset(a.record for a in self.attempts if a.outcome is AttemptOutcome.ABORTED)
+
+    def committed_transactions(self) -> dict[str, list[Attempt]]:
+        """The records of each transaction that its producer committed, in order."""
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self.attempts:
+            if attempt.transaction is not None and attempt.outcome is AttemptOutcome.ACKED:
+                found.setdefault(attempt.transaction, []).append(attempt)
+        return found
 
     def landed_records(self) -> frozenset[RecordId]:
         """The workload's records that are on the target."""

@@ -39,6 +39,7 @@ class _Reader:
                 "auto.offset.reset": spec.offset_reset,
                 "session.timeout.ms": 6000,
                 "fetch.wait.max.ms": 50,
+                "enable.partition.eof": True,  # a partition may end with a transaction's marker, which is no record
                 "on_commit": self.on_commit,
             }
         )
@@ -63,8 +64,11 @@ class _Reader:
         if first is None:
             return
         for message in [first, *self.consumer.consume(500, 0)]:
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 self.saw(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # as documented
+                self.at_end(message)
 
     def saw(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
@@ -74,6 +78,12 @@ class _Reader:
         key, seq = (None, None) if record is None else record
         self.ledger.add("polls", (self.assignment, partition, offset, key, seq, time.monotonic()))
         self.positions[partition] = offset + 1
+
+    def at_end(self, message: Message) -> None:
+        """Move behind markers and aborted records at the end: nothing of them will be read."""
+        partition, offset = message.partition(), message.offset()
+        if partition in self.positions and offset is not None and offset > self.positions[partition]:
+            self.positions[partition] = offset
 
     def commit(self) -> None:
         """Commit what was read since the last commit and is in the ledger. `on_commit` gets the response."""

@@ -17,7 +17,9 @@ KEEP_EVERY = 0.1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS attempts (
-  key TEXT, seq INTEGER, partition INTEGER, sent_at REAL, digest INTEGER, PRIMARY KEY (key, seq)) WITHOUT ROWID;
+  key TEXT, seq INTEGER, partition INTEGER, sent_at REAL, digest INTEGER, txn INTEGER, PRIMARY KEY (key, seq))
+  WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS aborts (txn INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS acks (
   key TEXT, seq INTEGER, log_offset INTEGER, acked_at REAL, PRIMARY KEY (key, seq)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS polls (
@@ -26,7 +28,8 @@ CREATE TABLE IF NOT EXISTS positions (id INTEGER PRIMARY KEY, partition INTEGER,
 """
 
 _INSERTS = {
-    "attempts": "INSERT INTO attempts VALUES (?, ?, ?, ?, ?)",
+    "attempts": "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?)",
+    "aborts": "INSERT INTO aborts VALUES (?)",
     "acks": "INSERT INTO acks VALUES (?, ?, ?, ?)",
     "polls": "INSERT INTO polls (assignment, partition, log_offset, key, seq, at) VALUES (?, ?, ?, ?, ?, ?)",
     "positions": "INSERT INTO positions (partition, log_offset, at) VALUES (?, ?, ?)",
@@ -101,10 +104,12 @@ class LedgerReader:
         return bool(self._rows("SELECT 1 FROM state WHERE name = 'closed'"))
 
     def attempts(self) -> list[tuple[object, ...]]:
-        """(key, seq, partition, sent_at, digest, offset or None, acked_at or None), in order of sending."""
+        """(key, seq, partition, sent_at, digest, offset or None, acked_at or None, transaction or None, whether it was
+        aborted), in order of sending."""
         return self._rows(
-            "SELECT a.key, a.seq, a.partition, a.sent_at, a.digest, k.log_offset, k.acked_at"
-            " FROM attempts a LEFT JOIN acks k ON k.key = a.key AND k.seq = a.seq ORDER BY a.sent_at, a.key, a.seq"
+            "SELECT a.key, a.seq, a.partition, a.sent_at, a.digest, k.log_offset, k.acked_at, a.txn, b.txn IS NOT NULL"
+            " FROM attempts a LEFT JOIN acks k ON k.key = a.key AND k.seq = a.seq LEFT JOIN aborts b ON b.txn = a.txn"
+            " ORDER BY a.sent_at, a.key, a.seq"
         )
 
     def polls(self) -> list[tuple[object, ...]]:

@@ -1,7 +1,8 @@
 """A producer that records what it sends and what is acknowledged: `python -m …producer SPEC.json`.
 
 A key always goes to the same partition, on both clusters. An error instead of an acknowledgement leaves the outcome
-unknown: the record may be in the log nevertheless.
+unknown: the record may be in the log nevertheless. In transactions a record counts as acknowledged once its transaction
+is committed, and as aborted once the abort is confirmed.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.drill.judge.history import RecordId
 from drkit.drill.workload.ledger import ClientLedger
@@ -20,13 +22,19 @@ from drkit.drill.workload.records import HEADER, digest_of, value_of
 from drkit.drill.workload.spec import ClientSpec, Stop
 
 IDLE_SECONDS = 0.005
+STEP_SECONDS = 1.0
+"""How long one request of a transaction is waited for before the producer looks whether it is to stop."""
+TRANSACTION_TIMEOUT_MS = 10_000
+"""After it the broker aborts the transaction of a producer that is gone."""
 
 
 class _Sender:
-    def __init__(self, spec: ClientSpec, ledger: ClientLedger) -> None:
+    def __init__(self, spec: ClientSpec, ledger: ClientLedger, stop: Stop) -> None:
         self.spec = spec
         self.ledger = ledger
+        self.stop = stop
         self.dead = False
+        self.transaction: int | None = None
         self.producer = self.another()
         self.next_seq = dict(spec.next_seqs)
         self.keys = itertools.cycle(range(spec.keys))
@@ -90,7 +98,14 @@ class _Sender:
                 self.serve(0.1)
                 return
         self.next_seq[key] = record.seq + 1
-        self.ledger.add("attempts", (key, record.seq, partition, sent_at, digest))
+        self.ledger.add("attempts", (key, record.seq, partition, sent_at, digest, self.transaction))
+
+    def due(self, records: int) -> None:
+        """Send so many records, or as many as until it is to stop."""
+        for _ in range(min(records, 1000)):
+            if self.stop.asked():
+                break
+            self.send()
 
     def delivered(self, record: RecordId, error: object, message: Any) -> None:
         if error is None:
@@ -105,20 +120,112 @@ class _Sender:
             self.producer.purge()
 
 
+class _TransactionalSender(_Sender):
+    """Sends in transactions. `pending`: acknowledged records of the open one, with their offsets."""
+
+    def __init__(self, spec: ClientSpec, ledger: ClientLedger, stop: Stop) -> None:
+        self.number = 0
+        self.pending: list[tuple[RecordId, int]] = []
+        self.left = 0
+        super().__init__(spec, ledger, stop)
+
+    def another(self) -> Producer:
+        return Producer(
+            {
+                **self.spec.properties,
+                "transactional.id": self.spec.transactional_id,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 5,
+            }
+        )
+
+    def due(self, records: int) -> None:
+        for _ in range(min(records, 1000)):
+            if self.stop.asked() or (self.transaction is None and not self.begin()):
+                return
+            self.send()
+            self.left -= 1
+            if self.left <= 0 or self.dead:
+                self.end()
+
+    def delivered(self, record: RecordId, error: object, message: Any) -> None:
+        if error is None:
+            self.pending.append((record, message.offset()))
+
+    def begin(self) -> bool:
+        """Begin a transaction, with another producer if the last one failed; whether there is one."""
+        if self.dead or self.number == 0:
+            if self.dead:
+                self.renew()
+            if not self.asked(self.producer.init_transactions):
+                self.dead = True
+                return False
+        try:
+            self.producer.begin_transaction()
+        except KafkaException:  # the last one left this producer in a state that only another one gets out of
+            self.dead = True
+            return False
+        self.number += 1
+        self.transaction, self.left = self.number, self.spec.transaction_records
+        self.pending.clear()
+        return True
+
+    def end(self) -> None:
+        """Commit the transaction, or abort it if it is its turn or it can't be committed."""
+        number, self.transaction = self.transaction, None
+        aborts = self.spec.abort_every
+        if number is None:
+            return
+        if not self.dead and not (aborts and self.number % aborts == 0):
+            if self.asked(self.flushed) and self.asked(self.producer.commit_transaction):
+                at = time.monotonic()
+                for record, offset in self.pending:
+                    self.ledger.add("acks", (record.key, record.seq, offset, at))
+                return
+            self.dead = True  # it may be committed or not: what becomes of it is unknown
+            return
+        if not self.dead and self.asked(self.flushed) and self.asked(self.producer.abort_transaction):
+            self.ledger.add("aborts", (number,))
+        else:
+            self.dead = True
+
+    def flushed(self, seconds: float) -> None:
+        """Wait until each record of the transaction has its response."""
+        if self.producer.flush(seconds):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))  # noqa: SLF001  # as documented
+
+    def asked(self, request: Callable[[float], Any]) -> bool:
+        """Make a request of a transaction again until it is answered; whether it succeeded before the time to stop."""
+        deadline: float | None = None
+        while deadline is None or time.monotonic() < deadline:
+            try:
+                request(STEP_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    return False
+            else:
+                return True
+            self.ledger.keep()
+            if deadline is None and (self.stop.asked() or self.spec.orphaned()):
+                deadline = time.monotonic() + self.spec.flush_seconds
+        return False
+
+    def finish(self) -> None:
+        self.end()
+        self.producer.purge()
+
+
 def run(spec: ClientSpec) -> None:
     """Produce at the requested rate until SIGTERM."""
     stop = Stop()
     ledger = ClientLedger(Path(spec.ledger))
-    sender = _Sender(spec, ledger)
+    sender = (_Sender if spec.transactional_id is None else _TransactionalSender)(spec, ledger, stop)
     started = time.monotonic()
     sent = 0
     while not stop.asked() and not spec.orphaned():
-        due = int((time.monotonic() - started) * spec.rate) - sent
-        for _ in range(min(due, 1000)):
-            if stop.asked():
-                break
-            sender.send()
-            sent += 1
+        due = min(int((time.monotonic() - started) * spec.rate) - sent, 1000)
+        sender.due(due)
+        sent += max(due, 0)
         sender.serve(IDLE_SECONDS)
         ledger.keep()
     sender.finish()

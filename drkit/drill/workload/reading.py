@@ -119,17 +119,22 @@ def read_all(
     Raises:
         NotRead: the end was not reached within `timeout_seconds` after the last record came.
     """
-    consumer = Consumer({**_quiet(properties), "group.id": NO_GROUP, "enable.auto.commit": False})
+    settings: dict[str, str | bool] = {"group.id": NO_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**_quiet(properties), **settings})
     found: list[Landed] = []
+    at_end: set[int] = set()
     try:
         marks = {p: _marks(consumer, topic, p, timeout_seconds) for p in range(partitions)}
         consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
         deadline = time.monotonic() + timeout_seconds
-        while not _at_end(consumer, topic, marks):
+        while at_end != marks.keys():
             message = consumer.poll(0.2)
             batch = [] if message is None else [message, *consumer.consume(1000, 0)]
             for one in batch:
                 if (error := one.error()) is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # as documented
+                        at_end |= _ended(one, marks)
+                        continue
                     raise NotRead(f"{topic} can't be read: {error}")
                 found.append(_landed(drill, one))
             if batch:
@@ -143,13 +148,13 @@ def read_all(
     return [one for one in found if one.offset < marks[one.partition][1]]
 
 
-def _at_end(consumer: Consumer, topic: str, marks: dict[int, tuple[int, int]]) -> bool:
-    """Whether every partition was read to its end; one without any record yet is at its start."""
-    for tp in consumer.position([TopicPartition(topic, p) for p in marks]):
-        low, end = marks[tp.partition]
-        if max(tp.offset, low) < end:
-            return False
-    return True
+def _ended(message: Message, marks: dict[int, tuple[int, int]]) -> set[int]:
+    """The partition whose end this event tells, if that is not before the end that was looked up.
+
+    A position would not do: a log may end with a transaction's marker, behind which no record is.
+    """
+    partition, offset = message.partition(), message.offset()
+    return {partition} if partition is not None and offset is not None and offset >= marks[partition][1] else set()
 
 
 def _landed(drill: str, message: Message) -> Landed:

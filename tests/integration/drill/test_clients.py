@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from drkit.config import load_config
 from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.lab_cluster import LabCluster
-from drkit.drill.experiment.experiment import Workload
+from drkit.drill.experiment.experiment import Transactions, Workload
 from drkit.drill.judge.history import AttemptOutcome, HistoryPart
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
+from drkit.drill.workload.records import value_of
 from drkit.lab import Lab
+from tests.support.log_reader import read_partition
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
@@ -109,6 +112,64 @@ def test_a_producer_is_replaced_when_the_broker_lost_what_it_had_sent(lab, workl
     assert clients.incomplete() == {}
     numbers = [a.record for a in clients.attempts()]
     assert len(set(numbers)) == len(numbers), "no record is sent twice under one name"
+
+
+@pytest.fixture
+def transactional(lab, workload, tmp_path):
+    """Clients whose producer writes in transactions of 10 records, every third of which it aborts."""
+    asked = workload.model_copy(update={"transactions": Transactions(records=10, abort_every=3)})
+    reading.create_topic(properties(lab)["primary"], asked.topic, asked.partitions, 1, 20)
+    (tmp_path / "run").mkdir()
+    found = Clients(f"drill-{asked.topic}", tmp_path / "run", asked, properties(lab))
+    yield found
+    found.stop(found.running())
+
+
+def by_outcome(clients, outcome):
+    return {a.record for a in clients.attempts() if a.outcome is outcome}
+
+
+def readable(lab, workload):
+    """What a reader of committed records finds on the primary."""
+    own, drill = properties(lab)["primary"], f"drill-{workload.topic}"
+    return {one.record for one in reading.read_all(own, drill, workload.topic, workload.partitions, 20)}
+
+
+def test_transactions_are_committed_and_aborted_as_the_ledger_says(lab, workload, transactional):
+    transactional.start("consumer", "primary")
+    transactional.start("producer", "primary")
+    wait_until(lambda: transactional.count("polls", "primary") >= 300, what="300 records read")
+    transactional.stop(transactional.running("producer"))
+    ends = reading.log_ends(properties(lab)["primary"], workload.topic, workload.partitions, 10)
+    wait_until(lambda: transactional.positions("primary") == ends, what="the group behind the last marker")
+    transactional.stop(transactional.running())
+    assert transactional.incomplete() == {}
+    acked, aborted = (by_outcome(transactional, each) for each in (AttemptOutcome.ACKED, AttemptOutcome.ABORTED))
+    assert acked == readable(lab, workload) == {poll.record for poll in transactional.polls()}
+    assert len(aborted) >= 100
+    everything = [
+        one.value
+        for partition in range(workload.partitions)
+        for one in read_partition(lab.bootstrap("primary"), workload.topic, partition, committed=False)
+    ]
+    drill = f"drill-{workload.topic}"
+    assert {value_of(drill, record, workload.value_bytes) for record in acked | aborted} == set(everything)
+    *whole, _cut_short = Counter(attempt.transaction for attempt in transactional.attempts()).values()
+    assert set(whole) == {10}
+
+
+def test_a_broker_that_dies_in_a_transaction_leaves_no_wrong_outcome(lab, workload, transactional):
+    transactional.start("producer", "primary")
+    wait_until(lambda: transactional.count("acks", "primary") >= 100, what="100 records committed")
+    with closing(LabCluster(lab, "primary")) as cluster:
+        cluster.restart(cleanly=False)
+    acked = transactional.count("acks", "primary")
+    wait_until(lambda: transactional.count("acks", "primary") >= acked + 100, 120, "further commits")
+    transactional.stop(transactional.running())
+    assert transactional.incomplete() == {}
+    there = readable(lab, workload)
+    assert by_outcome(transactional, AttemptOutcome.ACKED) <= there
+    assert not by_outcome(transactional, AttemptOutcome.ABORTED) & there
 
 
 @pytest.mark.parametrize(("kind", "part"), [("producer", HistoryPart.ATTEMPTS), ("consumer", HistoryPart.POLLS)])

@@ -19,11 +19,11 @@ from drkit.drill.judge.history import (
 DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
 
 
-def a(seq, *, key="k0", cluster="primary", partition=0, offset=None, outcome=AttemptOutcome.ACKED):
+def a(seq, *, key="k0", cluster="primary", partition=0, offset=None, outcome=AttemptOutcome.ACKED, txn=None):
     at = seq if offset is None else offset
     acked = outcome is AttemptOutcome.ACKED
     return Attempt(
-        RecordId(key, seq), cluster, partition, float(seq), 1000 + seq, outcome, at if acked else None, seq + 0.5
+        RecordId(key, seq), cluster, partition, float(seq), 1000 + seq, outcome, at if acked else None, seq + 0.5, txn
     )
 
 
@@ -41,12 +41,18 @@ def polled(seq, cluster, *, session=None, assignment=1, partition=0, offset=None
 def good():
     """Ten records acknowledged, eight mirrored, six read on the primary; then two more on dr.
 
-    The group reads on from the fifth record (4 and 5 again); the tail of two is what an RPO excuses.
+    The group reads on from the fifth record (4 and 5 again); the tail of two is what an RPO excuses. Records 4 to 6 are
+    a committed transaction; another one was aborted.
     """
+    committed = dict.fromkeys((4, 5, 6), "producer-1-1")
     return ClientHistory(
         "primary",
         "dr",
-        attempts=(*(a(n) for n in range(10)), *(a(n, cluster="dr", offset=DR_OFFSET + n - 2) for n in (10, 11))),
+        attempts=(
+            *(a(n, txn=committed.get(n)) for n in range(10)),
+            *(a(n, key="k9", outcome=AttemptOutcome.ABORTED, txn="producer-1-2") for n in (50, 51)),
+            *(a(n, cluster="dr", offset=DR_OFFSET + n - 2) for n in (10, 11)),
+        ),
         polls=(
             *(polled(n, "primary") for n in range(6)),
             *(polled(n, "dr") for n in range(4, 8)),
@@ -204,6 +210,54 @@ def test_skipped_is_unknown_where_the_group_never_read_on_the_target(good):
 def test_foreign(good, record):
     odd = Landed(0, 300, record, 5)
     assert only(replace(good, landed=(*good.landed, odd)), ["foreign"]).anomalies == 1
+
+
+ABORTED = RecordId("k9", 50)
+
+
+def test_a_record_of_an_aborted_transaction_that_the_group_was_given(good):
+    read = Poll("on-dr", 1, "dr", 0, DR_OFFSET + 20, ABORTED, 20.0)
+    finding = only(replace(good, polls=(*good.polls, read)), ["aborted_read"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "dr", DR_OFFSET + 20)
+
+
+def test_a_record_of_an_aborted_transaction_that_is_committed_on_the_target(good):
+    """Nobody has read it yet."""
+    dirty = Landed(0, DR_OFFSET + 20, ABORTED, 1050)
+    finding = only(replace(good, landed=(*good.landed, dirty)), ["dirty_commit"])
+    assert (finding.anomalies, finding.witnesses[0].offset) == (1, DR_OFFSET + 20)
+
+
+def test_a_torn_transaction_is_one_anomaly_and_the_tail_does_not_excuse_it(good):
+    """Its other records and all after them are there as an RPO allows: nothing is `lost`."""
+    torn = replace(good, landed=tuple(one for one in good.landed if one.record.seq < 6))
+    finding = judge("torn_transaction", torn)
+    assert (finding.held, finding.anomalies) == (False, 1)
+    witness = finding.witnesses[0]
+    assert (witness.cluster, witness.offset, str(witness.record)) == ("primary", 6, "k0#6")
+    assert witness.text == "of transaction producer-1-1 dr lacks 1 of 3 records"
+
+
+@pytest.mark.parametrize("missing", [{4, 5, 6}, set()], ids=["none of it", "all of it"])
+def test_a_transaction_that_is_there_as_a_whole_or_not_at_all_is_not_torn(good, missing):
+    landed_ = tuple(one for one in good.landed if one.record.seq not in missing)
+    assert judge("torn_transaction", replace(good, landed=landed_)).held is True
+
+
+def test_a_transaction_whose_commit_got_no_answer_is_neither_torn_nor_dirty(good):
+    unsure = tuple(
+        replace(one, outcome=AttemptOutcome.UNKNOWN) if one.transaction == "producer-1-1" else one
+        for one in good.attempts
+    )
+    half = replace(good, attempts=unsure, landed=tuple(one for one in good.landed if one.record.seq != 6))
+    assert judge("torn_transaction", half).reason == "no transaction was committed"
+    assert judge("dirty_commit", half).held is True
+
+
+def test_where_nothing_was_aborted_no_abort_was_seen_to_be_kept_from_readers(good):
+    never = tuple(one for one in good.attempts if one.outcome is not AttemptOutcome.ABORTED)
+    for name in ("aborted_read", "dirty_commit"):
+        assert judge(name, replace(good, attempts=never)).reason == "no transaction was aborted"
 
 
 @pytest.mark.parametrize(("name", "part"), [(n, p) for n, c in CHECKERS.items() for p in sorted(c.needs)])

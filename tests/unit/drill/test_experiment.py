@@ -94,6 +94,9 @@ def test_a_good_file_is_read(tmp_path):
         ("[lost, skipped_by_group]", "[lost, losst]", 18, "checks.1: Input should be"),
         ("[lost, skipped_by_group]", "[lost, lost]", 18, "checks.1: lost is there twice"),
         ("  rpo_records: 5\n", "", 18, "checks.0: lost needs an RPO"),
+        ("[lost,", "[torn_transaction, lost,", 18, "checks.0: torn_transaction needs transactions in the workload"),
+        ("    topic: t", "    transactions: { records: 0 }", 10, "method.0.transactions.records: Input should be"),
+        ("    topic: t", "    transactions: { abort: 3 }", 10, "method.0.transactions.abort: unknown key"),
         ("rto_seconds: 30", "rto_seconds: -1", 21, "objectives.rto_seconds"),
         ("rto_seconds: 30", "rto_seconds: soon", 21, "objectives.rto_seconds"),
         (
@@ -281,3 +284,18 @@ def test_branches_never_strike_both_sides_where_safety_forbids_it(tmp_path, firs
             load_experiment(file)
     else:
         load_experiment(file)
+
+
+@pytest.mark.parametrize(
+    ("check", "refused"), [("aborted_read", True), ("dirty_commit", True), ("torn_transaction", False)]
+)
+def test_a_check_of_aborted_transactions_needs_some(tmp_path, check, refused):
+    text = GOOD.replace("[lost,", f"[{check}, lost,").replace(
+        "    topic: t", "    topic: t\n    transactions: { abort_every: %d }"
+    )
+    assert load_experiment(write(tmp_path, text % 3)).experiment.workload.transactions.records == 20
+    if not refused:
+        load_experiment(write(tmp_path, text % 0))
+        return
+    with pytest.raises(ConfigError, match=rf"{check} needs transactions\.abort_every above 0 in the workload"):
+        load_experiment(write(tmp_path, text % 0))

@@ -60,8 +60,10 @@ def test_a_ledger_gives_back_what_it_was_given(tmp_path):
     reader = LedgerReader(path)
     assert (reader.count("acks"), reader.closed(), reader.attempts(), reader.ends()) == (0, False, [], {})
     ledger = ClientLedger(path)
-    ledger.add("attempts", ("k0", 0, 1, 1.0, 77))
-    ledger.add("attempts", ("k0", 1, 1, 2.0, 78))
+    ledger.add("attempts", ("k0", 0, 1, 1.0, 77, None))
+    ledger.add("attempts", ("k0", 1, 1, 2.0, 78, 1))
+    ledger.add("attempts", ("k0", 2, 1, 3.0, 79, 2))
+    ledger.add("aborts", (2,))
     ledger.add("acks", ("k0", 0, 40, 1.5))
     ledger.add("polls", (1, 0, 10, "k0", 0, 3.0))
     ledger.add("polls", (1, 0, 11, None, None, 3.1))
@@ -69,10 +71,14 @@ def test_a_ledger_gives_back_what_it_was_given(tmp_path):
     ledger.add("positions", (2, 5, 3.0))
     ledger.keep(now=True)
     assert not reader.closed()
-    assert (reader.count("attempts"), reader.count("acks"), reader.count("polls")) == (2, 1, 2)
-    assert reader.attempts() == [("k0", 0, 1, 1.0, 77, 40, 1.5), ("k0", 1, 1, 2.0, 78, None, None)]
+    assert (reader.count("attempts"), reader.count("acks"), reader.count("polls")) == (3, 1, 2)
+    assert reader.attempts() == [
+        ("k0", 0, 1, 1.0, 77, 40, 1.5, None, 0),
+        ("k0", 1, 1, 2.0, 78, None, None, 1, 0),
+        ("k0", 2, 1, 3.0, 79, None, None, 2, 1),
+    ]
     assert reader.polls() == [(1, 0, 10, "k0", 0, 3.0), (1, 0, 11, None, None, 3.1)]
-    assert reader.next_seqs() == {"k0": 2}
+    assert reader.next_seqs() == {"k0": 3}
     assert reader.ends() == {0: 12, 2: 5}
     ledger.close()
     assert reader.closed()
@@ -81,7 +87,7 @@ def test_a_ledger_gives_back_what_it_was_given(tmp_path):
 def test_the_same_attempt_twice_is_a_defect_that_shows(tmp_path):
     ledger = ClientLedger(tmp_path / "c.sqlite")
     for _ in range(2):
-        ledger.add("attempts", ("k0", 0, 1, 1.0, 77))
+        ledger.add("attempts", ("k0", 0, 1, 1.0, 77, None))
     with pytest.raises(sqlite3.IntegrityError):
         ledger.keep(now=True)
     ledger._db.close()  # `close` would try to keep it once more

@@ -38,10 +38,13 @@ def a_history(random):
         return random.uniform(0, 100)
 
     def attempt():
-        sent, acked = at(), random.random() < 0.8
-        outcome = AttemptOutcome.ACKED if acked else AttemptOutcome.UNKNOWN
-        answer = (outcome, random.randrange(10), sent + 1) if acked else (outcome,)
-        return Attempt(record(), random.choice(CLUSTERS), random.randrange(2), sent, random.randrange(2), *answer)
+        sent, transaction = at(), random.choice([None, "t1", "t2"])
+        outcome = random.choices([*AttemptOutcome], [8, 1 if transaction else 0, 2])[0]
+        acked = outcome is AttemptOutcome.ACKED
+        answer = (outcome, random.randrange(10), sent + 1) if acked else (outcome, None, None)
+        return Attempt(
+            record(), random.choice(CLUSTERS), random.randrange(2), sent, random.randrange(2), *answer, transaction
+        )
 
     def poll():
         session, cluster = random.choice(["c1", "c2"]), random.choice(CLUSTERS)
