@@ -1,17 +1,20 @@
 """Plays branches at the same time, each in a thread of its own.
 
-Signals reach only the main thread. So an interrupt there cancels the branches (`environment.cancellation`), waits until
-each has ended its processes, and continues.
+Signals reach only the main thread, and are deferred there while branches are played: raised while a lock is taken, one
+would leave it locked. It cancels the branches (`environment.cancellation`), and is raised once each has ended its
+processes.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from drkit.drill.environment.cancellation import Cancelled, cancelled_by
+from drkit.lab.interrupts import Interrupts
 
+_LOOK_SECONDS = 0.02
 PlayStep = Callable[[], bool]
 """Plays one step; returns whether the branch continues."""
 
@@ -26,6 +29,7 @@ def play_parallel(branches: Sequence[Sequence[PlayStep]]) -> None:
         Exception: what a step raised.
     """
     cancelled, ended = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
 
     def play(branch: Sequence[PlayStep]) -> None:
         with cancelled_by(cancelled):
@@ -34,35 +38,29 @@ def play_parallel(branches: Sequence[Sequence[PlayStep]]) -> None:
                     return
                 try:
                     succeeded = step()
-                except BaseException:
-                    ended.set()
-                    raise
+                except BaseException as error:  # noqa: BLE001  # raised below, in the caller's thread
+                    errors.append(error)
+                    succeeded = False
                 if not succeeded:
                     ended.set()
 
-    playing: list[Future[None]] = []
-    with ThreadPoolExecutor(max_workers=len(branches), thread_name_prefix="branch") as pool:
-        try:
-            try:
-                playing += (pool.submit(play, branch) for branch in branches)
-                wait(playing)
-            finally:
-                cancelled.set()
-        except BaseException:
-            cancelled.set()  # again: a second signal may have come before the first one's `finally` set it
-            _wait_whatever_comes(lambda: wait(playing))
-            raise
-    for each in playing:
-        error = each.exception()
-        if error is not None and not isinstance(error, Cancelled):
+    _run([threading.Thread(target=play, args=(branch,), name="branch") for branch in branches], cancelled)
+    for error in errors:
+        if not isinstance(error, Cancelled):
             raise error
 
 
-def _wait_whatever_comes(wait_for_all: Callable[[], object]) -> None:
-    """Wait although further signals come: no branch may act while the rollbacks run."""
-    while True:
+def _run(threads: Sequence[threading.Thread], cancelled: threading.Event) -> None:
+    """Run threads to their end; after a signal they are cancelled, and it is raised once all have ended."""
+    with Interrupts() as interrupts:
+        for thread in threads:
+            thread.start()
         try:
-            wait_for_all()
+            while any(thread.is_alive() for thread in threads):
+                interrupts.check()
+                time.sleep(_LOOK_SECONDS)
         except (KeyboardInterrupt, SystemExit):
-            continue
-        return
+            cancelled.set()
+            for thread in threads:
+                thread.join()
+            raise

@@ -55,14 +55,14 @@ def interrupt():
 
 @pytest.fixture
 def events(monkeypatch):
-    """The events that branches share: `cancelled`, and `ended`, which is set once a step did not succeed."""
+    """The events that branches share: `cancelled`; `ended`, which is set once a step did not succeed."""
     made = []
 
     def event():
         made.append(threading.Event())
         return made[-1]
 
-    monkeypatch.setattr(parallel, "threading", SimpleNamespace(Event=event))
+    monkeypatch.setattr(parallel, "threading", SimpleNamespace(Event=event, Thread=threading.Thread))
     return made
 
 
