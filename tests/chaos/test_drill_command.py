@@ -9,7 +9,7 @@ from tests.support.sampling import among, sampled
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
-DRAWN = among("drills that hang", ["interrupted", "fails", "clock", "stopped clock"], 2)
+DRAWN = among("drills that hang", ["interrupted", "interrupted branches", "fails", "clock", "stopped clock"], 2)
 
 HANGS = """\
 title: The primary hangs and nobody does anything
@@ -55,6 +55,30 @@ def test_an_interrupt_rolls_back_and_leaves_nothing(play, tmp_path, number):
     rollbacks = [step for step in result["steps"] if step["section"] == "rollbacks"]
     assert [(step["step"], step["outcome"]) for step in rollbacks] == [("resume primary", "ok"), ("restart dr", "ok")]
     assert {check["outcome"] for check in result["checks"]} == {"unknown"}
+    assert drill.refused_evidence(result["run"]) == []
+
+
+BESIDE = """\
+  - do: parallel
+    branches:
+      - - { do: pause, node: primary }
+        - { do: hold, seconds: 3000 }
+      - - { do: load, dataset: flights, rate: 1, limit: 3000, background: false }
+"""
+
+
+@DRAWN("interrupted branches")
+def test_an_interrupt_of_branches_ends_each_and_rolls_back(play, tmp_path):
+    text = HANGS[: HANGS.index("  - do: pause")] + BESIDE + HANGS[HANGS.index("checks:") :]
+    drill = play("run", write(tmp_path, text))
+    wait_until(lambda: drill.said(" s  hold 3000 s …") and drill.said(" s  load flights …"), 90, "both at work")
+    drill.process.send_signal(signal.SIGTERM)
+    code, result = drill.end()
+    assert (code, result["verdict"], result["reasons"][0]) == (8, "unknown", "interrupted by a signal")
+    (parallel,) = (step for step in result["steps"] if step["branches"])
+    assert [[step["outcome"] for step in branch] for branch in parallel["branches"]] == [["ok", "unknown"], ["unknown"]]
+    rollbacks = [step for step in result["steps"] if step["section"] == "rollbacks"]
+    assert [(step["step"], step["outcome"]) for step in rollbacks] == [("resume primary", "ok"), ("restart dr", "ok")]
     assert drill.refused_evidence(result["run"]) == []
 
 
