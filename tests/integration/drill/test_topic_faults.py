@@ -174,7 +174,7 @@ def test_the_mirror_names_what_can_not_be_passed_on(env, lab, tmp_path, damage):
 
 def test_a_batch_of_an_unknown_codec_has_a_checksum_that_fits_and_no_reader_takes_it(env, cluster):
     said = inject(env, CorruptBatch(do="corrupt_batch", cluster="primary", partition=1, damage="codec"))
-    assert "compressed by codec 7" in said
+    assert "the unknown compression codec 7" in said
     damaged = list(parse(memoryview(raw.fetch(cluster.bootstrap, topic(env), 1))))
     assert all(batch.intact() for batch in damaged)
     assert [batch.codec for batch in damaged] == [0] * (len(damaged) - 1) + [7]
