@@ -47,6 +47,12 @@ class Reply:
         return self._answer
 
 
+def lost_transport(broker: str, error: RuntimeError) -> errors.KafkaConnectionError:
+    """A connection was lost in this moment, and whoever reads it isn't told yet: uvloop raises RuntimeError for a
+    write then, where asyncio writes nothing, and aiokafka expects neither."""
+    return errors.KafkaConnectionError(f"the connection to broker {broker} was lost: {error}")
+
+
 ResponseCallback = Callable[[Reply], None]
 """Called with the outcome of a request. It may send others, and must not raise."""
 
@@ -255,6 +261,10 @@ class Connection:
         correlation_id = made._next_correlation_id()  # noqa: SLF001 - see `ResponseReader`
         size = _HEADER.size - _SIZE_BYTES + len(client) + len(tags) + sum(map(len, encoded.parts))
         head = _HEADER.pack(size, encoded.API_KEY, encoded.API_VERSION, correlation_id, len(client))
-        made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `ResponseReader`
+        try:
+            made._writer.write(b"".join((head, client, tags, *encoded.parts)))  # noqa: SLF001 - see `ResponseReader`
+        except RuntimeError as error:
+            made.close(CloseReason.CONNECTION_BROKEN, error)
+            raise lost_transport(f"{made.host}:{made.port}", error) from error
         made._requests.append((correlation_id, encoded, owed))  # noqa: SLF001 - see `ResponseReader`
         self._line.owes()

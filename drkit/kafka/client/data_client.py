@@ -18,7 +18,7 @@ from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.client.connection import Connection, ResponseReader
+from drkit.kafka.client.connection import Connection, ResponseReader, lost_transport
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
 from drkit.model.errors import BrokerTooOld
@@ -80,7 +80,7 @@ class DataClient:
                 connections_max_idle_ms=None,
             )
             try:
-                await client.bootstrap()
+                await _bootstrap(client)
             except StreamError as error:
                 self.trouble = f"cluster {self.alias} can't be reached: {error}"
                 await _close(client)
@@ -149,10 +149,10 @@ class DataClient:
     async def _refresh(self, client: AIOKafkaClient) -> None:
         """Ask a known broker; if none answers, the configured ones."""
         try:
-            if not await client.force_metadata_update():
+            if not await _updated(client):
                 _close_silent(client)
-                await client.bootstrap()
-                await client.force_metadata_update()
+                await _bootstrap(client)
+                await _updated(client)
         except StreamError as error:
             self.trouble = f"cluster {self.alias} can't be reached: {error}"
         else:
@@ -166,7 +166,11 @@ class DataClient:
         """
         if self._client is None or self._client.cluster.broker_metadata(node) is None:
             return None  # gone from the cluster: the client would log that at each try
-        made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
+        try:
+            made = await self._client._get_conn(node, group=purpose)  # noqa: SLF001 - its `send` connects and sends in one, so requests could overtake each other
+        except RuntimeError as error:
+            log.info("%s", lost_transport(str(node), error))
+            return None
         if made is None:
             return None
         if lacks := lacking(made._versions):  # noqa: SLF001 - it has no public name
@@ -176,6 +180,42 @@ class DataClient:
         if line is None or line.made is not made:
             line = self._lines[node, purpose] = ResponseReader(made, self._timeout_seconds)
         return Connection(line)
+
+
+async def _bootstrap(client: AIOKafkaClient) -> None:
+    """Read the brokers from the configured ones.
+
+    Raises:
+        StreamError: none of them answers.
+    """
+    try:
+        await client.bootstrap()
+    except RuntimeError as error:
+        raise lost_transport("of bootstrap_servers", error) from error
+
+
+async def _updated(client: AIOKafkaClient) -> bool:
+    """Read the metadata; returns whether that was possible.
+
+    aiokafka's task that reads them ends for good by an error that it doesn't expect (`lost_transport`); whoever waits
+    for it would then wait forever. So another one is begun.
+    """
+    reading = client._sync_task  # noqa: SLF001 - it has no public name
+    asked = asyncio.ensure_future(client.force_metadata_update())
+    await asyncio.wait([asked, reading], return_when=asyncio.FIRST_COMPLETED)
+    updated: bool
+    if not reading.done():
+        updated = asked.result()
+        return updated
+    if not reading.cancelled():
+        log.warning("metadata are read by another task, as this one failed: %r", reading.exception())
+    waiting, client._md_update_fut = client._md_update_fut, None  # noqa: SLF001 - as above
+    if waiting is not None and not waiting.done():
+        waiting.set_result(False)
+    client._md_update_waiter = asyncio.get_running_loop().create_future()  # noqa: SLF001 - as above
+    client._sync_task = asyncio.create_task(client._md_synchronizer())  # noqa: SLF001 - as above
+    updated = await asked
+    return updated
 
 
 def _close_silent(client: AIOKafkaClient) -> None:

@@ -7,8 +7,7 @@
     loses       forget at once and drop the claim: another worker may already have it; its claim makes
                 this one's remaining writes ineffective
 
-    The other partitions continue meanwhile.
-The rest of the partitions continues meanwhile.
+The other partitions continue meanwhile.
 """
 
 from __future__ import annotations

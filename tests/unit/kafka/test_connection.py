@@ -258,3 +258,24 @@ def test_whoever_is_told_may_ask_again_or_close(monkeypatch: pytest.MonkeyPatch)
             connection.send(Encoded())
 
     run(scene, monkeypatch)
+
+
+def test_a_request_on_a_connection_that_was_lost_in_this_moment_closes_it() -> None:
+    """uvloop raises RuntimeError for such a write, and aiokafka's reader isn't told of the loss before it runs again."""
+
+    async def play() -> None:
+        made = Made()
+
+        def lost(_: bytes) -> None:
+            raise RuntimeError("the handler is closed")
+
+        connection = Connection(ResponseReader(made, 1.0))
+        waiting = connection.send(Encoded())
+        made._writer.write = lost
+        with pytest.raises(KafkaConnectionError, match="was lost: the handler is closed"):
+            connection.send(Encoded())
+        assert [reason for reason, _ in made.closed] == [CloseReason.CONNECTION_BROKEN]
+        with pytest.raises(KafkaConnectionError):
+            await waiting
+
+    asyncio.run(play())

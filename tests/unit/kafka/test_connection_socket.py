@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import uvloop
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
@@ -36,9 +37,10 @@ def _garbage(writer: asyncio.StreamWriter) -> None:
     writer.write(b"\xff" * 50)
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("end", [_end_of_stream, _reset, _garbage])
-def test_what_is_under_way_when_a_connection_ends_is_told_once(end: End) -> None:
-    asyncio.run(asyncio.wait_for(_play(end), 30))
+def test_what_is_under_way_when_a_connection_ends_is_told_once(end: End, run: Callable[..., None]) -> None:
+    run(asyncio.wait_for(_play(end), 30))
 
 
 async def _play(end: End) -> None:
