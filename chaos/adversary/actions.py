@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import psutil
+
 from chaos.adversary import oracle
 from chaos.adversary.journal import DEAD, PURGED
 from chaos.adversary.late_answers import told_in
@@ -18,7 +20,9 @@ PROVENANCE = "drkit."
 """The prefix of the headers that a link with provenance adds."""
 
 _TAKE_OVER_SECONDS = 15.0
-_WAKES_WITHIN_SECONDS = 1.0
+_WAKES_WITHIN_SECONDS = 20.0
+_AWAKE_CPU_SECONDS = 0.5
+"""A worker that has worked so long since it woke up has sent what it had decided to send."""
 _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
 
@@ -303,8 +307,12 @@ class Actions:
         goal = world.source.ends(world.topic, partition, committed=world.plan.committed)[1]
         self._wait(_TAKE_OVER_SECONDS, lambda: self._mirrored(partition) >= goal)
         world.load.write(partition, 200, shape)
+        asleep = _cpu_seconds(first.process.pid)
         first.send(signal.SIGCONT)
-        self._wait(_WAKES_WITHIN_SECONDS, lambda: False)
+        self._wait(
+            _WAKES_WITHIN_SECONDS,
+            lambda: first.process.poll() is not None or _cpu_seconds(first.process.pid) - asleep > _AWAKE_CPU_SECONDS,
+        )
         world.stop(first)
         world.worker = second
 
@@ -420,3 +428,9 @@ class Actions:
 
     def _place(self, partition: int) -> int:
         return partition % self._world.partitions
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has worked so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

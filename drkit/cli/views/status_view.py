@@ -336,7 +336,7 @@ def _problems(status: LinkStatus, *, every: bool) -> list[RenderableType]:
     ordered = sorted(status.problems, key=lambda problem: not problem.halted)
     parts: list[RenderableType] = []
     for problem in ordered if every else ordered[:_MOST_ROWS]:
-        where = " ".join(filter(None, ("!", formatting.place(problem))))
+        where = " ".join(filter(None, ("!", formatting.place(problem), problem.kind)))
         halted = (" (halted)", "bold red") if problem.halted else ""
         parts.append(Text.assemble((where, "red"), halted, f" {problem.reason}. {problem.remedy}"))
     if not every:

@@ -108,7 +108,9 @@ def test_more_bad_rows_than_fit_are_counted():
     assert "… 38 more of them: --all shows every row" in text
     assert "… 28 more of them" in text
     assert "… 19 more problems" in text
-    assert text.index("! t:30 (halted)") < text.index("! t:0 gone"), "what halts comes first"
+    assert text.index("! t:30 retention_gap (halted)") < text.index("! t:0 retention_gap gone"), (
+        "what halts comes first"
+    )
 
 
 def test_of_several_links_each_has_a_line_before_all_else():
