@@ -261,7 +261,7 @@ def test_whoever_is_told_may_ask_again_or_close(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_request_on_a_connection_that_was_lost_in_this_moment_closes_it() -> None:
-    """uvloop raises RuntimeError for such a write, and aiokafka's reader isn't told of the loss before it runs again."""
+    """uvloop raises RuntimeError for such a write, and aiokafka's reader isn't told before it runs again."""
 
     async def play() -> None:
         made = Made()
