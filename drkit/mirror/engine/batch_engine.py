@@ -191,6 +191,10 @@ class BatchEngine:
             return f"its turn to be written from target offset {partition.window.position.target_end} on"
         if partition.asleep:
             return f"its mapping rows to be kept, or its leader, at source offset {partition.next_source}"
+        if partition.reader is None:
+            return f"its leader on the source, which is not known, at source offset {partition.next_source}"
+        if partition.aside:
+            return f"its leader on the target, which does not answer, at source offset {partition.next_source}"
         alterer = self._admission.alterer
         if alterer is not None and alterer.asks(partition):
             return f"the link's callables to answer from source offset {partition.next_source} on"
