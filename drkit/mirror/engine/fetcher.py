@@ -57,6 +57,7 @@ _AWAY_SECONDS = 1.0
 """A broker whose last answer is at most this old when it is connected again was not restarted in between."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
+_CANCELLED = "the task that reads from a broker was cancelled"
 
 _OUT_OF_RANGE = 1
 _SESSION_LOST = frozenset({70, 71, 106})
@@ -112,10 +113,10 @@ class Fetcher:
 
     @property
     def failure(self) -> BaseException | None:
-        """The defect that ended it, or None."""
-        if self._task.done() and not self._task.cancelled():
-            return self._task.exception()
-        return None
+        """The defect that ended it, or None. One that was cancelled by anything but `close` reads nothing any more."""
+        if not self._task.done():
+            return None
+        return RuntimeError(_CANCELLED) if self._task.cancelled() else self._task.exception()
 
     @property
     def reads(self) -> bool:

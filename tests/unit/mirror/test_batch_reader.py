@@ -373,3 +373,17 @@ def test_a_partition_that_comes_from_another_broker_was_read_while_this_one_was_
 
     play(story, broker, told=told)
     assert [each.tp for each in told] == ([TP] if looked_at else [])
+
+
+def test_a_fetcher_that_something_cancels_is_a_defect_and_not_silent() -> None:
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        assert fetcher.failure is None
+        broker.asked[-1].cancel()
+        await settle()
+        assert "was cancelled" in str(fetcher.failure)
+
+    play(story, broker)
