@@ -93,8 +93,11 @@ class Log:
     def __init__(self, answer: Callable[[int], ProbedRecord]) -> None:
         self.answer, self.asked = answer, set[LogPosition]()
 
-    def probe_records(self, places: Iterable[LogPosition], *, seconds: float) -> dict[LogPosition, ProbedRecord]:
+    def probe_records(
+        self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
+    ) -> dict[LogPosition, ProbedRecord]:
         assert seconds > 0
+        assert not bodies
         self.asked |= set(places)
         return {place: self.answer(place.offset) for place in self.asked}
 
