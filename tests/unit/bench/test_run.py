@@ -54,6 +54,8 @@ def test_a_process_tree_counts_its_children():
         assert child.stdout.readline() == b"1\n"  # the grandchild runs
         tree = ProcessTree(child)
         assert tree.cpu_seconds() > 0
-        assert tree.peak_rss_bytes() >= tree.rss_bytes() > 8 * MIB  # two interpreters
+        peak, now = tree.peak_rss_bytes(), tree.rss_bytes()
+        assert now > 8 * MIB  # two interpreters
+        assert peak > 0.9 * now, "one is counted exactly by the kernel, the other page by page of each CPU"
     finally:
         child.communicate(b"\n", timeout=30)
