@@ -32,6 +32,7 @@ from drkit.drill.experiment.experiment import (
     Reprotect,
     Rollback,
     Silent,
+    Step,
     StopClients,
     Wait,
     Workload,
@@ -63,6 +64,10 @@ class PartNotExported(Document):
     what: str
     reason: str
     instead: str | None = None
+
+    def said(self) -> str:
+        """What is missing, why, and what there is instead."""
+        return f"{self.what}: {self.reason}" + ("" if self.instead is None else f" (instead: {self.instead})")
 
 
 class ExportResult(Document):
@@ -145,11 +150,7 @@ def _description(file: ExperimentFile, missing: Sequence[PartNotExported]) -> st
     ]
     if missing:
         lines.append(f"{counted(len(missing), 'part')} of the experiment not exported:")
-        lines += [
-            f"- line {each.line}: {each.what}: {each.reason}"
-            + ("" if each.instead is None else f" (instead: {each.instead})")
-            for each in missing
-        ]
+        lines += [f"- line {each.line}: {each.said()}" for each in missing]
     return "\n".join(lines)
 
 
@@ -186,25 +187,30 @@ class _Export:
     # -- method ------------------------------------------------------------------------------
 
     def method(self) -> list[Activity]:
-        activities: list[Activity] = []
+        return [activity for _, activity in self.in_order(self.file.experiment.method, ("method",))]
+
+    def in_order(self, steps: Sequence[Step], place: Place) -> list[tuple[Place, Activity]]:
+        """The activities of these steps, each with its step's place; holds are pauses of those beside them."""
+        activities: list[tuple[Place, Activity]] = []
         pause = 0.0
-        for number, step in enumerate(self.file.experiment.method):
-            place = ("method", number)
+        for number, step in enumerate(steps):
+            where = (*place, number)
             if isinstance(step, Hold):
                 pause += step.seconds
                 continue
-            found = self.parallel(step, place) if isinstance(step, Parallel) else self.step(step, place)
-            if found and pause:
+            found = self.parallel(step, where) if isinstance(step, Parallel) else self.step(step, where)
+            if found:
                 found[0] = _after(pause, found[0])
                 pause = 0.0
-            activities += found
+            activities += [(where, activity) for activity in found]
         if pause and activities:
-            activities[-1]["pauses"] = {**activities[-1].get("pauses", {}), "after": pause}
+            _, last = activities[-1]
+            last["pauses"] = {**last.get("pauses", {}), "after": pause}
         return activities
 
     def parallel(self, step: Parallel, place: Place) -> list[Activity]:
         """The longest branch in the foreground; of the others each its first activity, in the background."""
-        branches = [self.branch(branch, (*place, "branches", at)) for at, branch in enumerate(step.branches)]
+        branches = [self.in_order(branch, (*place, "branches", at)) for at, branch in enumerate(step.branches)]
         longest = max(branches, key=len)
         background: list[Activity] = []
         for branch in branches:
@@ -222,21 +228,6 @@ class _Export:
                 "the other branches in the background",
             )
         return [*background, *(activity for _, activity in longest)]
-
-    def branch(self, branch: Sequence[PlainStep], place: Place) -> list[tuple[Place, Activity]]:
-        found: list[tuple[Place, Activity]] = []
-        pause = 0.0
-        for one, step in enumerate(branch):
-            where = (*place, one)
-            if isinstance(step, Hold):
-                pause += step.seconds
-                continue
-            for activity in self.step(step, where):
-                found.append((where, _after(pause, activity)))
-                pause = 0.0
-        if pause and found:
-            found[-1][1]["pauses"] = {**found[-1][1].get("pauses", {}), "after": pause}
-        return found
 
     def step(self, step: PlainStep | Rollback, place: Place) -> list[Activity]:
         match step:

@@ -62,9 +62,7 @@ def compare_records(
         return RecordComparison()
     copies = target.probe_records(places, seconds=seconds)
     standing = {here for there, here in places.items() if copies[there].offset == there.offset}
-    if not standing:
-        return judge_records({}, copies, places)
-    ours = source.probe_records(standing, seconds=seconds, bodies=alteration is not None)
+    ours = source.probe_records(standing, seconds=seconds, bodies=alteration is not None) if standing else {}
     if alteration is not None:
         ours = {place: altered(place.tp, seen, alteration) for place, seen in ours.items()}
     return judge_records(ours, copies, places)

@@ -102,7 +102,7 @@ class _Sender:
 
     def due(self, records: int) -> None:
         """Send so many records, or as many as until it is to stop."""
-        for _ in range(min(records, 1000)):
+        for _ in range(records):
             if self.stop.asked():
                 break
             self.send()
@@ -140,7 +140,7 @@ class _TransactionalSender(_Sender):
         )
 
     def due(self, records: int) -> None:
-        for _ in range(min(records, 1000)):
+        for _ in range(records):
             if self.stop.asked() or (self.transaction is None and not self.begin()):
                 return
             self.send()
@@ -173,21 +173,18 @@ class _TransactionalSender(_Sender):
     def end(self) -> None:
         """Commit the transaction, or abort it if it is its turn or it can't be committed."""
         number, self.transaction = self.transaction, None
-        aborts = self.spec.abort_every
         if number is None:
             return
-        if not self.dead and not (aborts and self.number % aborts == 0):
-            if self.asked(self.flushed) and self.asked(self.producer.commit_transaction):
-                at = time.monotonic()
-                for record, offset in self.pending:
-                    self.ledger.add("acks", (record.key, record.seq, offset, at))
-                return
-            self.dead = True  # it may be committed or not: what becomes of it is unknown
-            return
-        if not self.dead and self.asked(self.flushed) and self.asked(self.producer.abort_transaction):
+        aborts = self.spec.abort_every > 0 and number % self.spec.abort_every == 0
+        end = self.producer.abort_transaction if aborts else self.producer.commit_transaction
+        if self.dead or not (self.asked(self.flushed) and self.asked(end)):
+            self.dead = True  # it may have ended or not: what becomes of it is unknown
+        elif aborts:
             self.ledger.add("aborts", (number,))
         else:
-            self.dead = True
+            at = time.monotonic()
+            for record, offset in self.pending:
+                self.ledger.add("acks", (record.key, record.seq, offset, at))
 
     def flushed(self, seconds: float) -> None:
         """Wait until each record of the transaction has its response."""

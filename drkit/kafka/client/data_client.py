@@ -203,10 +203,8 @@ async def _updated(client: AIOKafkaClient) -> bool:
     reading = client._sync_task  # noqa: SLF001 - it has no public name
     asked = asyncio.ensure_future(client.force_metadata_update())
     await asyncio.wait([asked, reading], return_when=asyncio.FIRST_COMPLETED)
-    updated: bool
     if not reading.done():
-        updated = asked.result()
-        return updated
+        return bool(asked.result())
     if not reading.cancelled():
         log.warning("metadata are read by another task, as this one failed: %r", reading.exception())
     waiting, client._md_update_fut = client._md_update_fut, None  # noqa: SLF001 - as above
@@ -214,8 +212,7 @@ async def _updated(client: AIOKafkaClient) -> bool:
         waiting.set_result(False)
     client._md_update_waiter = asyncio.get_running_loop().create_future()  # noqa: SLF001 - as above
     client._sync_task = asyncio.create_task(client._md_synchronizer())  # noqa: SLF001 - as above
-    updated = await asked
-    return updated
+    return bool(await asked)
 
 
 def _close_silent(client: AIOKafkaClient) -> None:

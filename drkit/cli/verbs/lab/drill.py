@@ -253,8 +253,7 @@ def export(
             result = result.model_copy(update={"out": str(out)})
         say = _sayer(invocation)
         for each in result.not_exported:
-            instead = "" if each.instead is None else f" (instead: {each.instead})"
-            say(f"not exported: {result.file}:{each.line}: {each.what}: {each.reason}{instead}")
+            say(f"not exported: {result.file}:{each.line}: {each.said()}")
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_export(console, result))
 
 
