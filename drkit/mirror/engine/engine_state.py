@@ -20,6 +20,14 @@ from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import CatchUpPolicy, TopicPartition
 
 
+def ended_by(task: asyncio.Task[None]) -> BaseException | None:
+    """The defect that ended a task which only the engine's end may end; None while it works. Cancelled by anything
+    else, it would stand still without a word."""
+    if not task.done():
+        return None
+    return RuntimeError("a task of the engine was cancelled") if task.cancelled() else task.exception()
+
+
 class ByteLimit(Protocol):
     """A bandwidth limit: how long to wait before sending that many bytes."""
 

@@ -34,7 +34,7 @@ from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import Found, scan
 from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
-from drkit.mirror.engine.engine_state import EngineState
+from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
@@ -57,7 +57,6 @@ _AWAY_SECONDS = 1.0
 """A broker whose last answer is at most this old when it is connected again was not restarted in between."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
-_CANCELLED = "the task that reads from a broker was cancelled"
 
 _OUT_OF_RANGE = 1
 _SESSION_LOST = frozenset({70, 71, 106})
@@ -114,9 +113,7 @@ class Fetcher:
     @property
     def failure(self) -> BaseException | None:
         """The defect that ended it, or None. One that was cancelled by anything but `close` reads nothing any more."""
-        if not self._task.done():
-            return None
-        return RuntimeError(_CANCELLED) if self._task.cancelled() else self._task.exception()
+        return ended_by(self._task)
 
     @property
     def reads(self) -> bool:

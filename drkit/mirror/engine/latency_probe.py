@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from drkit.kafka.client.connection import Connection, Reply
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.fetch_produce import Produce
-from drkit.mirror.engine.engine_state import EngineState
+from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.model.errors import BrokerTooOld
 
 _EVERY_SECONDS = 0.01
@@ -41,10 +41,8 @@ class LatencyProbe:
 
     @property
     def failure(self) -> BaseException | None:
-        """The defect that ended it, or None."""
-        if self._task.done() and not self._task.cancelled():
-            return self._task.exception()
-        return None
+        """The defect that ended it, or None. Cancelled by anything but `close`, it measures nothing any more."""
+        return ended_by(self._task)
 
     def close(self) -> None:
         """Ask no more."""
