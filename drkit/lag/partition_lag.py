@@ -105,7 +105,7 @@ def partition_lag(
         first: the first mapping row; nothing below it was mirrored. None: not known.
         doubts: open questions after the check of the clusters.
     """
-    mine = [problem for problem in problems if problem.topic == tp.topic and problem.partition in {None, tp.partition}]
+    mine = [problem for problem in problems if problem.concerns(tp)]
     anew = min((problem for problem in mine if problem.kind in RECREATED), key=_source_first, default=None)
     unknown = _unknown(mine, doubts, live=end is not None) if anew is None else None
     if unknown is not None:

@@ -33,7 +33,7 @@ def heed(
         again: translates another source offset of it by the rows.
     """
     for problem in problems:
-        if problem.topic != tp.topic or problem.partition not in {None, tp.partition}:
+        if not problem.concerns(tp):
             continue
         if answer.target_offset is None:
             break

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, TopicPartition
 
 
 class Direction(StrEnum):
@@ -131,6 +131,10 @@ class Problem:
     since: datetime
     unsure_from: int | None = None
     unsure_until: int | None = None
+
+    def concerns(self, tp: TopicPartition) -> bool:
+        """Whether it is about this partition (by source topic), or its whole topic."""
+        return self.topic == tp.topic and self.partition in {None, tp.partition}
 
     @property
     def differs_from(self) -> int | None:

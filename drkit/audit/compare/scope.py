@@ -592,9 +592,7 @@ def _problems_of(
 ) -> Iterator[tuple[Problem, TopicPartition]]:
     """What a mirror has noted of these partitions, or of their topics."""
     for problem in store.problems(link):
-        yield from (
-            (problem, tp) for tp in tps if tp.topic == problem.topic and problem.partition in {None, tp.partition}
-        )
+        yield from ((problem, tp) for tp in tps if problem.concerns(tp))
 
 
 def replaced_tails(

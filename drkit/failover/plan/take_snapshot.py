@@ -413,7 +413,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             target_start=target.start.get(there),
             target_end=target.end.get(there),
             at_offset=target.times.get(there),
-            problems=tuple(p for p in problems.get(tp.topic, ()) if p.partition in {None, tp.partition}),
+            problems=tuple(p for p in problems.get(tp.topic, ()) if p.concerns(tp)),
             doubts=look.seen.doubts(tp),
             source_high=source.high.get(tp),
         )

@@ -195,23 +195,19 @@ class Problems:
     def halts(self, tp: TopicPartition) -> bool:
         """Whether a problem (its own or its topic's) halts a partition, and retries fail until somebody corrects the
         cause."""
-        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind != NOT_MOVING)
+        return any(problem.concerns(tp) for problem in self.halted() if problem.kind != NOT_MOVING)
 
     def awaits_operator(self, tp: TopicPartition) -> bool:
         """Whether a partition isn't even retried until an operator clears a problem (its own or its topic's)."""
-        return any(_is_of(problem, tp) for problem in self.halted() if problem.kind not in RETRIED)
+        return any(problem.concerns(tp) for problem in self.halted() if problem.kind not in RETRIED)
 
     def stalls(self, tp: TopicPartition, seconds: float) -> bool:
         """Whether a partition is being retried, but hasn't moved for that long."""
         longest = timedelta(seconds=seconds)
         return any(
-            problem.kind == NOT_MOVING and _is_of(problem, tp) and now() - problem.since >= longest
+            problem.kind == NOT_MOVING and problem.concerns(tp) and now() - problem.since >= longest
             for problem in self.halted()
         )
-
-
-def _is_of(problem: Problem, tp: TopicPartition) -> bool:
-    return problem.topic == tp.topic and problem.partition in {None, tp.partition}
 
 
 def _added(known: Problem, problem: Problem) -> Problem:

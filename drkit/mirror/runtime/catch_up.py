@@ -150,9 +150,4 @@ class CatchUp:
         if self._problems.halts(tp) or self._problems.stalls(tp, self._patience):
             return True
         at, patience = now(), timedelta(seconds=self._patience)
-        return any(
-            p.topic == tp.topic
-            and p.partition in {None, tp.partition}
-            and (p.kind != NOT_MOVING or at - p.since >= patience)
-            for p in self.halted
-        )
+        return any(p.concerns(tp) and (p.kind != NOT_MOVING or at - p.since >= patience) for p in self.halted)
