@@ -108,6 +108,8 @@ def scan(data: memoryview) -> tuple[list[Found], int | None]:
         found.append(batch_of(fields, data[at:after]))
         at = after
     compiled.found(small)
+    if at == end:
+        return found, None
     for batch in parse(data[at:]):  # a message of an old format may be shorter than a header of this one
         found.append(batch)
         at += len(batch.whole)

@@ -29,6 +29,8 @@ _FETCHED_PARTITION = struct.Struct(">ihqqq")
 _EPOCH_END = struct.Struct(">iq")
 _DIVERGING_EPOCH = 0  # its tag
 _NO_TAGS = b"\0"
+_EMPTY = 1
+"""The first byte of a compact array without elements; 0 is that of null (KIP-482)."""
 _PRODUCED = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _NO_TRANSACTION = b"\0"
@@ -168,16 +170,23 @@ class FetchReply:
 def _fetched(topic: str, view: memoryview, at: int) -> tuple[Fetched, int]:
     """The outcome of one partition."""
     number, failed, high, stable, start = _FETCHED_PARTITION.unpack_from(view, at)
-    transactions, at = form.compact_count(view, at + _FETCHED_PARTITION.size)
+    at += _FETCHED_PARTITION.size
     aborted: list[tuple[int, int]] = []
-    for _ in range(transactions):
-        aborted.append(_ABORTED.unpack_from(view, at))
-        at = form.tags(view, at + _ABORTED.size)
+    if view[at] <= _EMPTY:
+        at += 1
+    else:
+        transactions, at = form.compact_count(view, at)
+        for _ in range(transactions):
+            aborted.append(_ABORTED.unpack_from(view, at))
+            at = form.tags(view, at + _ABORTED.size)
     (replica,) = form.I32.unpack_from(view, at)
     size, at = form.compact_count(view, at + 4)
     size = max(0, size)
     records = view[at : at + size]
-    tags, at = form.tagged(view, at + size)
+    at += size
+    if not view[at]:
+        return Fetched(topic, number, failed, high, stable, start, aborted, replica, records), at + 1
+    tags, at = form.tagged(view, at)
     diverging = tags.get(_DIVERGING_EPOCH)
     parted = None if diverging is None else _EPOCH_END.unpack_from(diverging)
     return Fetched(topic, number, failed, high, stable, start, aborted, replica, records, parted), at
@@ -328,6 +337,8 @@ class _AnswerById(ProduceReply):
 
     @classmethod
     def _said(cls, view: memoryview, at: int) -> tuple[str, int]:
+        if view[at] <= _EMPTY and not view[at + 1]:  # nearly always: no records, no message
+            return "", at + 2
         records, at = form.compact_count(view, at)
         said = []
         for _ in range(records):

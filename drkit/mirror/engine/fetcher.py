@@ -3,7 +3,8 @@
 A fetch session (KIP-227) lets a request name only the partitions whose position changed, and the
 answer only those that have something: ten thousand quiet partitions cost nothing. The next request is sent as soon as
 the batch headers of a large answer are read; its batches are admitted while the broker works. The records of small
-answers are sent first, and the next request waits a moment (`_PACE`).
+answers are sent first, and the next request waits a moment (`_PACE`): at the broker, which answers once as much has
+come as the stream brings in that moment.
 
 An answer counts for a partition only if the request asked for the partition's current start, and from its next
 offset: a restarted partition continues elsewhere, and the older answer would leave a gap that looks like a hole of the
@@ -32,7 +33,7 @@ from aiokafka.errors import for_code
 from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import StreamError
-from drkit.kafka.protocol.coalescing import Found, scan
+from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
 from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
 from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, IncidentKind, Notice
@@ -47,12 +48,17 @@ _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
 _SMALL_ANSWER = 32 * 1024
-_PACE = 0.0065
+_PACE = 0.005
 _SMALL_SHARE = 0.17
 """While answers are small, requests are so far apart that they take this share of a core, but at most `_PACE` seconds.
 Otherwise a steady stream would be requested record by record, each at the price of a request on both sides. The first
 record after a rest is never delayed. Where an answer was sent in several requests (batches of one partition that can't
 be coalesced), waiting saved none of them, so the pace is divided by their number."""
+_BROKER_LOOKS = 1_000
+"""With each append a broker looks at all partitions of a waiting request (Kafka's `DelayedFetch`). Where that would be
+more looks for an answer than so many, the request is sent after the moment instead."""
+_RATE_SECONDS = 0.02
+"""The bytes a second of a stream are a mean that forgets in this time."""
 _AWAY_SECONDS = 1.0
 """A broker whose last answer is at most this old when it is connected again was not restarted in between."""
 _DAMAGED_READS = 3
@@ -107,6 +113,8 @@ class Fetcher:
         self._topic_ids = TopicIds()  # of all topics of the session
         self._worked = 0.0
         self._produced = 0
+        self._rate = 0.0  # bytes a second of the records that come
+        self._least, self._longest_ms = 1, _WAIT_MS  # of the next request: bytes of its answer, wait for them
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -209,7 +217,7 @@ class Fetcher:
                     asked, asked_at = self._ask(connection), time.monotonic()
                 answer = await asked
                 asked, pace = None, self._pace()
-                self._heard_at = time.monotonic()
+                waited, self._heard_at = time.monotonic() - (self._heard_at or 0.0), time.monotonic()
                 self._flow.fetches += 1
                 self._flow.fetched_bytes += answer.size
                 if answer.error in _SESSION_LOST:
@@ -231,7 +239,7 @@ class Fetcher:
                     self._flow.busy_seconds += time.monotonic() - begun
                 if held_up:
                     await asyncio.sleep(held_up)
-                elif small:
+                elif small and not self._gathers_there(found, answer, waited, pace):
                     await asyncio.sleep(max(0.0, asked_at + pace - time.monotonic()))
         finally:
             if asked is not None:
@@ -243,6 +251,20 @@ class Fetcher:
         cost, sent = worked - self._worked, produced - self._produced
         self._worked, self._produced = worked, produced
         return min(_PACE, cost / _SMALL_SHARE / max(1, sent))
+
+    def _gathers_there(self, found: list[Read], answer: FetchReply, waited: float, pace: float) -> bool:
+        """Whether the broker is to wait with the next answer until it has what comes within `pace` seconds; sets the
+        next request's wait. `waited`: seconds between the last two answers.
+        """
+        came = sum([len(each.records) for each in answer.partitions])
+        self._rate += (came - self._rate * waited) / max(waited, _RATE_SECONDS)
+        if not found:
+            return waited >= pace  # it came to rest: the next record is answered at once
+        appends = sum([batch.batches if isinstance(batch, CoalescedRun) else 1 for r in found for batch in r.batches])
+        if appends * len(self._asked) > _BROKER_LOOKS:
+            return False
+        self._least, self._longest_ms = max(1, int(self._rate * pace)), max(1, round(pace * 1000))
+        return True
 
     async def _something_to_read(self) -> None:
         while True:
@@ -292,11 +314,13 @@ class Fetcher:
             session=self._session,
             epoch=self._epoch,
             committed=self._flow.committed,
-            max_wait_ms=_SHORT_WAIT_MS if asleep else _WAIT_MS,
+            max_wait_ms=min(_SHORT_WAIT_MS, self._longest_ms) if asleep else self._longest_ms,
+            min_bytes=self._least,
             max_bytes=most,
             rack=self._rack,
             topic_ids=self._topic_ids,
         )
+        self._least, self._longest_ms = 1, _WAIT_MS
         return connection.send(request)
 
     def _follow_session(self, answer: FetchReply) -> None:

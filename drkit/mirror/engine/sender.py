@@ -276,12 +276,12 @@ class Sender:
         except StreamError as error:
             reason = f"the target's broker {self.node} didn't answer: {_said(error)}"
             self._flow.target.refresh()
+        self._flow.free(item for _, item in taken)
         for partition, item in taken:
             partition.answered(item)
             self._flow.in_flight_records -= item.count
             result = results.get((partition.target_topic, partition.tp.partition))
             if result is None:
-                self._flow.free([item])
                 self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason or "the answer omits it")
             else:
                 self._settle(partition, item, result)
@@ -299,7 +299,6 @@ class Sender:
 
     def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         flow = self._flow
-        flow.free([item])
         if result.error == 0 and partition.incident is None:
             if result.append_time >= 0 and not partition.filling and not partition.shared:
                 partition.window.stop(_stamped(partition, item))

@@ -56,7 +56,7 @@ class Broker:
     ) -> None:
         """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once. `more`:
         so many records the source holds beyond these."""
-        data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base))
+        data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base) if records else b"")
         end = base + records + more
         found = [Fetched("t", partition, 0, end, end, 0, (), -1, data)]
         self.asked[-1].set_result(FetchReply(0, session, found, size, throttle_ms))
@@ -150,22 +150,51 @@ def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> N
     assert play(story, broker, admitted=admitted) == [(100, 110), (110, 120)]
 
 
-@pytest.mark.parametrize(
+PACES = pytest.mark.parametrize(
     ("cpu_seconds", "requests", "pause"),
-    [(0.00051, 1, 0.003), (0.1, 1, 0.0065), (0.00051, 3, 0.001), (0.00051, 0, 0.003)],
+    [(0.00051, 1, 0.003), (0.1, 1, 0.005), (0.00051, 3, 0.001), (0.00051, 0, 0.003)],
 )
-def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace_nor_in_vain(
+"""An answer's CPU time, and how many requests it became, say when the next is to be answered: small answers take a
+share of a core and wait no longer than the pace, nor in vain."""
+
+
+@PACES
+def test_small_answers_are_gathered_by_the_broker(
     cpu_seconds: float, requests: int, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By clocks of its own: an answer's CPU time, and how many requests it became, say when the next is asked for."""
-    broker, pauses = Broker(), list[float]()
+    """By clocks of its own, an answer each 20 ms."""
+    broker = Broker()
+    cpu, clock = count(start=0.0, step=cpu_seconds), SimpleNamespace(at=50.0)
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: clock.at, thread_time=lambda: next(cpu)))
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        for number in range(4):
+            await settle()
+            clock.at += 0.02
+            fetcher._flow.produces += requests
+            broker.answer(100 + 10 * number, 10 if number < 3 else 0, size=1_000)
+
+    play(story, broker)
+    bytes_a_second = len(batch_bytes([(1, None, b"v", [])] * 10)) / 0.02
+    gathered = round(pause * 1000), int(bytes_a_second * pause)
+    assert waits(broker)[2:] == [gathered, gathered, (500, 1)], "after an empty answer the next record comes at once"
+
+
+def waits(broker: Broker) -> list[tuple[int, int]]:
+    """For how long (ms) and for how many bytes the broker was to wait with each answer."""
+    heads = [request._head for request in broker.requests]
+    return [(int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:12], "big")) for head in heads]
+
+
+@PACES
+def test_requests_for_small_answers_wait_where_the_broker_would_have_to_look_too_often(
+    cpu_seconds: float, requests: int, pause: float, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    broker = Broker()
     cpu = count(start=0.0, step=cpu_seconds)
     monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: 50.0, thread_time=lambda: next(cpu)))
-
-    async def pace(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr(fetcher, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pace}))
+    monkeypatch.setattr(fetcher, "_BROKER_LOOKS", 0)
 
     async def story(fetcher: Fetcher) -> None:
         fetcher.add(started(100))
@@ -176,6 +205,7 @@ def test_small_answers_take_a_share_of_a_core_and_wait_no_longer_than_the_pace_n
 
     play(story, broker)
     assert pauses[1:] == pytest.approx([pause, pause])
+    assert set(waits(broker)) == {(500, 1)}
 
 
 @pytest.fixture
