@@ -12,12 +12,14 @@ source.
 
 Partitions whose mapping rows are being stored are not read meanwhile; the others continue.
 
-Where a backlog is copied below full speed (`drkit.mirror.engine.catch_up_rate`), a second fetcher reads the
-partitions that are behind, so that the others don't wait for them.
-
 A broker compares leader epochs with each Fetch, but the controllers number them. A cluster that was restored as a whole
 to a copy of its disks gives out the same numbers again, for other records. So where a broker was away for so long that
 it may have been restarted, both sides are compared before more is read from it.
+
+Where a backlog is copied below full speed (`drkit.mirror.engine.catch_up_rate`), a second fetcher reads the
+partitions that are behind, so that the others don't wait for them. It has a connection of its own, so a partition moves
+from one to the other once that is made and the first one's broker has answered since: between the last answer there and
+the first one here it can't have been restarted, however long this worker had no room to ask.
 """
 
 from __future__ import annotations
@@ -36,14 +38,20 @@ from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
 from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
 from drkit.mirror.engine.engine_state import EngineState, ended_by
-from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, IncidentKind, Notice
+from drkit.mirror.engine.interface import (
+    ANOTHER_TOPIC,
+    NOT_MOVING,
+    TRIED_AGAIN,
+    TURN_BYTES,
+    IncidentKind,
+    Notice,
+)
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 
 _LARGEST_FETCH = 48 * 1024 * 1024  # below what brokers give by default (fetch.max.bytes, 55 MiB)
-_SMALLEST_PARTITION = 128 * 1024
 _WAIT_MS = 500
 _SHORT_WAIT_MS = 20
 _PAUSE = 0.2
@@ -110,6 +118,8 @@ class Fetcher:
         self._anew = False
         self._heard_at: float | None = None  # the last answer, and the time of connecting
         self._connected_at = 0.0
+        self._connected = False
+        self._expects = False
         self._topic_ids = TopicIds()  # of all topics of the session
         self._worked = 0.0
         self._produced = 0
@@ -128,8 +138,21 @@ class Fetcher:
         """Whether there is a partition to read now."""
         return any(partition.fetchable for partition in self._places.values())
 
+    def can_take_over_from(self, other: Fetcher) -> bool:
+        """Whether a partition may move here from another fetcher of the same broker now; this one connects if it
+        hasn't yet. Not while the other one's connection is the only witness that the broker wasn't restarted.
+        """
+        if other.node != self.node or not other._connected:
+            return True
+        if not self._connected:
+            self._expects = True
+            self._wake.set()
+            return False
+        return (other._heard_at or 0.0) >= self._connected_at - _AWAY_SECONDS
+
     def add(self, partition: BatchPartition) -> None:
         """Start to read a partition that this broker leads."""
+        self._expects = False
         self._places[partition.tp] = partition
         known = self._topic_ids.by_name.get(partition.tp.topic)
         if known not in {None, partition.source_topic_id}:
@@ -160,18 +183,19 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            await self._something_to_read()  # don't ask a broker that leads no partition
+            await self._needed()
             connection = await self._flow.source.connection(self.node, "backlog" if self.backlog else "fetch")
             if connection is None:
                 self._back_to_leaders()
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._connected_at = time.monotonic()
+            self._connected_at, self._connected = time.monotonic(), True
             self._look_again_where_away(list(self._places.values()))
             try:
                 await self._read_from(connection)
             except StreamError as error:
+                self._connected = False
                 log.debug("source broker %d: %r", self.node, error)
                 self._back_to_leaders()
                 self._note_heard(self._places.values())
@@ -266,6 +290,12 @@ class Fetcher:
         self._least, self._longest_ms = max(1, int(self._rate * pace)), max(1, round(pace * 1000))
         return True
 
+    async def _needed(self) -> None:
+        """Wait for a partition to read: a broker that leads none isn't connected to."""
+        while not (self.reads or self._expects):
+            self._wake.clear()
+            await self._wake.wait()
+
     async def _something_to_read(self) -> None:
         while True:
             while self._flow.room <= 0:
@@ -289,10 +319,10 @@ class Fetcher:
             self._forget_session()
         fresh = self._epoch == FIRST_EPOCH
         # a quarter: one answer is written while the next is read, each once while arriving and once as kept
-        most = max(_SMALLEST_PARTITION, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
+        most = max(TURN_BYTES, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
         if self.backlog and (limit := self._flow.catch_up.most_at_once) is not None:
             most = min(most, limit)
-        share = max(_SMALLEST_PARTITION, min(most, self._flow.buffer_bytes // max(1, len(self._places))))
+        share = max(TURN_BYTES, min(most, self._flow.buffer_bytes // max(1, len(self._places))))
         places: dict[str, list[FetchPlace]] = {}
         forgotten: dict[str, list[int]] = {}
         asleep = False

@@ -53,6 +53,10 @@ class Withdrawn(Exception):
         self.tps = frozenset(tps)
 
 
+TURN_BYTES = 128 * 1024
+"""At least so many bytes of a partition are asked for at once. In a backlog that is copied below full speed thousands
+of partitions take turns with them."""
+
 NOT_MOVING = "not_moving"
 """The kind of notice that an attempt to move a partition failed, and of the problem that many attempts failed."""
 

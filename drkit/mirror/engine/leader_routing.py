@@ -124,6 +124,11 @@ class LeaderRouting:
             fetcher = Fetcher(self._flow, leader, self._admit, rack=self._rack, backlog=backlog)
             self._fetchers[leader, backlog] = fetcher
         before = partition.reader
+        if fetcher is not None and isinstance(before, Fetcher) and fetcher is not before:
+            soon_read = partition.fetchable or partition.asleep
+            if soon_read and not fetcher.can_take_over_from(before):
+                self._flow.moving.add(partition)  # at the next tick
+                return before
         if fetcher is not before:
             if before is not None:
                 before.remove(partition.tp)

@@ -29,6 +29,7 @@ class PartitionObservation:
         source_end: the source's end, as last seen.
         fresh: whether that was seen recently.
         held: whether it is paused, or halted by a problem.
+        turn_seconds: how long it may take until it has its turn, where a backlog is copied below full speed.
     """
 
     tp: TopicPartition
@@ -36,6 +37,7 @@ class PartitionObservation:
     source_end: int
     fresh: bool
     held: bool
+    turn_seconds: float = 0.0
 
     @property
     def waits(self) -> bool:
@@ -68,7 +70,7 @@ class Watchdog:
     """Remembers since when each partition has been waiting. Not thread-safe.
 
     Args:
-        patience_seconds: how long a partition may wait.
+        patience_seconds: how long a partition may wait, beside its turn.
         clock: monotonic seconds.
     """
 
@@ -96,7 +98,7 @@ class Watchdog:
             before = self._waiting.get(observation.tp)
             since = at if before is None or before[0] != observation.mirrored_through else before[1]
             waiting[observation.tp] = (observation.mirrored_through, since)
-            if at - since >= self._patience:
+            if at - since >= self._patience + observation.turn_seconds:
                 stuck.append(Stuck(observation.tp, observation.mirrored_through, observation.source_end, at - since))
         self._waiting = waiting
         return sorted(stuck, key=lambda each: (-each.seconds, each.tp))

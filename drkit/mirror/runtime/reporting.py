@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.engine.interface import Engine
+from drkit.mirror.engine.interface import TURN_BYTES, Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
@@ -151,7 +151,7 @@ class Reporting:
         )
         self._newest = report.numbers()
         self._tell(report)
-        observations = self._observations(watermarks)
+        observations = self._observations(watermarks, turn_seconds(statistics))
         healthy = state in _HEALTHY
         run.stalls.check(
             observations, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
@@ -162,7 +162,7 @@ class Reporting:
                 first = stuck[0]
                 self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
-    def _observations(self, watermarks: Iterable[Watermark]) -> list[PartitionObservation]:
+    def _observations(self, watermarks: Iterable[Watermark], turn: float) -> list[PartitionObservation]:
         run, at = self._run, now()
         return [
             PartitionObservation(
@@ -171,6 +171,7 @@ class Reporting:
                 mark.source_end,
                 fresh=at - mark.observed_at <= _FRESH,
                 held=run.holds(mark.topic) or run.problems.halts(mark.tp),
+                turn_seconds=turn,
             )
             for mark in watermarks
         ]
@@ -178,6 +179,13 @@ class Reporting:
     def _save(self) -> None:
         if self._newest is not None:
             put_worker_statistics(self._store, self._run.link.id, self._newest)
+
+
+def turn_seconds(statistics: EngineStatistics) -> float:
+    """How long it may take until each partition of a backlog that is copied below full speed has had its turn; 0 at
+    full speed."""
+    rate = statistics.catch_up_bytes_per_second
+    return (statistics.partitions_behind or 0) * TURN_BYTES / rate if rate else 0.0
 
 
 WINDOW_SECONDS = 5.0

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
+from drkit.mirror.runtime.reporting import turn_seconds
 from drkit.model.errors import ExitCode
+from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import LinkId, TopicPartition
 
 TP = TopicPartition("flights", 3)
@@ -35,6 +37,14 @@ def looks(*observations: tuple[float, PartitionObservation, bool]) -> list[bool]
 
 def test_it_is_stuck_after_its_patience_and_not_before() -> None:
     assert looks((0, WAITING, True), (29.9, WAITING, True), (30, WAITING, True)) == [False, False, True]
+
+
+def test_where_thousands_of_partitions_take_turns_each_has_the_time_of_all_others() -> None:
+    statistics = EngineStatistics(partitions_behind=5_000, catch_up_bytes_per_second=4 << 20)
+    assert turn_seconds(statistics) == pytest.approx(5_000 * 128 / 4096)
+    assert turn_seconds(EngineStatistics(partitions_behind=5_000)) == 0, "at full speed"
+    patient = replace(WAITING, turn_seconds=40.0)
+    assert looks((0, patient, True), (69.9, patient, True), (70, patient, True)) == [False, False, True]
 
 
 @pytest.mark.parametrize(
