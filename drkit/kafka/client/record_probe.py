@@ -1,8 +1,9 @@
 """Reads the first record that a consumer would get from each of many offsets, in a few fetches per partition.
 
 Many offsets of a partition are often in the same batches: they are fetched in ascending order, and every batch
-answers all offsets that it covers. All partitions of a leader go into one request. Control records are skipped, as
-consumers do; aborted records are not distinguished, which is right for a comparison of two probes.
+answers all offsets that it covers. The partitions of a leader go into few requests, with little of each, as a log may
+hold much behind an offset. Control records are skipped, as consumers do; aborted records are not distinguished, which
+is right for a comparison of two probes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 
-_FIRST_BYTES = 64 * 1024
+_FIRST_BYTES = 8 * 1024
+_ANSWER_BYTES = 8 * 1024 * 1024
+"""Requested at once: a broker's answer must come within the client's timeout."""
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -40,7 +43,8 @@ class ProbedRecord(NamedTuple):
 
     `offset` None: no record, the log ends there (or has only control records). `timestamp` in ms; `crc`: CRC-32C of
     the encoded key, value and headers; `body`: these, if requested. `reason`: why there is no record. `outside`: the
-    offset isn't in the log, so a consumer would start where its `auto.offset.reset` says.
+    offset isn't in the log, so a consumer would start where its `auto.offset.reset` says. `late`: it wasn't read in
+    time, which says nothing about the log.
     """
 
     offset: int | None = None
@@ -49,6 +53,7 @@ class ProbedRecord(NamedTuple):
     reason: str | None = None
     outside: bool = False
     body: bytes | None = None
+    late: bool = False
 
 
 NOTHING = ProbedRecord()
@@ -106,7 +111,8 @@ def probe_records(
         while moved and time.monotonic() < deadline:
             moved = False
             for leader, tps in leaders.items():
-                moved |= await _ask(connection, leader, [tp for tp in tps if tp in look.wanted], look)
+                for portion in _portions(tps, look):
+                    moved |= await _ask(connection, leader, portion, look)
             if moved:
                 look.moved_at = time.monotonic()
         if look.wanted and time.monotonic() < min(deadline, look.moved_at + STALL_SECONDS):
@@ -118,7 +124,7 @@ def probe_records(
         except Unreachable as error:
             look.why = str(error)
         for tp in list(look.wanted):
-            look.settle(tp, ProbedRecord(reason=f"not read in time: {look.why}"))
+            look.settle(tp, ProbedRecord(reason=f"not read in time: {look.why}", late=True))
     return look.found
 
 
@@ -138,6 +144,22 @@ def _look_for(places: Iterable[LogPosition]) -> _Look:
     for tp, offset in set(places):
         by_partition[tp].append(offset)
     return _Look({tp: _Wanted(deque(sorted(offsets)), min(offsets)) for tp, offsets in by_partition.items()})
+
+
+def _portions(tps: Sequence[TopicPartition], look: _Look) -> Iterator[list[TopicPartition]]:
+    """Those that are still to be read, as many at once as one answer holds."""
+    portion: list[TopicPartition] = []
+    size = 0
+    for tp in tps:
+        if tp not in look.wanted:
+            continue
+        size += look.wanted[tp].max_bytes
+        if portion and size > _ANSWER_BYTES:
+            yield portion
+            portion, size = [], look.wanted[tp].max_bytes
+        portion.append(tp)
+    if portion:
+        yield portion
 
 
 async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:

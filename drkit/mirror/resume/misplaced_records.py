@@ -60,8 +60,9 @@ class MisplacedRecords:
         self._store = store
         self._verifier = verifier
 
-    def doubted(self, observed: Iterable[Observed]) -> set[TopicPartition]:
-        """Partitions whose last record may not be the one that the mapping expects.
+    def doubted(self, observed: Iterable[Observed]) -> tuple[set[TopicPartition], dict[TopicPartition, str]]:
+        """Partitions whose last record may not be the one that the mapping expects; and those of which it couldn't be
+        read in time, with the reason: nothing is known about them.
 
         Raises:
             Refused: a cluster denies reading.
@@ -69,8 +70,10 @@ class MisplacedRecords:
         """
         looked_at = [seen for seen in observed if _ends_below_watermark(seen)]
         if not self._verifier.compares_bytes:
-            return {seen.tp for seen in looked_at if seen.watermark and seen.target_end < seen.watermark.target_end}
+            ends_below = {s.tp for s in looked_at if s.watermark and s.target_end < s.watermark.target_end}
+            return ends_below, {}
         doubted: set[TopicPartition] = set()
+        late: dict[TopicPartition, str] = {}
         meant: dict[LogPosition, tuple[Observed, LogPosition]] = {}
         for seen in looked_at:
             row = self._store.last_valid_mapping(self._link, seen.tp, seen.topic.state.epoch, seen.target_end - 1)
@@ -89,10 +92,13 @@ class MisplacedRecords:
         held = {place for place, peeked in there.items() if peeked.offset == place.offset}
         here = self._source.probe_records([meant[place][1] for place in held], seconds=seconds) if held else {}
         for place, (seen, source) in meant.items():
-            unread = there[place].reason is not None
-            if unread or (place in held and not _same(there[place], here[source], source, seen)):
+            ours, theirs = there[place], here.get(source)
+            unread = next((each for each in (ours, theirs) if each is not None and each.late), None)
+            if unread is not None:
+                late[seen.tp] = f"{seen.tp} {unread.reason}"
+            elif ours.reason is not None or (theirs is not None and not _same(ours, theirs, source, seen)):
                 doubted.add(seen.tp)
-        return doubted
+        return doubted, {tp: why for tp, why in late.items() if tp not in doubted}
 
     def difference(self, seen: Observed) -> tuple[Difference, Misplaced | int] | None:
         """Where the two sides diverge below the target's end, and what is there: the mirror's own records, or the first

@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
+UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 
 RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED})
 """Problems that halt a partition, or that a start decides from what it reads; a successful start clears them."""
@@ -134,7 +135,8 @@ class Resumer:
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
         self.denied: dict[TopicPartition, DrkitError] = {}
-        """From the last call of `resume`: partitions that a cluster refused to show; the others continued."""
+        """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
+        continued."""
         self.replaced: set[TopicPartition] = set()
         """From the last call, too: partitions whose topic is another one than the known one on some side."""
 
@@ -156,9 +158,11 @@ class Resumer:
         self.denied.clear()
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
         observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
-        doubted = {*doubted, *self._doubted(observations)}
+        found, late = self._doubted(observations)
+        self.denied.update(late)
+        doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
-        for observed in observations:
+        for observed in [seen for seen in observations if seen.tp not in late]:
             if stop.is_set():
                 break
             try:
@@ -287,8 +291,12 @@ class Resumer:
         self._problems.put_standing(KIND, seen.tp, epoch, reason, remedy, unsure=found.unsure)
         return True
 
-    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
-        return self._misplaced.doubted(observations)
+    def _doubted(
+        self, observations: Sequence[Observed]
+    ) -> tuple[set[TopicPartition], dict[TopicPartition, Unreachable]]:
+        """Partitions to be compared from further back, and those whose last records could not be read in time."""
+        doubted, late = self._misplaced.doubted(observations)
+        return doubted, {tp: Unreachable(why, remedy=UNSEEN_REMEDY) for tp, why in late.items()}
 
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt | _Repair:
         watermark = seen.watermark

@@ -121,9 +121,11 @@ class SharedResumer(Resumer):
             return {}
         return self._target.log_ends([tp for tp in tps if tp in self._leader_epochs], partial=True)
 
-    def _doubted(self, observations: Sequence[Observed]) -> set[TopicPartition]:
-        """None by their ends, because others' records lie between. Remembers for `_decide` which have lost the link's
-        newest record.
+    def _doubted(
+        self, observations: Sequence[Observed]
+    ) -> tuple[set[TopicPartition], dict[TopicPartition, Unreachable]]:
+        """None is doubted by its end, because others' records lie between. Remembers for `_decide` which have lost the
+        link's newest record.
 
         Raises:
             Unreachable: the target or the store doesn't answer.
@@ -139,10 +141,14 @@ class SharedResumer(Resumer):
             if place is not None and seen.target_start <= place < seen.target_end:
                 wanted[LogPosition(_target_of(seen), place)] = seen
         found = self._target.probe_records(wanted, seconds=_PEEK_SECONDS, bodies=True) if wanted else {}
+        unread: dict[TopicPartition, Unreachable] = {}
         for position, seen in wanted.items():
-            if not self._stands(position, found[position], seen):
-                self._lost.add(seen.tp)
-        return set()
+            try:
+                if not self._stands(position, found[position], seen):
+                    self._lost.add(seen.tp)
+            except Unreachable as error:
+                unread[seen.tp] = error
+        return set(), unread
 
     def _stands(self, position: LogPosition, found: ProbedRecord, seen: Observed) -> bool:
         """Whether the link's newest record is where it was, or compaction or retention may have removed it since."""

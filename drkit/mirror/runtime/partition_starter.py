@@ -21,7 +21,7 @@ from drkit.mirror.engine.interface import (
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.mirror.health.stalls import Stalls
-from drkit.mirror.resume.partition_resume import Resumed, Resumer
+from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.model.errors import Fenced
 from drkit.model.topology import LinkId, TopicPartition
@@ -32,7 +32,6 @@ _FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
 """The first partitions don't wait for the last. Each further portion costs a dozen requests to both clusters, and all
 of the link's watermarks."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
-_UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
 
 
@@ -132,7 +131,7 @@ class PartitionStarter:
         for tp in tps:
             if not self._problems.awaits_operator(tp):
                 denied = self._resumer.denied.get(tp)
-                why = (_UNSEEN, _UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy)
+                why = (_UNSEEN, UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy or UNSEEN_REMEDY)
                 self._stalls.failed(tp, *why)
 
     def _settle(self, incident: Incident) -> None:

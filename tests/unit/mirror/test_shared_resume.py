@@ -127,7 +127,8 @@ class World:
         return dict.fromkeys(places, self.at_place)
 
     def asked(self, seen: Observed) -> Resumed | Halt:
-        self._resumer._doubted([seen])
+        for unread in self._resumer._doubted([seen])[1].values():
+            raise unread  # it is left out, and asked for again; the others continue
         return self._resumer._decide(seen)
 
     def decide(self, seen: Observed) -> Resumed:
