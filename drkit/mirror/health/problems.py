@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -35,6 +36,8 @@ class Problems:
         self._tell = tell
         self._lock = threading.Lock()
         self._known: dict[Place, Problem] = {}
+        self._kinds: defaultdict[tuple[str, int | None], set[str]] = defaultdict(set)
+        """The kinds of known problems by topic and partition: thousands of partitions may have one each."""
         self._found: set[Place] = set()
         self._on_cleared: list[Callable[[Problem], None]] = []
 
@@ -42,7 +45,8 @@ class Problems:
         """Load problems that earlier runtimes left. They halt nothing until they are found again."""
         kept = self._store.problems(self._link)
         with self._lock:
-            self._known = {_place(problem): problem for problem in kept}
+            for problem in kept:
+                self._keep(problem)
 
     def put(
         self,
@@ -76,7 +80,7 @@ class Problems:
                 problem = replace(problem, since=known.since)  # as the store has it
         self._store.put_problem(self._link, problem)
         with self._lock:
-            self._known[_place(problem)] = problem
+            self._keep(problem)
             self._found.add(_place(problem))
         where = topic if partition is None else f"{topic}:{partition}"
         about = {"topic": topic, "partition": partition}
@@ -89,14 +93,12 @@ class Problems:
     ) -> None:
         """These no longer hold for the partition (None: for the topic as a whole; `everywhere`: for either)."""
         with self._lock:
+            about = [at for at in self._kinds if at[0] == topic] if everywhere else [(topic, partition)]
             gone = [
-                problem
-                for problem in self._known.values()
-                if problem.topic == topic and problem.kind in kinds and (everywhere or problem.partition == partition)
+                self._known[kind, *at] for at in about if at in self._kinds for kind in sorted(self._kinds[at] & kinds)
             ]
             for problem in gone:
-                del self._known[_place(problem)]
-                self._found.discard(_place(problem))
+                self._drop(problem)
         for problem in gone:
             self._store.clear_problem(self._link, problem)
 
@@ -147,9 +149,8 @@ class Problems:
     def forget(self, topic: str) -> None:
         """The topic is gone: forget its problems."""
         with self._lock:
-            for place in [place for place, problem in self._known.items() if problem.topic == topic]:
-                del self._known[place]
-                self._found.discard(place)
+            for problem in [problem for problem in self._known.values() if problem.topic == topic]:
+                self._drop(problem)
         self._store.clear_problems(self._link, topic)
 
     def on_cleared(self, call: Callable[[Problem], None]) -> None:
@@ -163,10 +164,11 @@ class Problems:
         kept = {_place(problem): problem for problem in self._store.problems(self._link)}
         with self._lock:
             gone = [problem for place, problem in before.items() if place not in kept]
-            self._known.update((place, problem) for place, problem in kept.items() if place not in self._known)
+            for place, problem in kept.items():
+                if place not in self._known:
+                    self._keep(problem)
             for problem in gone:
-                self._known.pop(_place(problem), None)
-                self._found.discard(_place(problem))
+                self._drop(problem)
         return gone
 
     def cleared(self) -> list[Problem]:
@@ -180,8 +182,7 @@ class Problems:
         gone = [problem for place, problem in before.items() if place not in kept]
         with self._lock:
             for problem in gone:
-                self._known.pop(_place(problem), None)
-                self._found.discard(_place(problem))
+                self._drop(problem)
         for problem in gone:
             for call in self._on_cleared:
                 call(problem)
@@ -195,19 +196,35 @@ class Problems:
     def halts(self, tp: TopicPartition) -> bool:
         """Whether a problem (its own or its topic's) halts a partition, and retries fail until somebody corrects the
         cause."""
-        return any(problem.concerns(tp) for problem in self.halted() if problem.kind != NOT_MOVING)
+        return any(problem.kind != NOT_MOVING for problem in self._halting(tp))
 
     def awaits_operator(self, tp: TopicPartition) -> bool:
         """Whether a partition isn't even retried until an operator clears a problem (its own or its topic's)."""
-        return any(problem.concerns(tp) for problem in self.halted() if problem.kind not in RETRIED)
+        return any(problem.kind not in RETRIED for problem in self._halting(tp))
 
     def stalls(self, tp: TopicPartition, seconds: float) -> bool:
         """Whether a partition is being retried, but hasn't moved for that long."""
         longest = timedelta(seconds=seconds)
-        return any(
-            problem.kind == NOT_MOVING and problem.concerns(tp) and now() - problem.since >= longest
-            for problem in self.halted()
-        )
+        return any(problem.kind == NOT_MOVING and now() - problem.since >= longest for problem in self._halting(tp))
+
+    def _halting(self, tp: TopicPartition) -> list[Problem]:
+        """The problems that halt a partition now, its own and its topic's."""
+        with self._lock:
+            places = [(kind, *at) for at in (tp, (tp.topic, None)) if at in self._kinds for kind in self._kinds[at]]
+            return [self._known[place] for place in places if place in self._found and self._known[place].halted]
+
+    def _keep(self, problem: Problem) -> None:
+        self._known[_place(problem)] = problem
+        self._kinds[problem.topic, problem.partition].add(problem.kind)
+
+    def _drop(self, problem: Problem) -> None:
+        """Forget a problem; it may be gone already."""
+        self._known.pop(_place(problem), None)
+        self._found.discard(_place(problem))
+        kinds = self._kinds.get((problem.topic, problem.partition), set())
+        kinds.discard(problem.kind)
+        if not kinds:
+            self._kinds.pop((problem.topic, problem.partition), None)
 
 
 def _added(known: Problem, problem: Problem) -> Problem:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -53,6 +54,7 @@ class CatchUp:
         committed: bool,
     ) -> None:
         self.halted: tuple[Problem, ...] = ()
+        self._halted: Mapping[tuple[str, int | None], Sequence[Problem]] = {}  # by topic and partition
         self._link = link
         self._store = store
         self._source = source
@@ -87,6 +89,10 @@ class CatchUp:
             Unreachable: one of them doesn't answer; the earlier result stays.
         """
         self.halted = tuple(problem for problem in self._store.problems(self._link) if problem.halted)
+        halted: defaultdict[tuple[str, int | None], list[Problem]] = defaultdict(list)
+        for problem in self.halted:
+            halted[problem.topic, problem.partition].append(problem)
+        self._halted = dict(halted)
         if self._goals is None:
             return
         marks = self._store.watermarks(self._link)
@@ -150,4 +156,5 @@ class CatchUp:
         if self._problems.halts(tp) or self._problems.stalls(tp, self._patience):
             return True
         at, patience = now(), timedelta(seconds=self._patience)
-        return any(p.concerns(tp) and (p.kind != NOT_MOVING or at - p.since >= patience) for p in self.halted)
+        others = (*self._halted.get(tp, ()), *self._halted.get((tp.topic, None), ()))
+        return any(p.kind != NOT_MOVING or at - p.since >= patience for p in others)
