@@ -21,7 +21,7 @@ from kafka.structs import TopicPartition
 
 from chaos.soak.sides import Side
 from drkit.drill.environment.waiting import wait_for
-from drkit.drill.faults.disconnect import reset_connections
+from drkit.drill.faults.nodes.disconnect import reset_connections
 
 if TYPE_CHECKING:
     from chaos.soak.world import World

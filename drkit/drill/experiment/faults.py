@@ -2,8 +2,8 @@
 
 Faults of a node stop it or its connections; faults of the network disturb the one between drkit and primary; faults of
 the applications affect the credentials or the clock of the drill's clients; faults of a topic damage the workload's
-topic on one cluster, like an operator's mistake, an attack or a bad disk. The file of its name in `drkit.drill.faults`
-injects each.
+topic on one cluster, like an operator's mistake, an attack or a bad disk. The file of its name in a folder of
+`drkit.drill.faults` injects each.
 """
 
 from __future__ import annotations

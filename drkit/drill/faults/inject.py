@@ -9,28 +9,28 @@ from confluent_kafka import KafkaException
 
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.faults import TAKES_DATA, Fault
-from drkit.drill.faults.add_partitions import add_partitions
-from drkit.drill.faults.correct_clock import correct_clock
-from drkit.drill.faults.corrupt_batch import corrupt_batch
-from drkit.drill.faults.degrade_network import degrade_network
-from drkit.drill.faults.delete_topic import delete_topic
-from drkit.drill.faults.disconnect import disconnect
-from drkit.drill.faults.expire_credentials import expire_credentials
-from drkit.drill.faults.fill_disk import fill_disk
-from drkit.drill.faults.flood import flood
-from drkit.drill.faults.heal_network import heal_network
-from drkit.drill.faults.kill import kill
-from drkit.drill.faults.lose_tail import lose_tail
-from drkit.drill.faults.partition_network import partition_network
-from drkit.drill.faults.pause import pause
-from drkit.drill.faults.purge_topic import purge_topic
-from drkit.drill.faults.recreate_topic import recreate_topic
-from drkit.drill.faults.renew_credentials import renew_credentials
-from drkit.drill.faults.reset_network import reset_network
-from drkit.drill.faults.restart import restart
-from drkit.drill.faults.resume import resume
-from drkit.drill.faults.skew_clock import skew_clock
-from drkit.drill.faults.write_foreign import write_foreign
+from drkit.drill.faults.applications.correct_clock import correct_clock
+from drkit.drill.faults.applications.expire_credentials import expire_credentials
+from drkit.drill.faults.applications.renew_credentials import renew_credentials
+from drkit.drill.faults.applications.skew_clock import skew_clock
+from drkit.drill.faults.network.degrade_network import degrade_network
+from drkit.drill.faults.network.heal_network import heal_network
+from drkit.drill.faults.network.partition_network import partition_network
+from drkit.drill.faults.network.reset_network import reset_network
+from drkit.drill.faults.nodes.disconnect import disconnect
+from drkit.drill.faults.nodes.fill_disk import fill_disk
+from drkit.drill.faults.nodes.kill import kill
+from drkit.drill.faults.nodes.pause import pause
+from drkit.drill.faults.nodes.restart import restart
+from drkit.drill.faults.nodes.resume import resume
+from drkit.drill.faults.topics.add_partitions import add_partitions
+from drkit.drill.faults.topics.corrupt_batch import corrupt_batch
+from drkit.drill.faults.topics.delete_topic import delete_topic
+from drkit.drill.faults.topics.flood import flood
+from drkit.drill.faults.topics.lose_tail import lose_tail
+from drkit.drill.faults.topics.purge_topic import purge_topic
+from drkit.drill.faults.topics.recreate_topic import recreate_topic
+from drkit.drill.faults.topics.write_foreign import write_foreign
 from drkit.model.errors import DrkitError
 
 FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {

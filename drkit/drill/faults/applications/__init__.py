@@ -1,0 +1,1 @@
+"""Faults of what the applications have on a cluster: their credentials, their clock."""

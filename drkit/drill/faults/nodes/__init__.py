@@ -1,0 +1,1 @@
+"""Faults of a node: they stop it, its disk or its connections."""
