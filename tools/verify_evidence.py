@@ -51,6 +51,8 @@ DRILL_FILES = (
     *(f"history/{part}.jsonl" for part in HISTORY),
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
+STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
+"""The columns of a stated position, and the members of a failover's document that they are from."""
 DRILL_LINK = "primary->dr"
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
@@ -886,6 +888,8 @@ class History:
     positions: cluster, partition, offset, at
     landed: partition, offset, key, seq, digest (on the target at the end, read by a bystander)
     lag: at, lag_records (as the mirror reported it; the only time of the wall clock)
+    stated: partition, offset, reread_at_most, at (of the group, by the last failover if it succeeded)
+    ends: partition, stable, end (of the target after the drill, if it wrote in transactions)
     """
 
     def __init__(self, folder: Path) -> None:
@@ -895,6 +899,7 @@ class History:
             [dict(zip(self.meta["columns"][part], row, strict=True)) for row in _lines(folder, f"history/{part}.jsonl")]
             for part in HISTORY
         )
+        self.stated, self.ends = self.meta["stated"], self.meta["ends"]
         for row in (*self.attempts, *self.polls, *self.landed):
             row["record"] = None if row["key"] is None else (row["key"], row["seq"])
         self.landed.sort(key=lambda row: (row["partition"], row["offset"]))
@@ -910,7 +915,7 @@ class History:
         """All times of the monotonic clock, by part of the history."""
         both = [row[name] for row in self.attempts for name in ("sent_at", "acked_at") if row[name] is not None]
         polls, positions = ([row["at"] for row in rows] for rows in (self.polls, self.positions))
-        return {"attempts": both, "polls": polls, "positions": positions}
+        return {"attempts": both, "polls": polls, "positions": positions, "stated": [row["at"] for row in self.stated]}
 
     def judge(self, name: str) -> Row:
         """One check. A missing part of the history never makes a check pass, and never causes an anomaly by itself."""
@@ -934,7 +939,7 @@ class History:
         why = missing or self.vacuous(name)
         return check(name, "unknown" if why else "passed", why)
 
-    def vacuous(self, name: str) -> str | None:  # noqa: PLR0911  # one arm a check
+    def vacuous(self, name: str) -> str | None:  # noqa: C901, PLR0911  # one arm a check
         """Why a check without anomalies had nothing to check; None: it had."""
         if name == "lost":
             by_source = any(row["cluster"] == self.source for row in self.acked)
@@ -947,6 +952,13 @@ class History:
             return f"{silent[0]} acknowledged nothing" if silent else None
         if name == "position_moved_back":
             return None if self.positions else "no position of the group was confirmed"
+        if name == "reread_beyond_plan":
+            read = next(self._polls_after_failover(), None)
+            return None if read else f"the group read nothing on {self.target} after the failover"
+        if name == "stable_offset_stuck":
+            if all(row["transaction"] is None for row in self.attempts):
+                return "nothing was written in a transaction"
+            return None if self.ends else f"no end of a partition of {self.target} is known"
         if name == "torn_transaction":
             return None if self.transactions else "no transaction was committed"
         if name in ("aborted_read", "dirty_commit") and not self.aborted:
@@ -1044,6 +1056,56 @@ class History:
                 yield row["cluster"], row | {"record": None}, f"lower than the earlier position {stood[place]}"
             stood[place] = max(row["offset"], stood.get(place, 0))
 
+    def reread_beyond_plan(self) -> Iterator[Anomaly]:
+        """After the failover: an offset before the stated position, or more records again than stated.
+
+        A record counts as read again if it lies below a position that the source had confirmed before the failover's
+        end.
+        """
+        if not self.stated:
+            raise Broken("no failover stated a position of the group")
+        positions, known = {row["partition"]: row for row in self.stated}, self._known_as_read()
+        seen, again, found = set[tuple[int, int]](), Counter[int](), False
+        for row in self._polls_after_failover():
+            place, position = (row["partition"], row["offset"]), positions[row["partition"]]
+            if place in seen:
+                continue
+            seen.add(place)
+            most, said = position["reread_at_most"], None
+            if row["offset"] < position["offset"]:
+                said = f"read after the failover, which stated the position {position['offset']}"
+            elif row["record"] in known:
+                again[row["partition"]] += 1
+                if most is not None and again[row["partition"]] > most:
+                    said = f"read again, and the failover stated at most {most} such records"
+            if said is not None:
+                found = True
+                yield self.target, row, said
+        unbounded = sorted(partition for partition in again if positions[partition]["reread_at_most"] is None)
+        if unbounded and not found:
+            raise Broken(f"the failover stated no bound of what is read again in partition {unbounded[0]}")
+
+    def _known_as_read(self) -> set[tuple[str, int] | None]:
+        until, through = max(row["at"] for row in self.stated), dict[int, int]()
+        for row in self.positions:
+            if row["cluster"] == self.source and row["at"] <= until:
+                through[row["partition"]] = max(row["offset"], through.get(row["partition"], 0))
+        polls = (row for row in self.polls if row["cluster"] == self.source and row["record"] is not None)
+        return {row["record"] for row in polls if row["offset"] < through.get(row["partition"], 0)}
+
+    def _polls_after_failover(self) -> Iterator[Row]:
+        since = {row["partition"]: row["at"] for row in self.stated}
+        for row in self.polls:
+            if row["cluster"] == self.target and row["at"] >= since.get(row["partition"], math.inf):
+                yield row
+
+    def stable_offset_stuck(self) -> Iterator[Anomaly]:
+        """The last stable offset stays below the end of the log: the marker of a transaction is missing."""
+        for row in self.ends:
+            if row["stable"] < row["end"]:
+                said = f"the last stable offset stays here, and the log ends at {row['end']}: a marker is missing"
+                yield self.target, {"partition": row["partition"], "offset": row["stable"], "record": None}, said
+
     def foreign(self) -> Iterator[Anomaly]:
         """On the target, and sent by nobody."""
         sent = {row["record"] for row in self.attempts}
@@ -1102,10 +1164,12 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "skipped_by_group": (History.skipped_by_group, {"polls", "landed"}, {"polls"}),
     "both_sides_written": (History.both_sides_written, {"attempts"}, set()),
     "position_moved_back": (History.position_moved_back, {"polls"}, set()),
+    "reread_beyond_plan": (History.reread_beyond_plan, {"polls"}, set()),
     "foreign": (History.foreign, {"attempts", "landed"}, {"attempts"}),
     "aborted_read": (History.aborted_read, {"attempts", "polls"}, set()),
     "torn_transaction": (History.torn_transaction, {"attempts", "landed"}, {"landed"}),
     "dirty_commit": (History.dirty_commit, {"attempts", "landed"}, set()),
+    "stable_offset_stuck": (History.stable_offset_stuck, {"ends"}, set()),
 }
 """By check: its function, the parts of the history it needs, and those whose absence would cause false anomalies."""
 
@@ -1182,6 +1246,7 @@ class Drill:
         yield from self.branch_problems()
         yield from self.strike_problems()
         yield from self.time_problems()
+        yield from self.stated_problems()
         yield from self.run_problems()
 
     def step_problems(self) -> Iterator[str]:
@@ -1286,7 +1351,8 @@ class Drill:
         for part, times in self.history.times().items():
             outside = [at for at in times if not began - CLOCKS <= at <= began + ends]
             if outside:
-                yield f"history/{part}.jsonl has a time outside of the drill: {outside[0]}"
+                file = "history.json" if part == "stated" else f"{part}.jsonl"
+                yield f"history/{file} has a time outside of the drill: {outside[0]}"
 
     def _moved(self) -> bool | None:
         """Whether clients were moved after a failover that succeeded; None: a step of it didn't end well."""
@@ -1299,6 +1365,27 @@ class Drill:
                     return None
                 moved = over
         return moved
+
+    def stated_problems(self) -> Iterator[str]:
+        """The positions that the failover stated are those of its document, as of its end."""
+        workload = next((step for step in self.experiment["method"] if step["do"] == "workload"), dict[str, Any]())
+        played = (each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped")
+        last = next((step for step in [*played][::-1] if step["step"] == "failover to dr"), None)
+        rows = (self.result["failover"] or {}).get("groups", []) if last and last["outcome"] == "ok" else []
+        mine = [row for row in rows if all(row[name] == workload.get(name) for name in ("group", "topic"))]
+        placed = [row for row in mine if row["target_offset"] is not None]
+        ours = [{name: row[member] for name, member in STATED} for row in placed]
+        stated = self.history.stated
+        said = [{name: row[name] for name, _ in STATED} for row in stated]
+        if said or self.interrupted is None:
+            give = "the failover of result.json gives"
+            yield from differences("stated positions of history/history.json", said, ours, give)
+        if last is None or last["started_after_seconds"] is None:
+            return
+        began = self.origin["began"] + last["started_after_seconds"]
+        for row in stated:
+            if not began - CLOCKS <= row["at"] <= began + last["seconds"] + CLOCKS:
+                yield f"history/history.json has a stated position at {row['at']}, which is outside of the failover"
 
     def run_problems(self) -> Iterator[str]:
         """The journals are of the listed runs, on the drill's clusters; the failover's document agrees with its own."""

@@ -29,7 +29,7 @@ from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.step_descriptions import describe
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed
+from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LogEnd
 from drkit.drill.judge.measure import measure
 from drkit.drill.judge.result import (
     DrillResult,
@@ -47,7 +47,7 @@ from drkit.drill.results.origin import add_lab, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
 from drkit.drill.safety import broken_rule, strikes_both_sides
 from drkit.drill.steps import Played, PlayedStrike, play
-from drkit.drill.workload.reading import NotRead, read_all
+from drkit.drill.workload.reading import NotRead, read_all, stable_ends
 from drkit.lab import Lab
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
@@ -55,6 +55,9 @@ from drkit.model.errors import DrkitError, Refused
 Say = Callable[[str], None]
 READ_SECONDS = 20.0
 """How long reading the target may make no progress before it is given up."""
+SETTLE_SECONDS = 30.0
+"""How long a transaction of a producer that is gone may stay open: its timeout of 10 s, and the 10 s between two looks
+of the broker for such transactions, with a margin."""
 NOT_ASKED = SteadyStateResult(reached=None, reason="the drill ended before it was checked", seconds=0.0)
 
 
@@ -362,7 +365,15 @@ def _collect(env: DrillEnvironment, course: _DrillProgress) -> ClientHistory:
     incomplete = env.clients.incomplete()
     if env.start_unknown is not None:
         incomplete[HistoryPart.POLLS] = env.start_unknown
+    ends: list[LogEnd] = []
     landed: list[Landed] = []
+    if workload.transactions is not None:
+        try:
+            ends = stable_ends(
+                env.properties[TARGET], workload.topic, workload.partitions, READ_SECONDS, SETTLE_SECONDS
+            )
+        except NotRead as error:
+            incomplete[HistoryPart.ENDS] = str(error)
     course.told(f"reading {workload.topic} on {TARGET} …")
     try:
         landed = read_all(env.properties[TARGET], env.run, workload.topic, workload.partitions, READ_SECONDS)
@@ -377,6 +388,8 @@ def _collect(env: DrillEnvironment, course: _DrillProgress) -> ClientHistory:
         positions=(*env.started_from, *env.clients.committed()),
         landed=tuple(landed),
         incomplete=incomplete,
+        stated=env.stated,
+        ends=tuple(ends),
     )
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.child_processes import Finished
-from drkit.drill.environment.environment import DrillEnvironment, document
+from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
     Failback,
@@ -127,10 +127,13 @@ def _fault(env: DrillEnvironment, fault: Fault) -> Played:
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
     env.note_disaster()
+    env.stated = ()
     finished, strikes = _move_groups(env, step)
     env.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
     env.failed_over = played.outcome == "ok"
+    if env.failed_over:
+        env.stated = stated_positions(env.failover, env.experiment.workload, time.monotonic())
     return _with_strikes(played, strikes)
 
 

@@ -18,9 +18,9 @@ from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.secured import LISTENER, grant_access, has_listener
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect
+from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect, Workload
 from drkit.drill.experiment.faults import Fault
-from drkit.drill.judge.history import ConfirmedPosition
+from drkit.drill.judge.history import ConfirmedPosition, StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -42,6 +42,7 @@ class DrillEnvironment:
     `moved`: whether clients were moved to the target after a failover that succeeded.
     `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
     read.
+    `stated`: where the last failover stated that the group continues; empty if it did not succeed.
     `run_process`: the run that is stopped at a stage now.
     `may_not_strike`: why a fault may not be injected now, by a safety rule; None: it may.
     `applications`: the client properties of the applications, by cluster; not `properties` if they have their own user.
@@ -70,6 +71,7 @@ class DrillEnvironment:
     moved: bool = False
     started_from: tuple[ConfirmedPosition, ...] = ()
     start_unknown: str | None = None
+    stated: tuple[StatedPosition, ...] = ()
 
     @classmethod
     def on(
@@ -310,6 +312,16 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
             + "; or leave --dir out: the drill creates its own lab",
         )
     return config
+
+
+def stated_positions(told: dict[str, Any] | None, workload: Workload, at: float) -> tuple[StatedPosition, ...]:
+    """Where a document of `drkit failover` says that the workload's group continues; `at`: when the failover ended."""
+    rows = [] if told is None else told.get("groups", [])
+    return tuple(
+        StatedPosition(row["partition"], row["target_offset"], row["reread_at_most"], at)
+        for row in rows
+        if (row["group"], row["topic"]) == (workload.group, workload.topic) and row["target_offset"] is not None
+    )
 
 
 def document(text: str) -> dict[str, Any] | None:

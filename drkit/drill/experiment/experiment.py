@@ -53,10 +53,12 @@ CheckName = Literal[
     "skipped_by_group",
     "both_sides_written",
     "position_moved_back",
+    "reread_beyond_plan",
     "foreign",
     "aborted_read",
     "torn_transaction",
     "dirty_commit",
+    "stable_offset_stuck",
 ]
 
 
@@ -650,14 +652,20 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
                 ("checks", number),
                 "skipped_by_group needs a move_clients step to dr: without one no group reads there",
             )
+        if name == "reread_beyond_plan" and not experiment.measures_rto:
+            yield (
+                ("checks", number),
+                "reread_beyond_plan needs a failover step and a move_clients step to dr: else no plan is followed",
+            )
     if objectives.rto_seconds is not None and not experiment.measures_rto:
         yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"
 
 
-TRANSACTION_CHECKS = ("aborted_read", "torn_transaction", "dirty_commit")
+TRANSACTION_CHECKS = ("aborted_read", "torn_transaction", "dirty_commit", "stable_offset_stuck")
+_ABORT_CHECKS = ("aborted_read", "dirty_commit")
 
 
 def _lacking_transactions(check: str, transactions: Transactions | None) -> str | None:
     if transactions is None:
         return "transactions"
-    return "transactions.abort_every above 0" if check != "torn_transaction" and not transactions.abort_every else None
+    return "transactions.abort_every above 0" if check in _ABORT_CHECKS and not transactions.abort_every else None

@@ -4,17 +4,18 @@ Each yields the anomalies it finds, with their offsets as witnesses. `judge` mak
 couldn't be made is `unknown`, never passed, and a missing part of the history never causes an anomaly by itself
 (`forged_by`).
 
-A group may read records twice around a failover: it was promised at-least-once. `measure.py` counts these; they are
-not anomalies.
+A group may read records twice around a failover: it was promised at-least-once. `measure.py` counts these. They are
+anomalies only beyond what the failover stated (`reread_beyond_plan`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drkit.drill.judge.history import Attempt, ClientHistory, HistoryPart, Landed, RecordId
+from drkit.drill.judge.history import Attempt, ClientHistory, HistoryPart, Landed, Poll, RecordId
 
 WITNESSES = 10
 """How many anomalies a result lists; it counts all."""
@@ -210,6 +211,69 @@ def position_moved_back(history: ClientHistory) -> Iterator[Anomaly]:
         highest[one.cluster, one.partition] = max(before, one.offset)
 
 
+def reread_beyond_plan(history: ClientHistory) -> Iterator[Anomaly]:
+    """After the failover the group was given an offset before its stated position, or more records again than stated.
+
+    A record counts as read again if the source had confirmed a position of the group beyond it when the failover ended:
+    of records that the group had read without committing them nobody else knew.
+    """
+    stated = {one.partition: one for one in history.stated}
+    if not stated:
+        raise CannotCheck("no failover stated a position of the group")
+    known = _known_as_read(history, max(one.at for one in history.stated))
+    seen: set[tuple[int, int]] = set()
+    again: dict[int, int] = {}
+    found = False
+    for poll in _polls_after_failover(history):
+        place, position = (poll.partition, poll.offset), stated[poll.partition]
+        if place in seen:
+            continue
+        seen.add(place)
+        if poll.offset < position.offset:
+            text = f"read after the failover, which stated the position {position.offset}"
+        elif poll.record in known:
+            again[poll.partition] = count = again.get(poll.partition, 0) + 1
+            if position.reread_at_most is None or count <= position.reread_at_most:
+                continue
+            text = f"read again, and the failover stated at most {position.reread_at_most} such records"
+        else:
+            continue
+        found = True
+        yield Anomaly(history.target, poll.partition, poll.offset, poll.record, text)
+    unbounded = sorted(partition for partition in again if stated[partition].reread_at_most is None)
+    if unbounded and not found:
+        raise CannotCheck(f"the failover stated no bound of what is read again in partition {unbounded[0]}")
+
+
+def _known_as_read(history: ClientHistory, until: float) -> frozenset[RecordId | None]:
+    """The records of the source below a position of the group that the source had confirmed by then."""
+    through: dict[int, int] = {}
+    for one in history.positions:
+        if one.cluster == history.source and one.at <= until:
+            through[one.partition] = max(one.offset, through.get(one.partition, 0))
+    polls = (poll for poll in history.polls if poll.cluster == history.source and poll.record is not None)
+    return frozenset(poll.record for poll in polls if poll.offset < through.get(poll.partition, 0))
+
+
+def _polls_after_failover(history: ClientHistory) -> Iterator[Poll]:
+    """What the group was given on the target, on partitions of which the failover stated a position."""
+    since = {one.partition: one.at for one in history.stated}
+    for poll in history.polls:
+        if poll.cluster == history.target and poll.at >= since.get(poll.partition, math.inf):
+            yield poll
+
+
+def stable_offset_stuck(history: ClientHistory) -> Iterator[Anomaly]:
+    """The target's last stable offset stays below the end of the log, although no transaction is open any more.
+
+    The marker of a transaction is missing there. A reader of committed records never gets beyond that offset.
+    """
+    for one in history.ends:
+        if one.stable < one.end:
+            text = f"the last stable offset stays here, and the log ends at {one.end}: a marker is missing"
+            yield Anomaly(history.target, one.partition, one.stable, None, text)
+
+
 def aborted_read(history: ClientHistory) -> Iterator[Anomaly]:
     """The group was given a record of a transaction that was aborted, on either side."""
     aborted = history.aborted_records()
@@ -295,6 +359,17 @@ def _no_aborted_transaction(history: ClientHistory) -> str | None:
     return None if history.aborted_records() else "no transaction was aborted"
 
 
+def _no_ends_of_transactions(history: ClientHistory) -> str | None:
+    if all(attempt.transaction is None for attempt in history.attempts):
+        return "nothing was written in a transaction"
+    return None if history.ends else f"no end of a partition of {history.target} is known"
+
+
+def _nothing_read_after_failover(history: ClientHistory) -> str | None:
+    read = next(_polls_after_failover(history), None)
+    return None if read is not None else f"the group read nothing on {history.target} after the failover"
+
+
 def _nothing_read(history: ClientHistory) -> str | None:
     return None if history.polls else "the group read nothing"
 
@@ -315,8 +390,8 @@ class Checker:
     forged_by: frozenset[HistoryPart] = frozenset()
 
 
-_ATTEMPTS, _POLLS, _LANDED = (
-    frozenset({part}) for part in (HistoryPart.ATTEMPTS, HistoryPart.POLLS, HistoryPart.LANDED)
+_ATTEMPTS, _POLLS, _LANDED, _ENDS = (
+    frozenset({part}) for part in (HistoryPart.ATTEMPTS, HistoryPart.POLLS, HistoryPart.LANDED, HistoryPart.ENDS)
 )
 
 CHECKERS: Final[dict[str, Checker]] = {
@@ -328,10 +403,12 @@ CHECKERS: Final[dict[str, Checker]] = {
     "skipped_by_group": Checker(skipped_by_group, _POLLS | _LANDED, _nothing_landed, forged_by=_POLLS),
     "both_sides_written": Checker(both_sides_written, _ATTEMPTS, _one_side_acknowledged),
     "position_moved_back": Checker(position_moved_back, _POLLS, _no_position),
+    "reread_beyond_plan": Checker(reread_beyond_plan, _POLLS, _nothing_read_after_failover),
     "foreign": Checker(foreign, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_ATTEMPTS),
     "aborted_read": Checker(aborted_read, _ATTEMPTS | _POLLS, _no_aborted_transaction_read),
     "torn_transaction": Checker(torn_transaction, _ATTEMPTS | _LANDED, _no_committed_transaction, forged_by=_LANDED),
     "dirty_commit": Checker(dirty_commit, _ATTEMPTS | _LANDED, _no_aborted_transaction_landed),
+    "stable_offset_stuck": Checker(stable_offset_stuck, _ENDS, _no_ends_of_transactions),
 }
 
 

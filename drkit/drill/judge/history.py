@@ -1,4 +1,5 @@
-"""The history of a drill's clients: every attempt, every poll, every commit, and the target as read at the end.
+"""The history of a drill's clients: every attempt, every poll, every commit, and the target as read at the end;
+beside it what a failover stated of the group's positions.
 
 Times (`…_at`) are seconds of CLOCK_MONOTONIC, which all processes of one machine share: their differences are exact,
 whatever happens to the wall clock.
@@ -87,12 +88,36 @@ class Landed:
     digest: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a partition of the target after the method: its last stable offset, and the end of its log."""
+
+    partition: int
+    stable: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatedPosition:
+    """Where a failover stated that the group continues on a partition of the target.
+
+    `reread_at_most`: how many records it stated that the group reads again there; None: it stated no bound. `at`: when
+    the failover ended.
+    """
+
+    partition: int
+    offset: int
+    reread_at_most: int | None
+    at: float
+
+
 class HistoryPart(StrEnum):
     """The parts of a history that may be missing."""
 
     ATTEMPTS = "attempts"
     POLLS = "polls"
     LANDED = "landed"
+    ENDS = "ends"
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class ClientHistory:
     """The history of one drill, in the order of events.
 
     `incomplete`: the parts that may be incomplete, with the reason. A check that needs such a part can't pass.
+    `stated`: of the last failover, if it succeeded. `ends`: of the target, of a workload with transactions.
     """
 
     source: str
@@ -109,6 +135,8 @@ class ClientHistory:
     positions: tuple[ConfirmedPosition, ...] = ()
     landed: tuple[Landed, ...] = ()
     incomplete: dict[HistoryPart, str] = field(default_factory=dict)
+    stated: tuple[StatedPosition, ...] = ()
+    ends: tuple[LogEnd, ...] = ()
 
     def acked(self, cluster: str) -> Iterator[Attempt]:
         """The attempts that a cluster acknowledged."""

@@ -2,7 +2,8 @@
 
 RUN/experiment.json         the experiment as played, with the configured objectives, and the lines of its steps
 RUN/history/*.jsonl         one row per line, with the columns that history.json names
-RUN/history/history.json    both clusters, the important times, the incomplete parts
+RUN/history/history.json    both clusters, the important times, the incomplete parts, what the failover stated of the
+                            group's positions, the ends of the target's partitions
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
 chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
@@ -17,7 +18,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -88,6 +89,8 @@ def write_history(
         "moved": moved,
         "interrupted": interrupted,
         "incomplete": {str(part): why for part, why in history.incomplete.items()},
+        "stated": [asdict(one) for one in history.stated],
+        "ends": [asdict(one) for one in history.ends],
         "columns": {part: _columns(kind) for part, (kind, _) in parts.items()} | {"lag": ["at", "lag_records"]},
     }
     (target / "history.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from drkit.drill.judge.history import Landed
+from drkit.drill.judge.history import Landed, LogEnd
 from drkit.drill.workload.records import digest_of, record_of
 
 NO_GROUP = "drkit-drill-reader"
@@ -67,6 +67,36 @@ def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_se
         raise NotRead(f"the end of {topic} can't be read: {error}") from error
     finally:
         consumer.close()
+
+
+def stable_ends(
+    properties: dict[str, str], topic: str, partitions: int, timeout_seconds: float, settle_seconds: float
+) -> list[LogEnd]:
+    """The last stable offset and the log end of each partition, once they agree, or after `settle_seconds`.
+
+    They differ while a transaction is open. The broker aborts one whose producer is gone after its timeout; one whose
+    marker is missing stays open.
+
+    Raises:
+        NotRead: the cluster didn't answer.
+    """
+    levels = ("read_committed", "read_uncommitted")
+    both = [Consumer({**_quiet(properties), "group.id": NO_GROUP, "isolation.level": level}) for level in levels]
+    deadline = time.monotonic() + settle_seconds
+    try:
+        while True:
+            ends = [
+                LogEnd(partition, *(_marks(consumer, topic, partition, timeout_seconds)[1] for consumer in both))
+                for partition in range(partitions)
+            ]
+            if all(one.stable >= one.end for one in ends) or time.monotonic() > deadline:
+                return ends
+            time.sleep(0.5)
+    except KafkaException as error:
+        raise NotRead(f"the ends of {topic} can't be read: {error}") from error
+    finally:
+        for consumer in both:
+            consumer.close()
 
 
 def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:

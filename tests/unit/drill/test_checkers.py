@@ -12,8 +12,10 @@ from drkit.drill.judge.history import (
     ConfirmedPosition,
     HistoryPart,
     Landed,
+    LogEnd,
     Poll,
     RecordId,
+    StatedPosition,
 )
 
 DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
@@ -41,8 +43,9 @@ def polled(seq, cluster, *, session=None, assignment=1, partition=0, offset=None
 def good():
     """Ten records acknowledged, eight mirrored, six read on the primary; then two more on dr.
 
-    The group reads on from the fifth record (4 and 5 again); the tail of two is what an RPO excuses. Records 4 to 6 are
-    a committed transaction; another one was aborted.
+    The primary confirmed that the group had read the first six. The failover stated that it continues with the fifth
+    record (4 and 5 again); the tail of two is what an RPO excuses. Records 4 to 6 are a committed transaction; another
+    one was aborted.
     """
     committed = dict.fromkeys((4, 5, 6), "producer-1-1")
     return ClientHistory(
@@ -59,8 +62,10 @@ def good():
             polled(10, "dr", offset=DR_OFFSET + 8),
             polled(11, "dr", offset=DR_OFFSET + 9),
         ),
-        positions=(ConfirmedPosition("dr", 0, DR_OFFSET + 4, 8.0),),
+        positions=(ConfirmedPosition("primary", 0, 6, 3.5), ConfirmedPosition("dr", 0, DR_OFFSET + 4, 8.0)),
         landed=(*(landed(n) for n in range(8)), *(landed(n, offset=DR_OFFSET + n - 2) for n in (10, 11))),
+        stated=(StatedPosition(0, DR_OFFSET + 4, 2, 3.9),),
+        ends=(LogEnd(0, DR_OFFSET + 10, DR_OFFSET + 10),),
     )
 
 
@@ -126,6 +131,95 @@ def test_a_position_that_moved_back(good):
     finding = only(replace(good, positions=back), ["position_moved_back"])
     assert (finding.anomalies, finding.witnesses[0].offset) == (1, DR_OFFSET + 6)
     assert finding.witnesses[0].text == f"lower than the earlier position {DR_OFFSET + 7}"
+
+
+def test_an_offset_before_the_position_that_the_failover_stated(good):
+    """However many records the failover stated to be read again: they lie behind its position."""
+    early = replace(good, polls=(*good.polls, replace(polled(3, "dr", session="another"), at=20.0)))
+    finding = only(early, ["reread_beyond_plan"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "dr", DR_OFFSET + 3)
+    assert finding.witnesses[0].text == f"read after the failover, which stated the position {DR_OFFSET + 4}"
+
+
+def test_more_records_again_than_the_failover_stated(good):
+    fewer = replace(good, stated=(StatedPosition(0, DR_OFFSET + 4, 1, 3.9),))
+    finding = only(fewer, ["reread_beyond_plan"])
+    assert (finding.anomalies, str(finding.witnesses[0].record)) == (1, "k0#5")
+    assert finding.witnesses[0].text == "read again, and the failover stated at most 1 such records"
+
+
+def test_the_bound_is_that_of_each_partition(good):
+    """Two records again on each of two partitions, of which only one was stated to have as many."""
+    ids = [RecordId("k1", seq) for seq in range(2)]
+    there = tuple(Poll("on-primary", 1, "primary", 1, seq, record, float(seq)) for seq, record in enumerate(ids))
+    again = tuple(Poll("on-dr", 1, "dr", 1, 50 + seq, record, 4.0) for seq, record in enumerate(ids))
+    both = replace(
+        good,
+        polls=(*good.polls, *there, *again),
+        positions=(*good.positions, ConfirmedPosition("primary", 1, 2, 3.0)),
+        stated=(*good.stated, StatedPosition(1, 50, 1, 3.9)),
+    )
+    finding = judge("reread_beyond_plan", both)
+    assert [(one.partition, one.offset) for one in finding.witnesses] == [(1, 51)]
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        (ConfirmedPosition("primary", 0, 4, 3.5),),  # 4 and 5 were read, and not committed
+        (ConfirmedPosition("primary", 0, 6, 30.0),),  # committed when the failover had ended: the group went home
+    ],
+    ids=["not committed", "committed later"],
+)
+def test_what_nobody_knew_as_read_when_the_failover_ended_is_not_read_again(good, positions):
+    none = (StatedPosition(0, DR_OFFSET + 4, 0, 3.9),)
+    assert judge("reread_beyond_plan", replace(good, stated=none)).held is False
+    assert judge("reread_beyond_plan", replace(good, stated=none, positions=positions)).held is True
+
+
+def test_a_record_that_is_given_twice_on_the_target_is_read_again_once(good):
+    """A rebalance there is no matter of the failover's."""
+    twice = tuple(polled(n, "dr", assignment=2) for n in (4, 5))
+    assert judge("reread_beyond_plan", replace(good, polls=(*good.polls, *twice))).held is True
+
+
+def test_what_was_read_on_the_target_before_the_failover_is_none_of_its_matter(good):
+    before = (replace(polled(2, "dr", session="rehearsal"), at=1.0), *good.polls)
+    assert judge("reread_beyond_plan", replace(good, polls=before)).held is True
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"),
+    [
+        ((), "no failover stated a position of the group"),
+        ((StatedPosition(0, DR_OFFSET + 4, None, 3.9),), "stated no bound of what is read again in partition 0"),
+        ((StatedPosition(0, DR_OFFSET + 4, 2, 99.0),), "the group read nothing on dr after the failover"),
+        ((StatedPosition(1, 0, 0, 3.9),), "the group read nothing on dr after the failover"),
+    ],
+)
+def test_without_a_stated_position_or_bound_it_is_unknown_what_is_too_much(good, stated, reason):
+    finding = judge("reread_beyond_plan", replace(good, stated=stated))
+    assert (finding.held, finding.anomalies) == (None, None)
+    assert reason in finding.reason
+
+
+def test_an_offset_before_the_position_counts_where_no_bound_was_stated(good):
+    unbounded = replace(good, stated=(StatedPosition(0, DR_OFFSET + 5, None, 3.9),))
+    finding = judge("reread_beyond_plan", unbounded)
+    assert [one.offset for one in finding.witnesses] == [DR_OFFSET + 4]
+
+
+def test_a_last_stable_offset_that_stays_below_the_end_of_the_log(good):
+    stuck = replace(good, ends=(LogEnd(0, DR_OFFSET + 6, DR_OFFSET + 10), LogEnd(1, 0, 0)))
+    finding = only(stuck, ["stable_offset_stuck"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "dr", DR_OFFSET + 6)
+    assert f"the log ends at {DR_OFFSET + 10}" in finding.witnesses[0].text
+
+
+def test_where_nothing_is_transactional_or_no_end_is_known_no_marker_was_seen_to_be_there(good):
+    assert judge("stable_offset_stuck", replace(good, ends=())).reason == "no end of a partition of dr is known"
+    plain = tuple(replace(one, transaction=None) for one in good.attempts)
+    assert judge("stable_offset_stuck", replace(good, attempts=plain)).reason == "nothing was written in a transaction"
 
 
 def test_what_had_nothing_to_look_at_is_not_passed(good):

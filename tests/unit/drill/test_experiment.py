@@ -95,6 +95,13 @@ def test_a_good_file_is_read(tmp_path):
         ("[lost, skipped_by_group]", "[lost, lost]", 18, "checks.1: lost is there twice"),
         ("  rpo_records: 5\n", "", 18, "checks.0: lost needs an RPO"),
         ("[lost,", "[torn_transaction, lost,", 18, "checks.0: torn_transaction needs transactions in the workload"),
+        ("[lost,", "[stable_offset_stuck, lost,", 18, "checks.0: stable_offset_stuck needs transactions in the"),
+        (
+            "  - do: move_clients\n    to: dr\nchecks: [lost, skipped_by_group]",
+            "checks: [lost, reread_beyond_plan]",
+            16,
+            "checks.1: reread_beyond_plan needs a failover step and a move_clients step",
+        ),
         ("    topic: t", "    transactions: { records: 0 }", 10, "method.0.transactions.records: Input should be"),
         ("    topic: t", "    transactions: { abort: 3 }", 10, "method.0.transactions.abort: unknown key"),
         ("rto_seconds: 30", "rto_seconds: -1", 21, "objectives.rto_seconds"),

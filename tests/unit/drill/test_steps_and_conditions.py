@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
-from drkit.drill.environment.environment import DrillEnvironment, document
+from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -35,6 +35,7 @@ from drkit.drill.experiment.faults import (
     is_disaster,
 )
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.judge.history import StatedPosition
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
 from drkit.model.errors import DrkitError
@@ -67,6 +68,25 @@ def test_exit_codes_of_the_failover(code, outcome):
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"a": 1}{"b": 2}'])
 def test_what_is_no_document_is_none(text):
     assert document(text) is None
+
+
+def stated(partition, offset, most, *, group="g", topic="t"):
+    return {
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "target_offset": offset,
+        "reread": None,
+        "reread_at_most": most,
+    }
+
+
+def test_what_a_failover_stated_of_the_drills_group_is_what_its_document_says():
+    """Not of other groups and topics, nor of a partition on which it placed nothing."""
+    rows = [stated(0, 7, 3), stated(1, 0, None), stated(2, None, None), stated(0, 9, 0, group="h")]
+    told = {"groups": [*rows, stated(0, 9, 0, topic="u")]}
+    assert stated_positions(told, WORKLOAD, 4.5) == (StatedPosition(0, 7, 3, 4.5), StatedPosition(1, 0, None, 4.5))
+    assert stated_positions(None, WORKLOAD, 4.5) == stated_positions({"error": {}}, WORKLOAD, 4.5) == ()
 
 
 def status(lags, groups=()):

@@ -394,6 +394,11 @@ def test_a_result_that_does_not_follow_from_the_files_is_refused_although_the_ch
         ("history/history.json", lambda d: d.update(disaster_at=1020.0), "has a disaster at 1020.0"),
         ("history/history.json", lambda d: d.update(moved=False), "says moved: false"),
         ("history/history.json", lambda d: d.update(interrupted="by hand"), "reasons of result.json[1]"),
+        (
+            "history/history.json",
+            lambda d: d.update(stated=[{"partition": 0, "offset": 8, "reread_at_most": 4, "at": 1018.0}]),
+            "stated positions of history/history.json[0]",
+        ),
         ("experiment.json", lambda d: d["experiment"]["checks"].remove("lost"), "checks of result.json"),
         ("experiment.json", lambda d: d["experiment"]["objectives"].update(rpo_records=9), "objectives of result.json"),
         ("experiment.json", lambda d: d["experiment"]["method"].pop(), "bundle can't be read"),

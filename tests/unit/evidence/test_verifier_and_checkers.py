@@ -13,8 +13,10 @@ from drkit.drill.judge.history import (
     ConfirmedPosition,
     HistoryPart,
     Landed,
+    LogEnd,
     Poll,
     RecordId,
+    StatedPosition,
 )
 from drkit.drill.judge.measure import measure
 from drkit.drill.judge.verdict import check_result
@@ -60,6 +62,11 @@ def a_history(random):
         positions=some(random, 3, lambda: ConfirmedPosition(random.choice(CLUSTERS), 0, random.randrange(10), at())),
         landed=tuple(Landed(partition, at, record(True), random.randrange(2)) for partition, at in places),
         incomplete={} if part is None else {part: "it died"},
+        stated=tuple(
+            StatedPosition(partition, random.randrange(10), random.choice([0, 1, None]), random.uniform(0, 50))
+            for partition in range(random.randrange(3))
+        ),
+        ends=tuple(LogEnd(partition, random.choice([8, 9, 9]), 9) for partition in range(random.randrange(3))),
     )
 
 
