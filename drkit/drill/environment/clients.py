@@ -71,6 +71,8 @@ class Clients:
             # A moved group has a position there, or it was forgotten and skips unread records.
             offset_reset="latest" if any(client.kind == "consumer" for client in self._all) else "earliest",
             clock_skew_seconds=clock_skew_seconds,
+            late_every=0 if workload.late is None else workload.late.every,
+            late_seconds=0.0 if workload.late is None else workload.late.seconds,
             **(self._transactions(f"{cluster}-{prefix}") if kind == "producer" else {}),
         )
         path = self._folder / f"{name}.json"

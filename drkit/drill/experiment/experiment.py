@@ -216,11 +216,18 @@ class Transactions(DrillModel):
     abort_every: int = Field(default=4, ge=0, le=1_000)
 
 
+class LateRecords(DrillModel):
+    """Every `every`-th record has a timestamp `seconds` before the time at which it is sent: data that arrives late."""
+
+    every: int = Field(default=2, ge=2, le=1_000)
+    seconds: float = Field(default=3_600.0, gt=0, le=31_536_000)
+
+
 class Workload(DrillModel):
     """Start a producer that records the acknowledgements, and a group that records what it read.
 
     `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value;
-    `transactions`: write in transactions.
+    `transactions`: write in transactions; `late`: some records have earlier timestamps.
     """
 
     do: Literal["workload"]
@@ -232,6 +239,7 @@ class Workload(DrillModel):
     group: str = Field(default="drill-billing", min_length=1)
     commit_every_seconds: Seconds = 0.5
     transactions: Transactions | None = None
+    late: LateRecords | None = None
 
 
 class Load(DrillModel):

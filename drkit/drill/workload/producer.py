@@ -28,6 +28,15 @@ TRANSACTION_TIMEOUT_MS = 10_000
 """After it the broker aborts the transaction of a producer that is gone."""
 
 
+def timestamp_of(spec: ClientSpec, number: int, record: RecordId, now: float) -> int:
+    """The timestamp of a record (ms) of the key with this number, sent at `now` (seconds).
+
+    Late records are spread over all keys, and so over all partitions.
+    """
+    late = spec.late_every > 0 and (number + record.seq) % spec.late_every == 0
+    return int((now + spec.clock_skew_seconds - (spec.late_seconds if late else 0.0)) * 1000)
+
+
 class _Sender:
     def __init__(self, spec: ClientSpec, ledger: ClientLedger, stop: Stop) -> None:
         self.spec = spec
@@ -76,7 +85,7 @@ class _Sender:
         value = value_of(self.spec.drill, record, self.spec.value_bytes)
         partition = number % self.spec.partitions
         headers: list[tuple[str, bytes | None]] = [(HEADER, self.spec.drill.encode())]
-        timestamp = int((time.time() + self.spec.clock_skew_seconds) * 1000)
+        timestamp = timestamp_of(self.spec, number, record, time.time())
         digest = digest_of(key.encode(), value, headers, timestamp)
         sent_at = time.monotonic()
         while True:

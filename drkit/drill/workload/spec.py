@@ -16,7 +16,8 @@ class ClientSpec:
 
     `rate`: records per second over all partitions; `next_seqs`: the next number of each key; `offset_reset`: where a
     group without a position starts, `earliest` or `latest`; `key_prefix`: of a producer's keys; `clock_skew_seconds`:
-    how far ahead its clock is; `transactional_id`: of a producer that writes in transactions of `transaction_records`,
+    how far ahead its clock is; `late_every`, `late_seconds`: each so many-th record has a timestamp so many seconds
+    earlier (0: none); `transactional_id`: of a producer that writes in transactions of `transaction_records`,
     each `abort_every`-th of which it aborts (0: none); `parent`: the process that started it, whose end also ends the
     client.
     """
@@ -37,6 +38,8 @@ class ClientSpec:
     offset_reset: str
     key_prefix: str
     clock_skew_seconds: float = 0.0
+    late_every: int = 0
+    late_seconds: float = 0.0
     transactional_id: str | None = None
     transaction_records: int = 0
     abort_every: int = 0

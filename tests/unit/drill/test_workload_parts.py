@@ -1,6 +1,7 @@
 """The clients' ledgers and records, without a cluster."""
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from drkit.drill.judge.history import RecordId
 from drkit.drill.workload.ledger import ClientLedger, LedgerReader
+from drkit.drill.workload.producer import timestamp_of
 from drkit.drill.workload.records import digest_of, record_of, value_of
 from drkit.drill.workload.spec import ClientSpec
 
@@ -93,10 +95,27 @@ def test_the_same_attempt_twice_is_a_defect_that_shows(tmp_path):
     ledger._db.close()  # `close` would try to keep it once more
 
 
+def spec(**more):
+    return ClientSpec("d", "l", {}, "t", 1, "g", 1, 1.0, 100, 0.5, 1.0, 1, {}, "earliest", "k", **more)
+
+
+def test_late_records_are_among_those_of_every_key():
+    """Each third record of each key is an hour late, by a clock that is a minute ahead."""
+    late = spec(clock_skew_seconds=60.0, late_every=3, late_seconds=3600.0)
+    for number in range(4):
+        stamps = [timestamp_of(late, number, RecordId(f"k{number}", seq), 10_000.0) for seq in range(6)]
+        assert sorted(stamps) == [6_460_000] * 2 + [10_060_000] * 4
+        assert stamps[:3] == stamps[3:]
+
+
+def test_without_late_records_a_timestamp_is_the_time():
+    assert {timestamp_of(spec(), number, RecordId("k", 7), 10.0) for number in range(9)} == {10_000}
+
+
 def test_a_spec_is_taken_once_and_readable_by_the_owner_alone(tmp_path):
-    spec = ClientSpec("d", "l", {"sasl.password": "secret"}, "t", 1, "g", 1, 1.0, 100, 0.5, 1.0, 1, {}, "earliest", "k")
+    written = replace(spec(), properties={"sasl.password": "secret"})
     path = tmp_path / "spec.json"
-    spec.write(path)
+    written.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert ClientSpec.take(path) == spec
+    assert ClientSpec.take(path) == written
     assert not path.exists()
