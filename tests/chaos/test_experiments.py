@@ -89,6 +89,13 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("transactions", "aborts_forwarded", ""),
         ("site-partition", "seal_not_heeded", "failover to dr"),
         ("failback-interrupted", "interruption_taken_for_done", "failback to primary"),
+        ("operator-lost", "interruption_taken_for_done", "failover to dr"),
+        ("site-lost", "ends_for_positions", "skipped_by_group"),
+        ("primary-lost", "ends_for_positions", "skipped_by_group"),
+        ("primary-lost-late-data", "time_believed", "skipped_by_group"),
+        ("clock-skew", "time_believed", "skipped_by_group"),
+        ("disk-full", "positions_too_early", "reread_beyond_plan"),
+        ("mirror-killed", "tail_copied_again", "duplicated"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,67 @@ def aborts_forwarded() -> None:
     )
 
 
-_VERBS = {"fence_believed": "failover", "caught_up_believed": "reprotect", "interruption_taken_for_done": "resume"}
+def ends_for_positions() -> None:
+    """A group continues at the end of the target's log, whatever it had read."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda base, mapped, view, *because: replace(
+            plain(base, mapped, view, *because), target_offset=view.target_end
+        )
+
+    patch("drkit.failover.positions.positions:_by_mapping", make)
+
+
+def time_believed() -> None:
+    """With a moment, a group continues at the first record of that time, whatever it had not read before it."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def by_time(base: Any, mapped: Any, found: int | None, view: Any, at: Any) -> Any:
+            end = view.target_end or 0
+            timed = end if found is None else min(found, end)
+            return replace(plain(base, mapped, found, view, at), target_offset=timed)
+
+        return by_time
+
+    patch("drkit.failover.positions.positions:_by_time", make)
+
+
+def positions_too_early() -> None:
+    """A group continues at the begin of the target's log, and what it reads again is stated as if it did not."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def bounded(placed: Any, tp: Any, snapshot: Any, *, final: bool) -> Any:
+            begin = snapshot.partitions[tp].target_start
+            return replace(plain(placed, tp, snapshot, final=final), target_offset=begin)
+
+        return bounded
+
+    patch("drkit.failover.positions.positions:_bounded", make)
+
+
+def tail_copied_again() -> None:
+    """A mirror that starts continues at its last watermark on the source, behind all that is on the target."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def resume_point(rows: Any, watermark: Any, log_end: int, **ends: Any) -> Any:
+            found = plain(rows, watermark, log_end, **ends)
+            if watermark is None:
+                return found
+            return replace(found, source_offset=watermark.source_through, last_row=None)
+
+        return resume_point
+
+    patch("drkit.mirror.resume.partition_resume:resume_point", make)
+
+
+_VERBS = {
+    "fence_believed": "failover",
+    "ends_for_positions": "failover",
+    "time_believed": "failover",
+    "positions_too_early": "failover",
+    "caught_up_believed": "reprotect",
+    "interruption_taken_for_done": "resume",
+}
 """The commands with a defect, except for the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
     each.__name__: each
@@ -121,6 +182,10 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         silence_not_ended,
         interruption_taken_for_done,
         aborts_forwarded,
+        ends_for_positions,
+        time_believed,
+        positions_too_early,
+        tail_copied_again,
     )
 }
 
