@@ -5,6 +5,9 @@
     quiet      producers stop; the mirror catches up; nothing may be missing
     failover   the primary is killed or hangs; the groups move; blocks strike at stages of the run, and after it
 
+Blocks in the steady state follow each other, or strike at the same time, each in a branch of a parallel step. The
+workload may write in transactions.
+
 A block is a unit: without it the experiment is still valid and its hypothesis should hold, so a finding is shrunk block
 by block. A block includes what it expects afterwards (the mirror catches up, the clients work). The first block is for
 the least covered cell that can be composed; the others prefer such cells. The same seed, number and counts give the
@@ -32,6 +35,10 @@ MOST_BLOCKS: Final = 3
 UNJUDGED_RPO: Final = 1_000_000
 """The loss with a dead primary is measured, not judged: the mirror's speed on this machine is not a finding."""
 HOLD_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
+_TRANSACTIONAL: Final = 1 / 3
+"""The share of workloads that write in transactions."""
+_MOVED_CHECKS: Final = ("skipped_by_group", "reread_beyond_plan")
+"""Checks of a group that was moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,11 @@ class FaultBlock:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """An experiment by its parts. `death`: the fault that stops the primary before a failover."""
+    """An experiment by its parts.
+
+    `death`: the fault that stops the primary before a failover; `together`: blocks in the steady state strike at the
+    same time where they may.
+    """
 
     seed: int
     number: int
@@ -55,6 +66,7 @@ class Composition:
     ending: Ending
     death: Literal["kill", "pause"]
     lagging: bool
+    together: bool
     blocks: tuple[FaultBlock, ...] = field(default=())
 
     def without(self, block: FaultBlock) -> Composition:
@@ -73,8 +85,7 @@ class Composition:
         """The experiment as the data of its file."""
         rate = self.workload["records_per_second"]
         method: list[dict[str, Any]] = [{"do": "workload", **self.workload}, {"do": "mirror"}]
-        for block in self._blocks_in(STEADY):
-            method += block.steps
+        method += self._steady_steps()
         method += self._failover(rate) if self.ending == "failover" else _catch_up_steps()
         store = "cassandra" if any(block.cell.on == "cassandra" for block in self.blocks) else "sqlite"
         wan = {"wan": True} if any(block.cell.on == NETWORK for block in self.blocks) else {}
@@ -94,7 +105,7 @@ class Composition:
                 ],
             },
             "method": method,
-            "checks": [*checks, *(["skipped_by_group"] if moved else []), "foreign"],
+            "checks": [*checks, *(_MOVED_CHECKS if moved else ()), "foreign", *self._transaction_checks()],
             "objectives": {"rpo_records": UNJUDGED_RPO if moved else 0},
             "rollbacks": [{"do": "resume", "node": "primary"}] if hangs else [],
         }
@@ -103,7 +114,32 @@ class Composition:
     def struck(self) -> str:
         """A description of the faults."""
         death = [f"{self.death} primary"] if self.ending == "failover" else []
-        return ", ".join([str(block) for block in self.blocks] + death)
+        parallel = self._parallel_blocks()
+        beside = [f"in parallel: {' | '.join(map(str, parallel))}"] if parallel else []
+        return ", ".join(beside + [str(block) for block in self.blocks if block not in parallel] + death)
+
+    def _steady_steps(self) -> Steps:
+        parallel = self._parallel_blocks()
+        branches = [list(block.steps) for block in parallel]
+        return (
+            *(step for block in self._blocks_in(STEADY) if block not in parallel for step in block.steps),
+            *([{"do": "parallel", "branches": branches}] if branches else []),
+        )
+
+    def _parallel_blocks(self) -> list[FaultBlock]:
+        """The blocks that strike at the same time; none where there are fewer than two."""
+        chosen: list[FaultBlock] = []
+        for block in self._blocks_in(STEADY) if self.together else ():
+            if all(_fits_beside(block.cell, each.cell) for each in chosen):
+                chosen.append(block)
+        return chosen if len(chosen) > 1 else []
+
+    def _transaction_checks(self) -> tuple[str, ...]:
+        if "transactions" not in self.workload:
+            return ()
+        # a mirror copies each partition for itself: a primary that is lost may leave the last transactions torn
+        torn = ("torn_transaction",) if self.ending == "quiet" else ()
+        return ("aborted_read", *torn, "dirty_commit", "stable_offset_stuck")
 
     def _failover(self, rate: int) -> Steps:
         stages = [stage for stage in STAGES["failover"] if any(self._blocks_in(f"failover {stage}"))]
@@ -168,8 +204,11 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
     first = chance.choice([cell for cell in cells if struck.get(cell, 0) == least])
     chosen = {first}
     ending: Ending = "failover" if first.state != STEADY or chance.random() < 0.5 else "quiet"  # noqa: PLR2004
-    for _ in range(chance.randint(0, MOST_BLOCKS - 1)):
+    together = chance.random() < 0.5  # noqa: PLR2004
+    for others in range(chance.randint(int(together), MOST_BLOCKS - 1)):
         rest = [cell for cell in cells if _is_compatible(cell, ending, chosen)]
+        if together and first.state == STEADY and others == 0:
+            rest = [cell for cell in rest if cell.state == STEADY and _fits_beside(cell, first)]
         weights = [1 / (1 + struck.get(cell, 0)) for cell in rest]
         chosen.add(chance.choices(rest, weights)[0])
     rate = chance.choice((100, 200, 400))
@@ -182,6 +221,8 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
         "commit_every_seconds": chance.choice((0.2, 0.5, 2.0)),
     }
     workload["keys"] = max(workload["keys"], workload["partitions"])
+    if chance.random() < _TRANSACTIONAL:
+        workload["transactions"] = {"records": chance.choice((5, 20, 50)), "abort_every": chance.choice((2, 4))}
     blocks = tuple(FaultBlock(cell, _steps(chance, cell, rate)) for cell in sorted(chosen, key=cells.index))
     return Composition(
         seed=seed,
@@ -190,6 +231,7 @@ def compose(seed: int, number: int, struck: Mapping[Cell, int], *, cassandra: bo
         ending=ending,
         death=chance.choice(("kill", "pause")),
         lagging=chance.random() < 0.5,  # noqa: PLR2004
+        together=together,
         blocks=blocks,
     )
 
@@ -212,6 +254,15 @@ def _is_compatible(cell: Cell, ending: Ending, chosen: AbstractSet[Cell]) -> boo
     if _at_stage(cell) and any((each.on, each.state) == (cell.on, cell.state) for each in chosen):
         return False
     return cell.state == STEADY or ending == "failover"
+
+
+def _fits_beside(cell: Cell, other: Cell) -> bool:
+    """Whether two faults may strike at the same time: at different things, and never at both clusters.
+
+    A fault of a cluster's topic can't be injected while that cluster is down.
+    """
+    clusters = [each.on.removeprefix(TOPIC_ON) for each in (cell, other)]
+    return cell.on != other.on and not all(each in ("primary", "dr") for each in clusters)
 
 
 def _ends_mirror(cell: Cell) -> bool:

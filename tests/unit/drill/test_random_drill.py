@@ -85,6 +85,53 @@ def test_a_dead_mirror_is_not_killed_again_at_a_later_stage():
         assert sum(cell.state.startswith("failover ") for cell in struck) <= 1, seed
 
 
+def parallel_steps(composition):
+    return [step for step in composition.experiment()["method"] if step["do"] == "parallel"]
+
+
+def test_some_blocks_strike_at_the_same_time_and_never_at_both_clusters(tmp_path):
+    composed = [compose(seed, 1, {}) for seed in range(200)]
+    beside = [each for each in composed if parallel_steps(each)]
+    assert 5 < len(beside) < 100
+    for composition in beside:
+        (step,) = parallel_steps(composition)
+        blocks = [block for block in composition.blocks if list(block.steps) in step["branches"]]
+        assert len(blocks) == len(step["branches"]) > 1
+        assert len({block.cell.on for block in blocks}) == len(blocks)
+        assert sum(block.cell.on in ("primary", "dr") for block in blocks) <= 1
+        file = loaded(tmp_path, composition)
+        assert {block.cell for block in blocks} <= {strike.cell for strike in planned_strikes(file)}
+        assert f"in parallel: {' | '.join(map(str, blocks))}" in composition.struck
+        for block in blocks:
+            composition = composition.without(block)  # noqa: PLW2901 - block by block, as a finding is cut down
+        assert parallel_steps(composition) == []
+        loaded(tmp_path, composition)
+
+
+def test_one_block_that_is_left_of_a_parallel_step_is_played_by_itself():
+    composition = next(each for seed in range(200) if parallel_steps(each := compose(seed, 1, {})))
+    (step,) = parallel_steps(composition)
+    while len(step["branches"]) > 1:
+        left = next(block for block in composition.blocks if list(block.steps) == step["branches"][-1])
+        composition = composition.without(left)
+        step = {"branches": step["branches"][:-1]}
+    assert parallel_steps(composition) == []
+    method = composition.experiment()["method"]
+    assert all(one in method for one in step["branches"][0])
+
+
+def test_some_workloads_write_in_transactions_and_are_judged_by_them(tmp_path):
+    composed = [compose(seed, 1, {}, cassandra=False) for seed in range(60)]
+    kinds = {each.ending: each for each in composed if "transactions" in each.workload}
+    assert set(kinds) == {"quiet", "failover"}
+    for ending, composition in kinds.items():
+        checks = loaded(tmp_path, composition).experiment.checks
+        assert {"aborted_read", "dirty_commit", "stable_offset_stuck"} <= set(checks)
+        assert ("torn_transaction" in checks) == (ending == "quiet"), "the tail of a lost primary may be torn"
+    plain = next(each for each in composed if "transactions" not in each.workload)
+    assert not {"aborted_read", "stable_offset_stuck"} & set(loaded(tmp_path, plain).experiment.checks)
+
+
 def three_blocks():
     """A composition with as many blocks as there can be, each in another kind of state."""
     return next(
