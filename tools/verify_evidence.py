@@ -61,9 +61,12 @@ DATA_FAULTS = ("delete_topic", "recreate_topic", "purge_topic", "lose_tail", "co
 """Faults that remove data from the workload's topic."""
 TOPIC_FAULTS = (*DATA_FAULTS, "add_partitions", "write_foreign", "flood")
 NETWORK_FAULTS = ("degrade_network", "partition_network", "reset_network", "heal_network")
-APPLICATION_FAULTS = ("expire_credentials", "renew_credentials", "skew_clock", "correct_clock")
+APPLICATION_FAULTS = (
+    *("expire_credentials", "renew_credentials", "expire_certificate", "renew_certificate"),
+    *("skew_clock", "correct_clock"),
+)
 CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
-DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", *DATA_FAULTS)
+DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", "expire_certificate", *DATA_FAULTS)
 """Faults that count as a disaster: RPO and RTO count from the first one on primary."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0

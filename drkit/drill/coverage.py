@@ -6,8 +6,8 @@
 
 Rows and columns come from the types of an experiment file, so a new fault or stage there appears here. A fault counts
 in the state in which it was injected, even if a paused node still hangs later. Steps that end a fault (`resume`,
-`heal_network`, `renew_credentials`, `correct_clock`, `restart` in the same state) and rollbacks don't count. Neither
-does a fault in a branch beside the run of another one: its stage is chance.
+`heal_network`, `renew_credentials`, `renew_certificate`, `correct_clock`, `restart` in the same state) and rollbacks
+don't count. Neither does a fault in a branch beside the run of another one: its stage is chance.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ from types import FrameType
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
-from drkit.drill.environment.secured import new_users
+from drkit.drill.environment.secured import new_users, tls_listeners
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
 from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import Parallel, PlainStep, Rollback, Step
+from drkit.drill.experiment.experiment import LabSpec, Parallel, PlainStep, Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.step_descriptions import describe
@@ -49,6 +49,7 @@ from drkit.drill.safety import broken_rule, strikes_both_sides
 from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all, stable_ends
 from drkit.lab import Lab
+from drkit.lab.layout import LabDir
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 
@@ -443,7 +444,7 @@ def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterat
     folder = lab_dir or Path(tempfile.mkdtemp(prefix="drkit-drill-"))
     (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
     users = new_users() if spec.secured else None
-    listeners = {**(SECURED_LISTENERS if spec.secured else {}), **(WAN_LISTENERS if spec.wan else {})}
+    listeners = {**_applications(spec, folder), **(WAN_LISTENERS if spec.wan else {})}
     lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, listeners=listeners, say=course.told)
     try:
         yield lab
@@ -453,6 +454,15 @@ def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterat
         else:
             with _undisturbed(course.told):
                 _down(lab, course)
+
+
+def _applications(spec: LabSpec, folder: Path) -> dict[str, dict[str, str]]:
+    """The listener of the applications, if they have one; its certificates are in the lab's folder, and go with it."""
+    if not spec.tls:
+        return SECURED_LISTENERS if spec.secured else {}
+    certificates = LabDir(folder.resolve()).secure
+    certificates.make([])
+    return tls_listeners(certificates)
 
 
 def _holds_lab(lab_dir: Path) -> bool:

@@ -27,7 +27,9 @@ MECHANISM: Final = "SCRAM-SHA-512"
 APPLICATION: Final = "app"
 _LIFE = timedelta(days=3650)
 _MARGIN = timedelta(days=1)
-"""Clients whose clocks are behind accept the certificates, too."""
+"""Clients whose clocks are behind refuse the expired certificate, too."""
+_EARLIER = 2 * _MARGIN
+"""How long ago the certificates begin: clients whose clocks are behind accept them, too."""
 
 
 def drkit_user(alias: str) -> str:
@@ -51,6 +53,11 @@ class SecureDir:
         """The brokers' key and certificate (PEM)."""
         return self.path / "broker.pem"
 
+    @property
+    def expired_keystore(self) -> Path:
+        """The same with a certificate whose life is over: for brokers that clients must refuse."""
+        return self.path / "broker-expired.pem"
+
     def password_file(self, user: str) -> Path:
         """The file with a user's password."""
         return self.path / f"{user}.password"
@@ -67,9 +74,10 @@ class SecureDir:
         """Write certificates and passwords of a new lab."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
-        authority, keystore = _certificates()
+        authority, keystore, expired = _certificates()
         write_atomically(self.authority, authority)
         write_atomically(self.keystore, keystore, mode=0o600)
+        write_atomically(self.expired_keystore, expired, mode=0o600)
         for user in users:
             write_atomically(self.password_file(user), secrets.token_hex(16) + "\n", mode=0o600)
 
@@ -96,27 +104,37 @@ class SecureDir:
         }
 
 
-def _certificates() -> tuple[bytes, bytes]:
-    """A CA's certificate, and the brokers' key and certificate for loopback; PEM."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+def _certificates() -> tuple[bytes, bytes, bytes]:
+    """A CA's certificate, the brokers' key and certificate for loopback, and the same with an expired one; PEM."""
+    authority_key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "drkit lab")])
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+    ends = now + _LIFE
     authority = (
-        _builder(authority_name, authority_name, authority_key, authority_key)
+        _builder(authority_name, authority_name, authority_key, authority_key, now - _EARLIER, ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
+    keystores = [_keystore(authority_name, authority_key, now - _EARLIER, end) for end in (ends, now - _MARGIN)]
+    return authority.public_bytes(Encoding.PEM), keystores[0], keystores[1]
+
+
+def _keystore(
+    authority_name: x509.Name, authority_key: ec.EllipticCurvePrivateKey, begin: datetime, end: datetime
+) -> bytes:
+    """A new key of the brokers, and its certificate for loopback; PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     certificate = (
-        _builder(name, authority_name, key, authority_key)
+        _builder(name, authority_name, key, authority_key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return authority.public_bytes(Encoding.PEM), private + certificate.public_bytes(Encoding.PEM)
+    return private + certificate.public_bytes(Encoding.PEM)
 
 
 def _builder(
@@ -124,16 +142,17 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
+    begin: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _MARGIN)
-        .not_valid_after(now + _LIFE)
+        .not_valid_before(begin)
+        .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )

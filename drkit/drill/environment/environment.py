@@ -15,7 +15,7 @@ from typing import Any
 from drkit.config import Config, load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
 from drkit.drill.environment.clients import Clients
-from drkit.drill.environment.secured import LISTENER, grant_access, has_listener
+from drkit.drill.environment.secured import LISTENER, grant_access, has_listener, uses_tls
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect, Workload
@@ -25,6 +25,7 @@ from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
+from drkit.lab.secure import SecureDir
 from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, ExitCode, Refused
 
@@ -122,6 +123,16 @@ class DrillEnvironment:
         if "sasl.username" not in found:
             raise Refused(f"the applications need no credentials on {cluster}", remedy="Set lab.secured to true")
         return found
+
+    def certificates(self) -> SecureDir:
+        """The certificates of the applications' listeners.
+
+        Raises:
+            Refused: the applications don't use TLS.
+        """
+        if not uses_tls(self.lab):
+            raise Refused("the applications of this lab don't use TLS", remedy="Set lab.tls to true")
+        return self.lab.secure_dir
 
     # -- processes ---------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """A lab with an authorizer: applications have their own user, which ACLs admit and a fence keeps out.
 
 They authenticate by SCRAM on a listener of their own, so their credentials can change while the brokers run;
-connections there reauthenticate every few seconds (`connections.max.reauth.ms`). drkit itself uses the plain listener,
+connections there reauthenticate every few seconds (`connections.max.reauth.ms`). With `lab.tls` that listener uses TLS,
+and the certificate of each cluster can be replaced while its broker runs. drkit itself uses the plain listener,
 where it is a super user: a fence is tested with the applications' user instead.
 """
 
@@ -20,6 +21,7 @@ from drkit.drill.environment.lab_cluster import SCRAM_MECHANISM, LabCluster
 from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
+from drkit.lab.secure import SecureDir
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
 
@@ -38,7 +40,16 @@ LISTENERS: Final = {
     }
 }
 """The settings of a lab whose applications have their own user."""
+KEYSTORE: Final = f"listener.name.{LISTENER}.ssl.keystore.location"
+"""The broker's setting that names the certificate of that listener; brokers take another value while they run."""
 _TRY_SECONDS = 1.0
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's own codes begin so
+
+
+def tls_listeners(certificates: SecureDir) -> dict[str, dict[str, str]]:
+    """As `LISTENERS`, over TLS."""
+    keystore = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certificates.keystore)}
+    return {LISTENER: {**LISTENERS[LISTENER], "security.protocol": "SASL_SSL", **keystore}}
 
 
 def new_users() -> dict[str, str]:
@@ -69,9 +80,11 @@ def grant_access(lab: Lab) -> dict[str, dict[str, str]]:
             raise DrkitError(f"{alias} does not accept an ACL: {'; '.join(refused.values())}")
         with closing(LabCluster(lab, alias)) as cluster:
             cluster.set_password(USER, lab.users[USER])
+        authority = {"ssl.ca.location": str(lab.secure_dir.authority)} if uses_tls(lab) else {}
         found[alias] = {
             "bootstrap.servers": lab.bootstrap(alias, listener=LISTENER),
-            "security.protocol": "SASL_PLAINTEXT",
+            "security.protocol": "SASL_SSL" if authority else "SASL_PLAINTEXT",
+            **authority,
             "sasl.mechanisms": SCRAM_MECHANISM,
             "sasl.username": USER,
             "sasl.password": lab.users[USER],
@@ -88,13 +101,19 @@ def has_listener(lab: Lab) -> bool:
     return all(LISTENER in node.listener_ports for node in lab.nodes if node.cluster in (SOURCE, TARGET))
 
 
+def uses_tls(lab: Lab) -> bool:
+    """Whether the applications' listener of a lab uses TLS."""
+    return lab.secure_dir.keystore.is_file()
+
+
 def authenticates(properties: dict[str, str], timeout_seconds: float) -> bool | None:
-    """Whether a cluster accepts these credentials on a new connection; None: no result in time."""
+    """Whether a new connection succeeds: the cluster accepts these credentials, and its certificate is accepted; None:
+    no result in time."""
     refused = False
 
     def on_error(error: KafkaError) -> None:
         nonlocal refused
-        refused = refused or error.code() == KafkaError._AUTHENTICATION  # noqa: SLF001 - librdkafka's own codes begin so
+        refused = refused or error.code() in _REFUSALS
 
     producer = Producer({**properties, "log_level": 0, "error_cb": on_error})
     deadline = time.monotonic() + timeout_seconds

@@ -27,6 +27,7 @@ from drkit.drill.experiment.faults import (
     ON_DISK,
     AnyFault,
     ApplicationFault,
+    CertificateFault,
     CorrectClock,
     CorruptBatch,
     CredentialFault,
@@ -36,6 +37,7 @@ from drkit.drill.experiment.faults import (
     NetworkFault,
     NodeFault,
     Pause,
+    RenewCertificate,
     RenewCredentials,
     Restart,
     Resume,
@@ -66,12 +68,13 @@ class LabSpec(DrillModel):
     """The lab that the experiment needs.
 
     `brokers`: per cluster; `secured`: the clusters have an authorizer, for the fence, and the applications
-    authenticate; `wan`: drkit reaches primary over a network that network faults disturb.
+    authenticate; `tls`: they do so over TLS; `wan`: drkit reaches primary over a network that network faults disturb.
     """
 
     brokers: int = Field(default=1, ge=1, le=9)
     store: Literal["sqlite", "cassandra"] = "sqlite"
     secured: bool = False
+    tls: bool = False
     wan: bool = False
 
 
@@ -375,7 +378,7 @@ PlainStep = Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback
 """Any step but a parallel."""
 Step = Annotated[PlainStep | Parallel, Field(discriminator="do")]
 Rollback = Annotated[
-    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | CorrectClock | StopClients,
+    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | RenewCertificate | CorrectClock | StopClients,
     Field(discriminator="do"),
 ]
 
@@ -460,6 +463,8 @@ class Contradictory(Exception):  # not a ValueError: pydantic would keep the tex
 
 def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     workloads = [n for n, step in enumerate(experiment.method) if isinstance(step, Workload)]
+    if experiment.lab.tls and not experiment.lab.secured:
+        yield ("lab", "tls"), "only applications that authenticate use TLS; set lab.secured to true"
     if not workloads:
         yield ("method",), "no workload step: only a workload records what was acknowledged"
         return
@@ -517,6 +522,8 @@ def _fault_acts_on(fault: Fault) -> list[str]:
         return ["the network"]
     if isinstance(fault, CredentialFault):
         return [f"the credentials on {fault.cluster}"]
+    if isinstance(fault, CertificateFault):
+        return [f"the certificate of {fault.cluster}"]
     if isinstance(fault, TopicFault):
         on_disk = [fault.cluster] if isinstance(fault, ON_DISK) else []
         return [f"the topic on {fault.cluster}", *on_disk]
@@ -571,6 +578,11 @@ def _contradictory_application_fault(
     if isinstance(fault, CredentialFault):
         if not experiment.lab.secured:
             yield place, "the applications of this lab need no credentials; set lab.secured to true"
+    elif isinstance(fault, CertificateFault):
+        if not experiment.lab.tls:
+            yield place, "the applications of this lab don't use TLS; set lab.tls to true"
+        elif experiment.lab.brokers > 1:
+            yield place, f"{fault.do} strikes the certificate of a cluster's only broker; set lab.brokers to 1"
     elif _before_workload(experiment, place):
         yield place, f"{fault.do} comes before the workload is started: no producer runs"
 

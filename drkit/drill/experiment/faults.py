@@ -1,9 +1,9 @@
 """The faults of an experiment file.
 
 Faults of a node stop it or its connections; faults of the network disturb the one between drkit and primary; faults of
-the applications affect the credentials or the clock of the drill's clients; faults of a topic damage the workload's
-topic on one cluster, like an operator's mistake, an attack or a bad disk. The file of its name in a folder of
-`drkit.drill.faults` injects each.
+the applications affect the credentials, the certificate or the clock of the drill's clients; faults of a topic damage
+the workload's topic on one cluster, like an operator's mistake, an attack or a bad disk. The file of its name in a
+folder of `drkit.drill.faults` injects each.
 """
 
 from __future__ import annotations
@@ -170,6 +170,23 @@ class RenewCredentials(DrillModel):
     cluster: Cluster
 
 
+class ExpireCertificate(DrillModel):
+    """Let a cluster show its applications a certificate that has expired, on every new connection.
+
+    Open connections stay: they verified the certificate when they were made.
+    """
+
+    do: Literal["expire_certificate"]
+    cluster: Cluster
+
+
+class RenewCertificate(DrillModel):
+    """Let a cluster show its applications a valid certificate again."""
+
+    do: Literal["renew_certificate"]
+    cluster: Cluster
+
+
 class SkewClock(DrillModel):
     """Set the producer's clock so many seconds ahead (negative: behind) for its records' timestamps."""
 
@@ -226,12 +243,13 @@ class HealNetwork(DrillModel):
 
 
 CredentialFault = ExpireCredentials | RenewCredentials
-ApplicationFault = CredentialFault | SkewClock | CorrectClock
+CertificateFault = ExpireCertificate | RenewCertificate
+ApplicationFault = CredentialFault | CertificateFault | SkewClock | CorrectClock
 NodeFault = Kill | Pause | Resume | Restart | FillDisk | Disconnect
 TopicFault = DeleteTopic | RecreateTopic | AddPartitions | PurgeTopic | WriteForeign | LoseTail | CorruptBatch | Flood
 NetworkFault = DegradeNetwork | PartitionNetwork | ResetNetwork | HealNetwork
 Fault = NodeFault | TopicFault | ApplicationFault | NetworkFault
-ENDS = Resume | HealNetwork | RenewCredentials | CorrectClock
+ENDS = Resume | HealNetwork | RenewCredentials | RenewCertificate | CorrectClock
 """Steps that end a fault, and are not faults themselves."""
 AnyFault = Annotated[Fault, Field(discriminator="do")]
 ON_DISK = LoseTail | CorruptBatch | RecreateTopic
@@ -255,7 +273,7 @@ def is_disaster(fault: Fault) -> bool:
     if isinstance(fault, NetworkFault):
         return False  # the applications run beside primary
     if isinstance(fault, ApplicationFault):
-        return fault.cluster == SOURCE and isinstance(fault, ExpireCredentials)
+        return fault.cluster == SOURCE and isinstance(fault, ExpireCredentials | ExpireCertificate)
     if isinstance(fault, TopicFault):
         return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
     return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)

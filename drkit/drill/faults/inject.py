@@ -10,7 +10,9 @@ from confluent_kafka import KafkaException
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.faults import TAKES_DATA, Fault
 from drkit.drill.faults.applications.correct_clock import correct_clock
+from drkit.drill.faults.applications.expire_certificate import expire_certificate
 from drkit.drill.faults.applications.expire_credentials import expire_credentials
+from drkit.drill.faults.applications.renew_certificate import renew_certificate
 from drkit.drill.faults.applications.renew_credentials import renew_credentials
 from drkit.drill.faults.applications.skew_clock import skew_clock
 from drkit.drill.faults.network.degrade_network import degrade_network
@@ -52,6 +54,8 @@ FAULTS: Final[dict[str, Callable[[DrillEnvironment, Any], str]]] = {
         flood,
         expire_credentials,
         renew_credentials,
+        expire_certificate,
+        renew_certificate,
         skew_clock,
         correct_clock,
         degrade_network,

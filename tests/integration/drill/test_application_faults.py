@@ -5,14 +5,22 @@ from itertools import groupby
 import pytest
 
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.environment.secured import LISTENERS, authenticates, new_users
+from drkit.drill.environment.secured import LISTENERS, authenticates, new_users, tls_listeners
 from drkit.drill.experiment.experiment import Experiment
-from drkit.drill.experiment.faults import CorrectClock, ExpireCredentials, RenewCredentials, SkewClock
+from drkit.drill.experiment.faults import (
+    CorrectClock,
+    ExpireCertificate,
+    ExpireCredentials,
+    RenewCertificate,
+    RenewCredentials,
+    SkewClock,
+)
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.history import AttemptOutcome, RecordId
 from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
+from drkit.lab.layout import LabDir
 from tests.support.log_reader import read_partition
 from tests.support.wait import wait_until
 
@@ -89,6 +97,57 @@ def test_clients_are_shut_out_until_their_credentials_are_taken_again(env, how, 
     landed = reading.read_all(env.properties["primary"], "drill-test", workload.topic, PARTITIONS, 30)
     acked = {each.record for each in env.clients.attempts() if each.outcome is AttemptOutcome.ACKED}
     assert acked <= {each.record for each in landed}
+
+
+@pytest.fixture
+def over_tls(tmp_path_factory, lab_guard, unique_name, tmp_path):
+    """As `env`, on the lab of a drill with `lab.tls`."""
+    folder = tmp_path_factory.mktemp("tls")
+    lab_guard.watch(folder)
+    certificates = LabDir(folder).secure
+    certificates.make([])
+    lab = Lab.up(folder, brokers=1, store="sqlite", users=new_users(), listeners=tls_listeners(certificates))
+    found = environment(lab, unique_name, tmp_path, secured=True, tls=True)
+    reading.create_topic(found.properties["primary"], unique_name, PARTITIONS, 1, 30)
+    yield found
+    found.end_processes()
+    lab.down()
+
+
+def distrusted(env, client):
+    return "certificate verify failed" in (env.folder / f"{client.name}.log").read_text().lower()
+
+
+def test_clients_refuse_a_certificate_that_has_expired_once_they_connect_again(over_tls):
+    env = over_tls
+    clients = [env.clients.start(kind, "primary") for kind in ("consumer", "producer")]
+    wait_until(lambda: consumed(env) >= 200, SECONDS, "200 records read")
+
+    assert "has expired" in inject(env, ExpireCertificate(do="expire_certificate", cluster="primary"))
+    assert authenticates(env.applications["dr"], 60) is True, "the other cluster's is as it was"
+    assert authenticates(env.properties["primary"], 60) is True, "drkit has its own way in"
+    before = consumed(env)
+    wait_until(lambda: consumed(env) >= before + 200, SECONDS, "records read over open connections")
+    assert not any(distrusted(env, client) for client in clients)
+
+    env.lab.restart("primary")
+    wait_until(lambda: all(distrusted(env, client) for client in clients), SECONDS, "connections that clients refuse")
+    assert authenticates(env.applications["primary"], 60) is False, "a restart renews nothing"
+
+    before = acknowledged(env), consumed(env)
+    inject(env, RenewCertificate(do="renew_certificate", cluster="primary"))
+    wait_until(lambda: acknowledged(env) >= before[0] + 400, SECONDS, "the producer's return")
+    wait_until(lambda: consumed(env) >= before[1] + 400, SECONDS, "the group's return")
+    env.clients.stop(env.clients.running())
+    assert env.clients.incomplete() == {}
+
+
+def test_where_nothing_is_encrypted_no_certificate_can_expire(lab, unique_name, tmp_path):
+    played = play(
+        environment(lab, unique_name, tmp_path), ExpireCertificate(do="expire_certificate", cluster="primary")
+    )
+    assert played.outcome == "unknown"
+    assert "don't use TLS" in played.reason
 
 
 def unanswered_since_the_last_answer(env):

@@ -116,7 +116,8 @@ def test_states_and_faults_are_those_of_the_code():
     assert STAGES["failover"] == tuple(step.stage for step in PATHS[Kind.FAILOVER])
     assert STAGES["failback"] == tuple(step.stage for step in PATHS[Kind.FAILBACK])
     assert len(STATES) == len(set(STATES)) == 3 + len(STAGES["failover"]) + len(STAGES["failback"])
-    assert set(ACTIONS) == set(FAULTS) - {"resume", "heal_network", "renew_credentials", "correct_clock"}
+    ends = {"resume", "heal_network", "renew_credentials", "renew_certificate", "correct_clock"}
+    assert set(ACTIONS) == set(FAULTS) - ends
     files = [each.stem for each in Path(faults.__file__).parent.glob("*/*.py") if each.stem != "__init__"]
     assert sorted(files) == sorted(FAULTS), "one file each"
     verified = {*verifier.NODE_FAULTS, *verifier.CLUSTER_FAULTS}
@@ -218,7 +219,7 @@ def test_the_library_strikes_in_failover_and_failback():
 TOPICS_TEXT = """\
 title: %s
 hypothesis: h
-lab: { secured: true }
+lab: { secured: true, tls: true }
 steady_state: { conditions: [{ condition: answers, cluster: dr }] }
 method:
   - do: workload
@@ -228,6 +229,8 @@ method:
   - { do: purge_topic, cluster: primary }
   - { do: expire_credentials, cluster: primary }
   - { do: renew_credentials, cluster: primary }
+  - { do: expire_certificate, cluster: primary }
+  - { do: renew_certificate, cluster: primary }
   - do: failover
     strikes:
       - at: switch
@@ -245,6 +248,7 @@ def test_what_is_done_to_a_topic_to_applications_or_to_connections_has_cells_of_
         ("disconnect mirror", "mirror", "steady"),
         ("purge topic on primary", "topic on primary", "steady"),
         ("expire credentials on primary", "applications on primary", "steady"),
+        ("expire certificate on primary", "applications on primary", "steady"),
         ("write foreign on dr", "topic on dr", "failover switch"),
         ("delete topic on primary", "topic on primary", "failed over"),
     ]

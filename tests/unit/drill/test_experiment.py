@@ -61,6 +61,15 @@ def write(tmp_path: Path, text: str) -> Path:
     return file
 
 
+def test_the_certificate_of_one_of_several_brokers_can_not_expire(tmp_path):
+    lab = "lab: { secured: true, tls: true, brokers: %d }\nsteady_state:"
+    text = GOOD.replace(KILL, "  - { do: expire_certificate, cluster: primary }")
+    assert load_experiment(write(tmp_path, text.replace("steady_state:", lab % 1))).experiment.lab.tls
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(write(tmp_path, text.replace("steady_state:", lab % 2)))
+    assert "x.yaml:13: method.2: expire_certificate strikes" in caught.value.what
+
+
 def test_a_good_file_is_read(tmp_path):
     found = load_experiment(write(tmp_path, GOOD))
     experiment = found.experiment
@@ -149,6 +158,14 @@ def test_a_good_file_is_read(tmp_path):
             14,
             "set lab.secured to true",
         ),
+        (
+            "    node: primary-1",
+            "    node: primary-1\n  - { do: expire_certificate, cluster: dr }",
+            14,
+            "set lab.tls to true",
+        ),
+        ("hypothesis: It holds", "hypothesis: It holds\nlab: { tls: true }", 3, "lab.tls: only applications that"),
+        ("    topic: t", "    topic: t\n    late: { every: 1 }", 11, "method.0.late.every: Input should be greater"),
         ("    node: primary-1", "    node: primary-1\n  - do: reprotect", 14, "a reprotect needs a failover before it"),
         (
             "    node: primary-1",
