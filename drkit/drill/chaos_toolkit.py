@@ -276,9 +276,9 @@ class _Export:
     def rest(self) -> None:
         """What isn't a step: the lab's extras, safety rules, checks, objectives."""
         experiment = self.file.experiment
-        if experiment.lab.secured or experiment.lab.wan:
-            what = "lab.secured" if experiment.lab.secured else "lab.wan"
-            self.lacks(("lab",), what, "drkit lab up does not make such a lab")
+        extras = [f"lab.{name}" for name in ("secured", "tls", "wan") if getattr(experiment.lab, name)]
+        if extras:
+            self.lacks(("lab",), ", ".join(extras), "drkit lab up does not make such a lab")
         for name in sorted(experiment.safety.model_fields_set):
             self.lacks(("safety", name), f"safety.{name}", "Chaos Toolkit asks nothing before a step")
         reason = "they judge the history of the drill's own clients"
