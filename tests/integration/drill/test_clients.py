@@ -6,12 +6,13 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Producer
 
 from drkit.config import load_config
 from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.lab_cluster import LabCluster
 from drkit.drill.experiment.experiment import Transactions, Workload
-from drkit.drill.judge.history import AttemptOutcome, HistoryPart
+from drkit.drill.judge.history import AttemptOutcome, HistoryPart, LogEnd
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
 from drkit.drill.workload.records import value_of
@@ -216,6 +217,21 @@ def test_a_dead_cluster_leaves_sends_without_an_answer_and_clients_that_end_in_o
         assert landed - acked <= {a.record for a in unanswered}
     finally:
         lab.down()
+
+
+def test_an_open_transaction_holds_the_last_stable_offset_below_the_end_until_it_ends(lab, unique_name):
+    """As a lost marker does for good; with the marker both ends are the same, and it has an offset of its own."""
+    primary = properties(lab)["primary"]
+    reading.create_topic(primary, unique_name, 2, 1, 20)
+    producer = Producer({**primary, "transactional.id": unique_name})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for partition in (0, 1, 1):
+        producer.produce(unique_name, b"v", b"k", partition)
+    assert producer.flush(20) == 0
+    assert reading.stable_ends(primary, unique_name, 2, 20, 0.0) == [LogEnd(0, 0, 1), LogEnd(1, 0, 2)]
+    producer.commit_transaction(20)
+    assert reading.stable_ends(primary, unique_name, 2, 20, 30.0) == [LogEnd(0, 2, 2), LogEnd(1, 3, 3)]
 
 
 def test_reading_tells_what_it_cannot(lab, unique_name):
