@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 YEAR_10000 = 253_402_300_800_000
 """Milliseconds."""
@@ -16,8 +17,11 @@ def now() -> datetime:
 
 def iso(instant: datetime | None) -> str | None:
     """`2026-11-20T04:03:10.123Z`; None stays None (what isn't known is null)."""
-    if instant is None:
-        return None
+    return None if instant is None else _iso(instant)
+
+
+@lru_cache(maxsize=4096)  # a group's many positions have one instant
+def _iso(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

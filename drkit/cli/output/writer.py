@@ -46,6 +46,9 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+_READ_BY_PEOPLE = 200_000
+"""The characters up to which a document is indented: only Python's slow encoder can, in seconds for a site."""
+
 _JSON = re.compile(r"(--output|-o)[ =]?json\b")
 _JSON_LOG = re.compile(r"--log-format[ =]json\b")
 
@@ -138,7 +141,11 @@ class _StderrStream:
 
 
 def _write_json(document: JsonObject, *, indent: int | None = None) -> None:
-    text = to_json(document, indent=indent) + "\n"
+    text = to_json(document) + "\n"
+    if indent is not None and len(text) <= _READ_BY_PEOPLE:
+        text = to_json(document, indent=indent) + "\n"
+    else:
+        indent = None
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:  # another locale's encoding, or an argument that is no text: JSON has escapes

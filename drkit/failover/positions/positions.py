@@ -235,7 +235,8 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
 
 
 def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
-    """The same, with a bound of the records read again if the group may have read on since its capture."""
+    """The same (just made, so changed in place), with a bound of the records read again if the group may have read on
+    since its capture."""
     if final or placed.target_offset is None or placed.reread is None:
         return placed
     if snapshot.positions_live and not snapshot.source_members.get(placed.group):
@@ -247,7 +248,8 @@ def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *,
     if most == placed.reread:
         return placed
     why = "it still reads" if snapshot.positions_live else "it may have read on since its position was captured"
-    return replace(placed, reread=None, reread_at_most=most, reason=_and(placed.reason, why))
+    placed.reread, placed.reread_at_most, placed.reason = None, most, _and(placed.reason, why)
+    return placed
 
 
 def never_committed(snapshot: Snapshot, selection: Selection) -> dict[str, list[TopicPartition]]:
