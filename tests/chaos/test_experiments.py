@@ -96,6 +96,10 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("clock-skew", "time_believed", "skipped_by_group"),
         ("disk-full", "positions_too_early", "reread_beyond_plan"),
         ("mirror-killed", "tail_copied_again", "duplicated"),
+        ("primary-lost-mirror-behind", "seal_not_heeded", "wait until mirror_ended"),
+        ("mirror-lost-in-failover", "seal_not_heeded", "wait until mirror_ended"),
+        ("dr-broker-restart", "halted_for_good", "wait until mirrored"),
+        ("certificate-expired", "source_connected_once", "wait until mirrored"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):

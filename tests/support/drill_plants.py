@@ -161,6 +161,42 @@ def tail_copied_again() -> None:
     patch("drkit.mirror.resume.partition_resume:resume_point", make)
 
 
+def halted_for_good() -> None:
+    """A partition that was halted once, as by a broker of the target that is gone, is never started again."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        started: set[Any] = set()
+
+        def resume(resumer: Any, wanted: dict[Any, Any], *others: Any) -> list[Any]:
+            fresh = {tp: ready for tp, ready in wanted.items() if tp not in started}
+            resumed: list[Any] = plain(resumer, fresh, *others) if fresh else []
+            started.update(each.start.tp for each in resumed)
+            return resumed
+
+        return resume
+
+    patch("drkit.mirror.resume.partition_resume:Resumer.resume", make)
+
+
+def source_connected_once() -> None:
+    """A connection to the source that has ended is never made again."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        first: dict[tuple[int, str], Any] = {}
+
+        async def connection(client: Any, node: int, purpose: str) -> Any:
+            if client.alias != "primary":
+                return await plain(client, node, purpose)
+            known = first.get((node, purpose))
+            if known is None:
+                known = first[node, purpose] = await plain(client, node, purpose)
+            return known if known is not None and known.open else None
+
+        return connection
+
+    patch("drkit.kafka.client.data_client:DataClient.connection", make)
+
+
 _VERBS = {
     "fence_believed": "failover",
     "ends_for_positions": "failover",
@@ -186,6 +222,8 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         time_believed,
         positions_too_early,
         tail_copied_again,
+        halted_for_good,
+        source_connected_once,
     )
 }
 
