@@ -111,8 +111,7 @@ def probe_records(
         while moved and time.monotonic() < deadline:
             moved = False
             for leader, tps in leaders.items():
-                for portion in _portions(tps, look):
-                    moved |= await _ask(connection, leader, portion, look)
+                moved |= await _ask(connection, leader, tps, look)
             if moved:
                 look.moved_at = time.monotonic()
         if look.wanted and time.monotonic() < min(deadline, look.moved_at + STALL_SECONDS):
@@ -163,17 +162,18 @@ def _portions(tps: Sequence[TopicPartition], look: _Look) -> Iterator[list[Topic
 
 
 async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
-    """One fetch; returns whether it made progress."""
-    if not tps:
-        return False
-    answers = await fetch(
-        connection, leader, {tp: SingleFetch(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in tps}
-    )
-    if isinstance(answers, kafka_errors.KafkaError):
-        look.why = str(answers)
-        return False
-    moved = [_take(look, tp, answer) for tp, answer in answers if tp in look.wanted]
-    return any(moved)
+    """One round of fetches from a leader; returns whether it made progress. A leader that doesn't answer one of them
+    isn't asked for more in this round: the others must not wait for its silence several times."""
+    moved = False
+    for portion in _portions(tps, look):
+        places = {tp: SingleFetch(look.wanted[tp].at, look.wanted[tp].max_bytes) for tp in portion}
+        answers = await fetch(connection, leader, places)
+        if isinstance(answers, kafka_errors.KafkaError):
+            look.why = str(answers)
+            break
+        taken = [_take(look, tp, answer) for tp, answer in answers if tp in look.wanted]
+        moved |= any(taken)
+    return moved
 
 
 def _take(look: _Look, tp: TopicPartition, answer: Any) -> bool:
