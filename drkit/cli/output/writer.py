@@ -141,13 +141,13 @@ class _StderrStream:
 
 
 def _write_json(document: JsonObject, *, indent: int | None = None) -> None:
-    text = to_json(document) + "\n"
-    if indent is not None and len(text) <= _READ_BY_PEOPLE:
-        text = to_json(document, indent=indent) + "\n"
-    else:
+    text = to_json(document)
+    if len(text) > _READ_BY_PEOPLE:
         indent = None
+    if indent is not None:
+        text = to_json(document, indent=indent)
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(text + "\n")
     except UnicodeEncodeError:  # another locale's encoding, or an argument that is no text: JSON has escapes
         sys.stdout.write(json.dumps(json.loads(text), indent=indent) + "\n")
     sys.stdout.flush()

@@ -38,14 +38,7 @@ from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
 from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
 from drkit.mirror.engine.engine_state import EngineState, ended_by
-from drkit.mirror.engine.interface import (
-    ANOTHER_TOPIC,
-    NOT_MOVING,
-    TRIED_AGAIN,
-    TURN_BYTES,
-    IncidentKind,
-    Notice,
-)
+from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, TURN_BYTES, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import TopicPartition
 
@@ -116,9 +109,8 @@ class Fetcher:
         self._session = 0
         self._epoch = FIRST_EPOCH
         self._anew = False
-        self._heard_at: float | None = None  # the last answer, and the time of connecting
-        self._connected_at = 0.0
-        self._connected = False
+        self._heard_at: float | None = None  # the last answer
+        self._connected_at: float | None = None  # when its connection was made; None: it has none
         self._expects = False
         self._topic_ids = TopicIds()  # of all topics of the session
         self._worked = 0.0
@@ -142,9 +134,9 @@ class Fetcher:
         """Whether a partition may move here from another fetcher of the same broker now; this one connects if it
         hasn't yet. Not while the other one's connection is the only witness that the broker wasn't restarted.
         """
-        if other.node != self.node or not other._connected:
+        if other.node != self.node or other._connected_at is None:
             return True
-        if not self._connected:
+        if self._connected_at is None:
             self._expects = True
             self._wake.set()
             return False
@@ -190,12 +182,12 @@ class Fetcher:
                 self._flow.source.refresh()
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._connected_at, self._connected = time.monotonic(), True
+            self._connected_at = time.monotonic()
             self._look_again_where_away(list(self._places.values()))
             try:
                 await self._read_from(connection)
             except StreamError as error:
-                self._connected = False
+                self._connected_at = None
                 log.debug("source broker %d: %r", self.node, error)
                 self._back_to_leaders()
                 self._note_heard(self._places.values())
@@ -212,6 +204,8 @@ class Fetcher:
 
     def _look_again_where_away(self, partitions: Iterable[BatchPartition]) -> None:
         """Have both sides of these compared, where the last read was long before the current connection was made."""
+        if self._connected_at is None:
+            return  # they are looked at once it is
         for partition in partitions:
             heard_at = self._connected_at if partition.heard_at is None else partition.heard_at
             away = self._connected_at - heard_at

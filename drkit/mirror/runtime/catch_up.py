@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.interface import NOT_MOVING, Engine
@@ -27,8 +28,6 @@ class CatchUp:
     For other workers' partitions a watermark counts only if a living worker has stored it since then, for the current
     topic, and if the target's log still reaches that far: an older one may belong to an earlier topic, or to logs that
     have lost something since.
-
-    `halted`: problems that halt other workers' partitions, as of the last `refresh`.
 
     Args:
         link: the link.
@@ -53,7 +52,6 @@ class CatchUp:
         *,
         committed: bool,
     ) -> None:
-        self.halted: tuple[Problem, ...] = ()
         self._halted: Mapping[tuple[str, int | None], Sequence[Problem]] = {}  # by topic and partition
         self._link = link
         self._store = store
@@ -70,6 +68,11 @@ class CatchUp:
         self._elsewhere: set[TopicPartition] = set()
         self._moved = 0
         self._moved_at = time.monotonic()
+
+    @property
+    def halted(self) -> tuple[Problem, ...]:
+        """The problems that halt other workers' partitions, as of the last `refresh`."""
+        return tuple(chain.from_iterable(self._halted.values()))
 
     def begin(self, wanted: Mapping[TopicPartition, ReadyTopic]) -> None:
         """Set the goals to what the sources of the link's partitions hold now. Only the first call counts.
@@ -88,10 +91,10 @@ class CatchUp:
         Raises:
             Unreachable: one of them doesn't answer; the earlier result stays.
         """
-        self.halted = tuple(problem for problem in self._store.problems(self._link) if problem.halted)
         halted: defaultdict[tuple[str, int | None], list[Problem]] = defaultdict(list)
-        for problem in self.halted:
-            halted[problem.topic, problem.partition].append(problem)
+        for problem in self._store.problems(self._link):
+            if problem.halted:
+                halted[problem.topic, problem.partition].append(problem)
         self._halted = dict(halted)
         if self._goals is None:
             return

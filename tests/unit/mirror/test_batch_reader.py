@@ -93,18 +93,8 @@ def play(
     incidents: list[Incident] = [] if told is None else told
 
     async def work() -> None:
-        source = cast("DataClient", Source(*brokers))
-        flow = EngineState(
-            source,
-            source,
-            buffer_bytes=1_000_000,
-            may_produce=lambda: True,
-            tell=incidents.append,
-            notice=print,
-            committed=True,
-            throttle=None,
-            catch_up=catch_up,
-        )
+        source = Source(*brokers)
+        flow = engine_state(source, source, incidents, catch_up)
         fetcher = Fetcher(flow, 1, admitted.extend, backlog=catch_up is not None)
         try:
             await story(fetcher)
@@ -114,6 +104,20 @@ def play(
 
     asyncio.run(work())
     return [(read.begin, read.batches[-1].last_offset + 1) for read in admitted]
+
+
+def engine_state(source: Source, target: Source, told: list[Incident], catch_up: CatchUpRate | None) -> EngineState:
+    return EngineState(
+        cast("DataClient", source),
+        cast("DataClient", target),
+        buffer_bytes=1_000_000,
+        may_produce=lambda: True,
+        tell=told.append,
+        notice=print,
+        committed=True,
+        throttle=None,
+        catch_up=catch_up,
+    )
 
 
 async def settle() -> None:

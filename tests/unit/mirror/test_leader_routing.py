@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from drkit.kafka.client.data_client import DataClient
 from drkit.mirror.engine import fetcher
 from drkit.mirror.engine.catch_up_rate import CatchUpRate
-from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import Incident
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.model.topology import CatchUpPolicy
-from tests.unit.mirror.test_batch_reader import Broker, Source, settle, started
+from tests.unit.mirror.test_batch_reader import Broker, Source, engine_state, settle, started
 
 
 class OneBroker(Source):
@@ -43,17 +40,7 @@ def test_a_partition_moves_to_a_new_connection_once_the_broker_has_answered_on_t
     told, admitted, rate = list[Incident](), list[Read](), CatchUpRate(CatchUpPolicy(), lambda: clock.at)
 
     async def work() -> None:
-        flow = EngineState(
-            cast("DataClient", OneBroker(live, backlog)),
-            cast("DataClient", OneBroker()),
-            buffer_bytes=1_000_000,
-            may_produce=lambda: True,
-            tell=told.append,
-            notice=print,
-            committed=True,
-            throttle=None,
-            catch_up=rate,
-        )
+        flow = engine_state(OneBroker(live, backlog), OneBroker(), told, rate)
         routing = LeaderRouting(flow, admitted.extend, rack="")
         partition = started(100)
         flow.partitions[partition.tp] = partition

@@ -1,1 +1,1 @@
-"""Faults of what the applications have on a cluster: their credentials, their clock."""
+"""Faults of what the applications have on a cluster: their credentials, its certificate, their clock."""
