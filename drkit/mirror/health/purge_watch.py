@@ -11,6 +11,7 @@ else every ten seconds, all such partitions in a few requests.
 | retention explains it, or the source has removed it too | nothing is reported; an earlier problem is cleared |
 | it doesn't | `target_purged` names the range: it counts as not mirrored, no position in it is exact |
 | an operator cleared that problem | its range is accepted: only what goes beyond its end is reported |
+| the target has accepted records again | they are accepted no longer: their next removal is another loss |
 
 The partition continues: the offsets of later records are known, and only an operator can decide about missing ones.
 """
@@ -120,7 +121,7 @@ class PurgeWatch:
 
     def _read(self, marks: Iterable[Watermark]) -> list[Watermark]:
         """Those for which the offsets below the target's start are known; the rows of only some are read each time."""
-        ready = []
+        ready, regained = [], []
         read = 0
         for mark in marks:
             known = self._known.get(mark.tp)
@@ -128,9 +129,23 @@ class PurgeWatch:
                 if read >= _READ_AT_ONCE:
                     continue
                 read += 1
+                if known is None or known.epoch != mark.epoch or mark.target_start < known.target_start:
+                    regained.append(mark.tp)
                 self._known[mark.tp] = _Known(mark.epoch, mark.target_start, self._gone(mark))
             ready.append(mark)
+        if regained:
+            self._end_acceptance(regained)
         return ready
+
+    def _end_acceptance(self, tps: Iterable[TopicPartition]) -> None:
+        """Records that the target has again are no longer accepted as missing. A broker keeps the start of a log in a
+        checkpoint that it writes once a minute: one that is killed undoes a DeleteRecords (KIP-107)."""
+        notes = self._store.notes(self._link.id, TARGET_PURGED)
+        for tp in tps:
+            told, known = ReportedPurge.parse(notes.get(str(tp))), self._known[tp]
+            if told is not None and told.epoch == known.epoch and max(told.accepted, told.until) > known.gone.end:
+                left = told._replace(accepted=min(told.accepted, known.gone.end), until=min(told.until, known.gone.end))
+                self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(left)})
 
     def _by_rows(self, mark: Watermark) -> OffsetRange:
         return OffsetRange(0, missing_until(self._store, self._link.id, mark))

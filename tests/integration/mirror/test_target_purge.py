@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link
 from drkit.model.errors import Refused
@@ -82,6 +83,33 @@ def test_a_purge_under_a_running_mirror_is_told_counted_and_accepted(mirrored: M
         wait_until(lambda: not mirrored.problems(), 30, "both sides begin at 40")
         assert status_of(mirrored).recovery_point.records == 0
     assert running.error is None
+
+
+def test_what_was_given_up_and_came_back_counts_when_it_is_removed_again(mirrored: Mirrored) -> None:
+    """A broker that crashes within a minute of a purge undoes it."""
+    topic = mirrored.name("undone")
+    mirrored.source.create(topic)
+    for first in range(0, 60, 20):
+        write(mirrored.source, topic, range(first, first + 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+        wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "given up")
+        with stopped(mirrored.lab, "dr-1") as disk:
+            disk.forget_start(topic, 0)
+        assert len(mirrored.target.read(topic)) == 60, "all are there again"
+        wait_until(lambda: seen_start(mirrored, topic) == 0, 60, "the mirror has seen them")
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+        assert status_of(mirrored).recovery_point.records == 40
+    assert running.error is None
+
+
+def seen_start(mirrored: Mirrored, topic: str) -> int:
+    """Where the target's log begins by the newest watermark."""
+    return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
 
 
 def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not(mirrored: Mirrored) -> None:

@@ -69,8 +69,13 @@ class World:
         self.source, self.target = Cluster(), Cluster()
         self.source.stamps = {offset: int(now().timestamp() * 1000) for offset in range(100)}
         self.problems = Problems(store, link.id, lambda _: None)
-        self.watch = PurgeWatch(link, self.source, self.target, store, self.problems)  # type: ignore[arg-type]  # as they answer here
+        self.link = link
+        self.watch = self.anew()
         store.append_mappings(link.id, [OffsetMapping("t", 0, 1, 0, 0)])
+
+    def anew(self) -> PurgeWatch:
+        """As after a restart of the mirror."""
+        return PurgeWatch(self.link, self.source, self.target, self.store, self.problems)  # type: ignore[arg-type]  # as they answer here
 
     def check(self, target_start: int, *, source_start: int = 0) -> Problem | None:
         self.source.start = source_start
@@ -133,6 +138,27 @@ def test_what_an_operator_has_accepted_is_not_told_again_but_what_goes_beyond_is
     assert world.check(50).unsure_from == 30, "it stays what it is"
     world.clear()
     assert world.check(50) is None
+
+
+def test_what_the_target_has_again_is_accepted_no_longer(world):
+    """A broker that is killed may undo a purge; the next one is another loss."""
+    world.check(30)
+    world.clear()
+    assert world.check(30) is None
+    assert world.check(10) is None, "20 of 30 are back"
+    assert world.check(30).unsure_from == 10
+    world.clear()
+    assert world.check(0) is None
+    world.watch = world.anew()
+    assert (world.check(30).unsure_from, world.check(30).unsure_until) == (0, 30)
+
+
+def test_what_the_target_has_again_before_a_mirror_runs_is_accepted_no_longer(world):
+    world.check(30)
+    world.clear()
+    world.watch = world.anew()
+    world.watch.begin([MARK])
+    assert world.check(30).unsure_from == 0
 
 
 def test_what_was_over_only_for_a_moment_is_told_again(world):
@@ -226,6 +252,6 @@ def test_what_the_link_means_its_target_to_have_counts():
 
 def test_a_partition_without_rows_is_not_judged():
     """Active-active under one name: its target has other writers, and no mapping."""
-    watch = SimpleNamespace(next_mapping=lambda *_: None, last_valid_mapping=lambda *_: None)
+    watch = SimpleNamespace(next_mapping=lambda *_: None, last_valid_mapping=lambda *_: None, notes=lambda *_: {})
     none: Any = SimpleNamespace(has=lambda *_: False)
     PurgeWatch(LINK, none, none, watch, none).check([replace(MARK, target_start=50)])  # type: ignore[arg-type]  # nothing else is asked
