@@ -30,8 +30,8 @@ NO_ALARM = frozenset({"offsets_differ"})
 RECREATED = frozenset({"topic_recreated", "target_recreated"})
 """Problems that report another topic on one side than the mirrored one."""
 
-PURGED_THERE = "target_purged"
-"""The problem that names records removed from the target."""
+NAME_MISSING = frozenset({"records_returned", "target_purged"})
+"""Problems that name records which the source holds and the target lacks."""
 
 _SHOWN = 3
 _POSITIONS = 6
@@ -67,9 +67,9 @@ class Seen:
         return any(problem["halted"] for problem in self.problems)
 
     def told_missing(self, offset: int) -> bool:
-        """Whether a problem names this source offset as removed from the target."""
+        """Whether a problem names this source offset as missing on the target."""
         return any(
-            problem["kind"] == PURGED_THERE and problem["unsure_from"] <= offset < problem["unsure_until"]
+            problem["kind"] in NAME_MISSING and problem["unsure_from"] <= offset < problem["unsure_until"]
             for problem in self.problems
         )
 

@@ -6,7 +6,7 @@ A watermark describes the logs at the time when it was written. A problem descri
 |---|---|
 | `topic_recreated`, `target_recreated` | nothing: the topic on one side was recreated |
 | any that halts the partition and names source offsets (`source_truncated`, `foreign_writer`) | those below them |
-| `target_purged` | all but the range that it names |
+| `target_purged`, `records_returned` | all but the ranges that they name |
 | `store_recovered` | unknown: the mirror wrote more than the recovered watermark shows |
 | `source_topic_denied`, and the source's log end isn't visible | unknown |
 
@@ -24,7 +24,6 @@ from drkit.model.link_state import (
     SOURCE_TOPIC_DENIED,
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
-    TARGET_PURGED,
     TOPIC_RECREATED,
     Problem,
 )
@@ -33,8 +32,8 @@ from drkit.model.topology import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class PurgedFromTarget:
-    """Source offsets [`begin`, `until`) that the source holds and that were removed from the target."""
+class Gap:
+    """Source offsets [`begin`, `until`) that the source holds and the target lacks, though later ones are there."""
 
     begin: int
     until: int
@@ -47,13 +46,13 @@ class PartitionLag:
 
     `records`: source offsets that the source holds and the target lacks; None: unknown. `at_least`: a lower bound.
     `reason`: why it is None, a lower bound, or conservative. `through`: the source offset from which on all is missing;
-    None: nothing of the source is known to be on the target. `purged`: the missing range below `through`. `since`: the
-    time since which mirrored records are missing; None: none are.
+    None: nothing of the source is known to be on the target. `gaps`: what is missing below `through`, ascending and
+    apart. `since`: the time since which mirrored records are missing; None: none are.
     """
 
     records: int | None
     through: int | None = None
-    purged: PurgedFromTarget | None = None
+    gaps: tuple[Gap, ...] = ()
     since: datetime | None = None
     reason: str | None = None
     at_least: bool = False
@@ -61,9 +60,7 @@ class PartitionLag:
     @property
     def mirrored_through(self) -> int | None:
         """The source offset up to which everything is on the target."""
-        if self.through is None or self.purged is None:
-            return self.through
-        return min(self.through, self.purged.begin)
+        return self.through if self.through is None or not self.gaps else min(self.through, self.gaps[0].begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +126,11 @@ def partition_lag(
         # a log that lost its end may have regained its beginning: below the first row nothing was mirrored
         back = max(0, min(first.source_offset, end, above) - start)
         records, through = records + back, min(through, start) if back else through
-    purged = purged_from_target(tp, mine, start)
-    if purged is not None:
-        records += max(0, min(purged.until, through) - purged.begin)
-        since = purged.since if since is None else min(since, purged.since)
-    return PartitionLag(records, through, purged, since, reason, at_least=doubts.unjudged is not None)
+    gaps = gaps_of(mine, start, min(through, end))
+    for gap in gaps:
+        records += gap.until - gap.begin
+        since = gap.since if since is None else min(since, gap.since)
+    return PartitionLag(records, through, gaps, since, reason, at_least=doubts.unjudged is not None)
 
 
 def _source_first(problem: Problem) -> bool:
@@ -172,13 +169,13 @@ def _all_of_it(mark: Watermark | None, anew: Problem | None, start: int | None, 
     return PartitionLag(end - start, since=since)
 
 
-def purged_from_target(tp: TopicPartition, problems: Iterable[Problem], source_start: int) -> PurgedFromTarget | None:
-    """The range that a recorded problem reports as removed from the target and the source still holds; None: none."""
-    for problem in problems:
-        if problem.kind != TARGET_PURGED or (problem.topic, problem.partition) != (tp.topic, tp.partition):
-            continue
-        if problem.unsure_from is not None and problem.unsure_until is not None:
-            begin = max(problem.unsure_from, source_start)
-            if begin < problem.unsure_until:
-                return PurgedFromTarget(begin, problem.unsure_until, problem.since)
-    return None
+def gaps_of(problems: Iterable[Problem], start: int, through: int) -> tuple[Gap, ...]:
+    """What problems of one partition name as missing of the source offsets [`start`, `through`), ascending; what
+    several of them name counts once."""
+    named = sorted((max(each.missing[0], start), each.missing[1], each.since) for each in problems if each.missing)
+    gaps: list[Gap] = []
+    for begin, end, since in named:
+        first = max(begin, gaps[-1].until) if gaps else begin
+        if first < min(end, through):
+            gaps.append(Gap(first, min(end, through), since))
+    return tuple(gaps)

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
+from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
+from drkit.lag.returned_records import with_returned
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
 from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECREATED,
-    RETENTION_GAP,
     SOURCE_TOPIC_DELETED,
     SOURCE_TOPIC_DENIED,
     TARGET_RECREATED,
@@ -37,7 +38,6 @@ from drkit.model.link_state import (
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
-from drkit.store.link_notes import never_mirrored
 
 if TYPE_CHECKING:
     from drkit.kafka.transform.record_transform import Alteration
@@ -64,14 +64,20 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
-    """Log starts of both sides, the source's topics, and the ids of the target's, each by its own cluster's names;
-    empty (None) if it didn't answer. `source_gone`: the source didn't, and isn't asked again."""
+    """Log starts of both sides, the source's log ends and topics, and the ids of the target's topics, each by its own
+    cluster's names; empty (None) if it didn't answer. `source_gone`: the source didn't, and isn't asked again."""
 
     source_start: Mapping[TopicPartition, int]
+    source_end: Mapping[TopicPartition, int]
     target_start: Mapping[TopicPartition, int]
     source_topics: Collection[str] | None
     target_ids: Mapping[str, str] | None
     source_gone: bool = False
+
+    def of_source(self) -> dict[TopicPartition, OffsetRange]:
+        """The source's logs, where both their start and their end are known."""
+        ends = self.source_end
+        return {tp: OffsetRange(start, ends[tp]) for tp, start in self.source_start.items() if tp in ends}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ def problems_now(
         found = found + others
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
-        found = found + _back_again(store, record, logs, at)
+        found = with_returned(store, link.id, record.watermarks, logs.of_source(), found, at)
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
         starts = LogStarts(logs.source_start, logs.target_start)
@@ -162,35 +168,6 @@ def _left_behind_anew(
         )
         for name in written
     ]
-
-
-def _back_again(store: Store, record: LinkRecord, logs: LogsSeen, at: datetime) -> list[Problem]:
-    """A problem for each range of a partition that its source removed before it was mirrored, and holds again.
-
-    A broker keeps the start of a log in a checkpoint that it writes once a minute: one that is killed, or a replica
-    that was away, may begin the log where it began before (KIP-107). The problem that a mirror recorded at the removal
-    says nothing of it, and may be acknowledged since.
-    """
-    found = []
-    for tp, lost in never_mirrored(store, record.link.id).items():
-        mark, start = record.watermarks.get(tp), logs.source_start.get(tp)
-        if mark is not None and start is not None and mark.epoch == lost.epoch:
-            again = [(max(start, begin), until) for begin, until in lost.ranges if start < until]
-            found += [_removed_and_back(record.link.id, tp, begin, until, at) for begin, until in again]
-    return found
-
-
-def _removed_and_back(link: LinkId, tp: TopicPartition, begin: int, until: int, at: datetime) -> Problem:
-    reason = (
-        f"{tp} on {link.source} has offsets {begin} to {until - 1} again, which it had removed before they were "
-        f"mirrored: {link.target} doesn't have them"
-    )
-    remedy = (
-        f"`drkit audit --topic {tp.topic}` names the records. `drkit link resume '{link}' --topic {tp.topic} "
-        "--accept-recreated` mirrors the topic from its start again"
-    )
-    problem = Problem(RETENTION_GAP, tp.topic, tp.partition, reason, remedy, halted=False, since=at)
-    return replace(problem, unsure_from=begin, unsure_until=until)
 
 
 def _compared(

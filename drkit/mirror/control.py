@@ -12,6 +12,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
     RECORDS_MISPLACED,
+    RECORDS_RETURNED,
     RECOVERED_FROM_LOGS,
     RECREATED,
     SOURCE_TRUNCATED,
@@ -25,9 +26,12 @@ from drkit.model.link_state import (
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore
+from drkit.store.link_notes import give_up_never_mirrored
 
 _TRIES = 10
-_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECOVERED_FROM_LOGS, SOURCE_TRUNCATED, TARGET_PURGED})
+_BY_NAME = frozenset(
+    {"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SOURCE_TRUNCATED, TARGET_PURGED}
+)
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
 
@@ -167,9 +171,11 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
     found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
     if not found:
         kinds = sorted({problem.kind for problem in known if topic in {None, problem.topic}})
+        there = f"of {topic or link.id}, {and_more(kinds)}" if kinds else f"nothing of {topic or link.id}"
         raise Refused(
             f"no problem {kind} of {topic or link.id} is on record",
-            remedy=f"There {'is' if len(kinds) == 1 else 'are'} {and_more(kinds)}" if kinds else "There is none at all",
+            remedy=f"On record is {there}. What status sees while no mirror runs can be acknowledged once `drkit "
+            f"mirror --link '{link.id}'` has recorded it",
         )
     topics = sorted({problem.topic for problem in found})
     if kind in RECREATED:
@@ -192,6 +198,9 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
         )
     for problem in found:
+        if kind == RECORDS_RETURNED and problem.partition is not None and problem.missing:
+            tp = TopicPartition(problem.topic, problem.partition)
+            give_up_never_mirrored(store, link.id, tp, *problem.missing)  # first: what is left is told again
         store.clear_problem(link.id, problem)
     return control, found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -104,6 +104,11 @@ RETENTION_GAP = "retention_gap"
 TARGET_PURGED = "target_purged"
 """Kind of the problem that the target no longer has records which the source still holds and retention keeps."""
 
+RECORDS_RETURNED = "records_returned"
+"""Kind of the problem that the source has records again that it had removed before they were mirrored."""
+
+_NAME_MISSING = frozenset({RECORDS_RETURNED, TARGET_PURGED})
+
 FILLER_VISIBLE = "filler_visible"
 """Kind of the problem that consumers can see empty records that drkit wrote."""
 
@@ -136,10 +141,31 @@ class Problem:
         """Whether it is about this partition (by source topic), or its whole topic."""
         return self.topic == tp.topic and self.partition in {None, tp.partition}
 
+    def with_another(self, problem: Problem) -> Problem:
+        """One problem that reports both losses of the same place: its range goes from the first to the last of them."""
+        reason = self.reason if problem.reason in self.reason else f"{self.reason}; then {problem.reason}"
+        if self.unsure_from is None or problem.unsure_from is None:
+            return replace(problem, reason=reason)
+        ends = self.unsure_until, problem.unsure_until
+        return replace(
+            problem,
+            reason=reason,
+            unsure_from=min(self.unsure_from, problem.unsure_from),
+            unsure_until=None if None in ends else max(end for end in ends if end is not None),
+        )
+
     @property
     def differs_from(self) -> int | None:
         """The source offset from which both sides are known to hold different records, and none is mirrored."""
         return self.unsure_from if self.halted else None
+
+    @property
+    def missing(self) -> tuple[int, int] | None:
+        """The source offsets [first, end) that the source holds and the target lacks because of it, though later ones
+        are there; None: it names none."""
+        if self.kind not in _NAME_MISSING or self.unsure_from is None or self.unsure_until is None:
+            return None
+        return self.unsure_from, self.unsure_until
 
     def doubts(self, source_offset: int) -> bool:
         """Whether the place of this source offset isn't exact because of it."""

@@ -80,7 +80,7 @@ class ClusterLogEnds:
 def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
     """A link's logs on both clusters, for `problems_now`."""
     there, here = (each.ids if each.reachable else None for each in (source, target))
-    return LogsSeen(source.start, target.start, there, here)
+    return LogsSeen(source.start, source.end, target.start, there, here)
 
 
 @dataclass(frozen=True, slots=True)

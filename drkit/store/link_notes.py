@@ -165,6 +165,19 @@ def add_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, epoch
     _write(store, link, _NEVER_MIRRORED, {tp: (epoch, *chain.from_iterable(ranges))})
 
 
+def give_up_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:
+    """Forget of such ranges what lies in [`begin`, `until`): an operator goes on without it. Durable on return."""
+    known = never_mirrored(store, link).get(tp)
+    if known is None:
+        return
+    parts = [part for first, end in known.ranges for part in ((first, min(end, begin)), (max(first, until), end))]
+    left = [part for part in parts if part[0] < part[1]]
+    if left:
+        _write(store, link, _NEVER_MIRRORED, {tp: (known.epoch, *chain.from_iterable(left))})
+    else:
+        store.forget_notes(link, _NEVER_MIRRORED, [str(tp)])
+
+
 def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, NeverMirrored]:
     """Such losses of all partitions, by the source's names."""
     return {

@@ -9,7 +9,7 @@ from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.run.state_machine import Mode
-from drkit.model.link_state import TARGET_PURGED, Direction, Problem
+from drkit.model.link_state import Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import other_store
@@ -79,7 +79,7 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             "Its lag will not reach zero",
             halted[0].remedy,
         )
-    for problem in _removed(snapshot)[:1]:
+    for problem in _gaps(snapshot)[:1]:
         yield Obstacle(
             f"{snapshot.target.alias} lacks records that no mirror brings back: {problem.reason}",
             "A planned move loses nothing or does nothing",
@@ -87,14 +87,14 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         )
 
 
-def _removed(snapshot: Snapshot) -> list[Problem]:
-    """The problems of partitions whose records somebody removed from the target, if the source still holds them."""
+def _gaps(snapshot: Snapshot) -> list[Problem]:
+    """The problems that name records which the source holds and the target lacks below what it has."""
     return [
         problem
         for view in snapshot.partitions.values()
-        if view.missing.purged is not None
+        if view.missing.gaps
         for problem in view.problems
-        if problem.kind == TARGET_PURGED
+        if problem.missing
     ]
 
 
@@ -106,8 +106,8 @@ def within(lag: int | None, accepted: AcceptedLoss) -> bool:
 def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """Loss although the source answers: it holds the records, but without a working mirror waiting doesn't help."""
     halted = [problem for problem in snapshot.problems if problem.halted]
-    removed = _removed(snapshot)
-    if within(snapshot.lag, plan.accept_loss) or (snapshot.mirror is not None and not halted and not removed):
+    gaps = _gaps(snapshot)
+    if within(snapshot.lag, plan.accept_loss) or (snapshot.mirror is not None and not halted and not gaps):
         return
     source, target = snapshot.source.alias, snapshot.target.alias
     lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
@@ -117,8 +117,8 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     why = "no mirror runs"
     if halted:
         why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}"
-    elif removed:
-        why, remedy = f"no mirror brings back removed records: {removed[0].reason}", removed[0].remedy
+    elif gaps:
+        why, remedy = f"no mirror brings back removed records: {gaps[0].reason}", gaps[0].remedy
     accepted = "unknown" if snapshot.lag is None else snapshot.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",

@@ -30,7 +30,7 @@ from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
-from drkit.model.link_state import TARGET_PURGED, LinkControl, Problem, TopicState
+from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.guard import check_recovered
@@ -193,7 +193,7 @@ def _problems_now(
     record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
     there = source.topics if source.view.reachable else None
-    logs = LogsSeen(source.start, target.start, there, ids, source_gone=not source.view.reachable)
+    logs = LogsSeen(source.start, source.end, target.start, there, ids, source_gone=not source.view.reachable)
     return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
 
 
@@ -395,7 +395,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
         known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
     problems: dict[str, list[Problem]] = defaultdict(list)
     for problem in look.seen.problems:
-        if not (look.link.inverse and problem.kind == TARGET_PURGED):  # the way back carries only what a failback chose
+        if not (look.link.inverse and problem.missing):  # the way back carries only what a failback chose
             problems[problem.topic].append(problem)
     views = {}
     for tp in sorted(known):

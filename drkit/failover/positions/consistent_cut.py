@@ -181,10 +181,9 @@ def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
     if view.lag is None:
         raise _unknown(view, view.missing.reason or "the content of the source is unknown")
-    if (purged := view.missing.purged) is not None:
-        raise _unknown(
-            view, f"source offsets {purged.begin} to {purged.until - 1} were removed from {snapshot.target.alias}"
-        )
+    if view.missing.gaps:
+        gap = view.missing.gaps[0]
+        raise _unknown(view, f"source offsets {gap.begin} to {gap.until - 1} are missing on {snapshot.target.alias}")
     missing = tails.missing.get(view.tp)
     if missing is not None and missing.reason is None and missing.earliest is not None:
         first = from_millis(missing.earliest)

@@ -20,6 +20,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.source_divergence import compare_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.lag.partition_lag import partition_lag
+from drkit.lag.returned_records import with_returned
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction, TopicState
@@ -94,10 +95,12 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     tps = [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
     of_these = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
-    problems = estate.store.problems(link.id)
+    logs = {tp: OffsetRange(start, ends[tp]) for tp, start in starts.items() if tp in ends}
+    problems = with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id), now())
     # records of transactions open again there are on the target as well: they aren't lost
     look = compare_source(admin, of_these, states, committed=False)
-    stretches, removed = {}, {}
+    stretches: dict[TopicPartition, OffsetRange] = {}
+    gaps: list[dict[TopicPartition, OffsetRange]] = []
     for tp in tps:
         if tp not in starts or tp not in ends:
             unsure.append(f"{tp} has no leader")
@@ -109,8 +112,9 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             unsure.append(f"{tp} ends at {ends[tp]:,} now and reached {max(last, through):,}: its end was lost there")
         if tp in look.diverged:
             through = min(through, look.diverged[tp].unsure[0])
-        if missing.purged is not None:
-            removed[tp] = OffsetRange(missing.purged.begin, min(missing.purged.until, through))
+        for number, gap in enumerate(missing.gaps):
+            gaps += [{}] if number == len(gaps) else []
+            gaps[number][tp] = OffsetRange(gap.begin, max(gap.begin, min(gap.until, through)))
         if starts[tp] > through:
             unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
         stretches[tp] = OffsetRange(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
@@ -123,8 +127,8 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             remedy=f"Where the old data of {source} is found again: count it there, drkit runs {record.run} --audit",
         )
     scanned = _scan(admin, stretches, seconds)
-    if removed:
-        scanned += _scan(admin, removed, seconds)
+    for each in gaps:
+        scanned += _scan(admin, each, seconds)
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]

@@ -320,7 +320,12 @@ def keep_problems(context: StageContext, snapshot: Snapshot) -> None:
     """Record newly seen problems: what counts as lost now must count as lost later."""
     store, link = context.estate.store, snapshot.link.id
     known = {_said(problem) for problem in store.problems(link)}
+    seen: dict[tuple[object, ...], Problem] = {}
     for problem in snapshot.problems:
+        place = problem.kind, problem.topic, problem.partition  # the store has one of each, whatever ranges are missing
+        before = seen.get(place) if problem.missing else None
+        seen[place] = problem if before is None else before.with_another(problem)
+    for problem in seen.values():
         if _said(problem) not in known:
             store.put_problem(link, problem)
 

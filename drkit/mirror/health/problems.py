@@ -72,7 +72,7 @@ class Problems:
         with self._lock:
             known = self._known.get(_place(problem))
             if adds and known is not None:
-                problem = _added(known, problem)
+                problem = known.with_another(problem)
             if known is not None and replace(known, since=problem.since) == problem:
                 self._found.add(_place(problem))
                 return
@@ -225,20 +225,6 @@ class Problems:
         kinds.discard(problem.kind)
         if not kinds:
             self._kinds.pop((problem.topic, problem.partition), None)
-
-
-def _added(known: Problem, problem: Problem) -> Problem:
-    """One problem that reports both losses."""
-    reason = known.reason if problem.reason in known.reason else f"{known.reason}; then {problem.reason}"
-    if known.unsure_from is None or problem.unsure_from is None:
-        return replace(problem, reason=reason)
-    ends = known.unsure_until, problem.unsure_until
-    return replace(
-        problem,
-        reason=reason,
-        unsure_from=min(known.unsure_from, problem.unsure_from),
-        unsure_until=None if None in ends else max(end for end in ends if end is not None),
-    )
 
 
 def _place(problem: Problem) -> Place:

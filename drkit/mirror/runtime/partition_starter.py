@@ -20,6 +20,7 @@ from drkit.mirror.engine.interface import (
 )
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
+from drkit.mirror.health.returned_records import ReturnedRecords
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
 from drkit.mirror.workers.rebalance import Rebalance
@@ -59,6 +60,7 @@ class PartitionStarter:
         problems: Problems,
         stalls: Stalls,
         purges: PurgeWatch,
+        returned: ReturnedRecords,
         *,
         positions: Callable[[], Mapping[TopicPartition, PartitionProgress]],
         keep_progress: Callable[[], None],
@@ -73,6 +75,7 @@ class PartitionStarter:
         self._problems = problems
         self._stalls = stalls
         self._purges = purges
+        self._returned = returned
         self._positions = positions
         self._keep_progress = keep_progress
         self._check_topics = check_topics
@@ -108,7 +111,8 @@ class PartitionStarter:
         try:
             claimed = self._rebalance.claim(left) if left else {}
             resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
-            self._purges.begin([each.watermark for each in resumed])
+            for watch in (self._purges, self._returned):
+                watch.begin([each.watermark for each in resumed])
             for each in resumed:
                 del left[each.start.tp]
                 self._doubted.discard(each.start.tp)

@@ -36,6 +36,7 @@ from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_S
 from drkit.mirror.groups.transaction_watch import TransactionWatch
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
+from drkit.mirror.health.returned_records import ReturnedRecords
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.target_users import TargetUsers
 from drkit.mirror.health.truncation_watches import SourceTruncationWatch, TargetEnds
@@ -55,7 +56,7 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
-from drkit.model.link_state import TARGET_PURGED, Problem
+from drkit.model.link_state import RECORDS_RETURNED, TARGET_PURGED, Problem
 from drkit.model.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
@@ -184,6 +185,7 @@ class Session:
         self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links)
         self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
+        self._returned = ReturnedRecords(link.id, store, self._problems)
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
@@ -195,6 +197,7 @@ class Session:
             self._problems,
             self._stalls,
             self._purges,
+            self._returned,
             positions=self._engine.positions,
             keep_progress=self._keep_progress,
             check_topics=self._topics.wake,
@@ -293,7 +296,7 @@ class Session:
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
-            self._problems.of_kind(TARGET_PURGED),
+            self._missing(),
         )
 
     def _begin(self) -> None:
@@ -467,6 +470,7 @@ class Session:
         try:
             self._returned_filler.check(marks)
             self._purges.check(marks)
+            self._returned.check(marks)
         except DrkitError:
             self._progress.see_again(marks)
             raise
@@ -492,6 +496,10 @@ class Session:
     def _holds(self, topic: str) -> bool:
         return self._orders.holds(topic)
 
+    def _missing(self) -> tuple[Problem, ...]:
+        """The problems that name records which the source holds and no mirror brings to the target."""
+        return (*self._problems.of_kind(TARGET_PURGED), *self._problems.of_kind(RECORDS_RETURNED))
+
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
@@ -502,7 +510,7 @@ class Session:
             return "waiting", trouble
         if not self._worker.valid():
             return "waiting", "this worker's note in the store could not be renewed"
-        harmful = [*self._problems.halted(), *self._problems.of_kind(TARGET_PURGED)]
+        harmful = [*self._problems.halted(), *self._missing()]
         reason = harmful[0].reason if harmful else self._groups.trouble
         return ("mirroring", None) if reason is None else ("degraded", reason)
 

@@ -11,7 +11,7 @@ from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import link_statuses
+from drkit.observe.status import LinkStatus, link_statuses
 from tests.support.mirroring import Mirrored, Side
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
@@ -87,26 +87,74 @@ def test_records_that_were_lost_to_a_purge_and_come_back_are_named_though_that_w
     with stopped(mirrored.lab, "primary-1") as disk:
         disk.forget_start(topic, 0)
     assert len(mirrored.source.read(topic)) == 160, "all are there again"
-    assert back_again(mirrored) == ["offsets 80 to 99 again", "offsets 120 to 139 again"]
-    for offset in (90, 130):
-        said = mirrored.drkit(
-            "translate", "--topic", topic, "--partition", "0", "--offset", f"{offset}", "--output", "json"
-        )
-        assert json.loads(said.stdout)["positions"][0]["translation"] != "exact"
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "records_returned", "--topic", topic)
+    assert told.returncode == 3
+    assert "once `drkit mirror" in told.stderr, "no mirror has seen them yet"
+    for _ in ("only status sees it", "a mirror has recorded it"):
+        assert again(mirrored) == (["offsets 80 to 99 again", "offsets 120 to 139 again"], 40)
+        for offset in (90, 130):
+            said = mirrored.drkit(
+                "translate", "--topic", topic, "--partition", "0", "--offset", f"{offset}", "--output", "json"
+            )
+            assert json.loads(said.stdout)["positions"][0]["translation"] != "exact"
+        plan = json.loads(mirrored.drkit("failover", "--to", "dr", "--dry-run", "--output", "json").stdout)
+        assert plan["evidence"]["rpo_records"] == 40
+        ended = mirrored.drkit("mirror", "--until-caught-up")
+        assert ended.returncode == 1, "they aren't on the target"
+        assert "offsets 80 to 99, 120 to 139 again" in ended.stderr
 
     cut_below(mirrored, topic, 100)
-    assert back_again(mirrored) == ["offsets 120 to 139 again"]
+    assert again(mirrored) == (["offsets 120 to 139 again"], 20)
+    assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+    (problem,) = mirrored.problems("records_returned")
+    assert "offsets 120 to 139 again" in problem.reason
     cut_below(mirrored, topic, 140)
-    assert back_again(mirrored) == [], "retention took them again"
+    assert again(mirrored) == ([], 0), "retention took them again"
 
 
-def back_again(mirrored: Mirrored) -> list[str]:
-    """What status says that the source has again; there is nothing else but the recorded loss."""
+def test_what_a_source_has_again_while_a_mirror_runs_is_told_and_can_be_given_up(mirrored: Mirrored) -> None:
+    topic = mirrored.name("given-up")
+    mirrored.source.create(topic)
+    for first in range(0, 60, 10):
+        write(mirrored.source, topic, numbered(first, first + 10))
+    assert mirrored.catch_up().caught_up
+    write(mirrored.source, topic, numbered(60, 100))
+    cut_below(mirrored, topic, 80)
+    assert mirrored.catch_up().caught_up
+    acknowledged(mirrored, "retention_gap", topic)
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.forget_start(topic, 0)
+        wait_until(lambda: bool(mirrored.problems("records_returned")), 60, "what is there again is recorded")
+        assert again(mirrored, recorded=0) == (["offsets 60 to 79 again"], 20)
+        acknowledged(mirrored, "records_returned", topic)
+        wait_until(lambda: link_status(mirrored).state == "mirroring", 30, "given up")
+        assert again(mirrored, recorded=0) == ([], 0)
+        write(mirrored.source, topic, numbered(100, 110))
+        mirrored.wait_through(topic, offset=110)
+        assert link_status(mirrored).problems == (), "looked at again, and not told again"
+    assert running.error is None
+
+
+def acknowledged(mirrored: Mirrored, kind: str, topic: str) -> None:
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), kind, "--topic", topic)
+    assert told.returncode == 0, told.stderr
+
+
+def link_status(mirrored: Mirrored) -> LinkStatus:
     (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
-    assert {each.kind for each in link.problems} == {"retention_gap"}
-    again = [re.search(r"offsets \d+ to \d+ again", each.reason) for each in link.problems]
-    assert again.count(None) == 1, [each.reason for each in link.problems]
-    return [each.group() for each in again if each is not None]
+    return link
+
+
+def again(mirrored: Mirrored, *, recorded: int = 1) -> tuple[list[str], int | None]:
+    """What status says that the source has again, and the lag; beside so many recorded losses there is nothing else."""
+    link = link_status(mirrored)
+    assert [each.kind for each in link.problems if each.kind != "records_returned"] == ["retention_gap"] * recorded
+    places = (re.search(r"offsets \d+ to \d+ again", each.reason) for each in link.problems)
+    told = [found.group() for found in places if found is not None]
+    assert link.recovery_point is not None
+    return told, link.recovery_point.records
 
 
 def test_a_retention_gap_under_a_held_mirror(mirrored: Mirrored) -> None:

@@ -24,12 +24,13 @@ from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.control import acknowledge
 from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.batches import batch_bytes
-from tests.support.mirroring import Mirrored
+from tests.support.mirroring import Mirrored, Side
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
 
@@ -263,6 +264,36 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
     assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH)
     through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
     assert (through, lag, certainty) == (KEPT, GROWN - KEPT, "conservative")
+
+
+def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_counts(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """Offsets 50 to 79 were removed before they were mirrored, which was acknowledged; other records are there now."""
+    topic, copy = mirrored.name("in-place"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, 50))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.copytree(disk.data, copy)
+    write(mirrored, topic, named("second", 50, 100))
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 80})
+    assert mirrored.catch_up().caught_up
+    acknowledge(mirrored.store, mirrored.link, "retention_gap", topic)
+    assert said(mirrored, topic, 0) == (100, 0, "exact", 0)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.rmtree(disk.data)
+        shutil.copytree(copy, disk.data)
+    write(mirrored, topic, named("other", 50, 100))
+    assert mirrored.catch_up().halted
+    missing = set(mirrored_values(mirrored.source, topic)) - set(mirrored_values(mirrored.target, topic))
+    through, lag, _, _ = said(mirrored, topic, 60)
+    assert (through, lag, len(missing)) == (50, 50, 50)
+
+
+def mirrored_values(side: Side, topic: str) -> list[bytes | None]:
+    return [record.value for record in side.read(topic)]
 
 
 @pytest.mark.parametrize("callables", ["here", "elsewhere"])

@@ -355,7 +355,7 @@ def test_what_was_removed_from_the_target_is_told_by_its_own_problem():
         said = [each for each in a_plan(there, mode=Mode.PLANNED).obstacles if "no mirror brings back" in each.what]
         assert [each.remedy for each in said] == ["do this"], "once, however many partitions"
     gone = replace(view, problems=(replace(purged, unsure_from=0, unsure_until=0),))
-    assert gone.missing.purged is None
+    assert gone.missing.gaps == ()
     calm = world([gone], [position(3)], source_reachable=True, mirror="worker")
     assert [each for each in a_plan(calm, mode=Mode.PLANNED).obstacles if "no mirror brings back" in each.what] == []
 

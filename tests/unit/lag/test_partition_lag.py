@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.lag.partition_lag import Doubts, partition_lag, purged_from_target
+from drkit.lag.partition_lag import Doubts, gaps_of, partition_lag
 from drkit.model.link_state import Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import TopicPartition
@@ -95,8 +95,29 @@ def test_where_all_may_differ_all_counts_and_it_is_said():
     assert (found.records, found.reason) == (700, "all that the source holds counts: parted")
 
 
-@pytest.mark.parametrize(("source_start", "stretch"), [(0, (100, 300)), (150, (150, 300)), (300, None), (900, None)])
-def test_what_was_removed_from_the_target_counts_as_far_as_the_source_holds_it(source_start, stretch):
-    found = purged_from_target(TP, [TRUNCATED, PURGED], source_start)
-    assert (None if found is None else (found.begin, found.until)) == stretch
-    assert purged_from_target(TopicPartition("t", 1), [PURGED], 0) is None
+RETURNED = replace(PURGED, kind="records_returned", unsure_from=250, unsure_until=400)
+
+
+@pytest.mark.parametrize(
+    ("source_start", "through", "gaps"),
+    [
+        (0, 1_000, [(100, 300), (300, 400)]),
+        (150, 1_000, [(150, 300), (300, 400)]),
+        (300, 1_000, [(300, 400)]),
+        (0, 350, [(100, 300), (300, 350)]),
+        (0, 100, []),
+        (400, 1_000, []),
+    ],
+)
+def test_what_is_missing_below_what_the_target_has_counts_once_and_as_far_as_the_source_holds_it(
+    source_start, through, gaps
+):
+    found = gaps_of([TRUNCATED, RETURNED, PURGED], source_start, through)
+    assert [(gap.begin, gap.until) for gap in found] == gaps
+
+
+def test_what_a_source_has_again_counts_beside_what_it_holds_differently():
+    found = partition_lag(TP, MARK, [replace(TRUNCATED, kind="foreign_writer"), RETURNED], start=0, end=1_050)
+    assert (found.records, found.mirrored_through) == (110 + 150, 250)
+    of_another = replace(RETURNED, partition=1)
+    assert partition_lag(TP, MARK, [of_another], start=0, end=1_000).records == 0

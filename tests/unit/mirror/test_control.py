@@ -11,10 +11,11 @@ from drkit.mirror.control import acknowledge, link_to_run, pause, read_orders, r
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import Direction, LinkControl, Problem
-from drkit.model.topology import Link, LinkId
+from drkit.model.link_state import RECORDS_RETURNED, Direction, LinkControl, Problem
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
+from drkit.store.link_notes import add_never_mirrored, never_mirrored
 
 LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
 
@@ -118,6 +119,20 @@ def test_a_problem_is_acknowledged_by_its_kind(store: Store) -> None:
     assert [(each.kind, each.topic) for each in store.problems(LINK.id)] == [("target_purged", "orders")]
 
 
+def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_more(store: Store) -> None:
+    tp = TopicPartition("orders", 0)
+    for first in (50, 100, 150):
+        add_never_mirrored(store, LINK.id, tp, 1, first, first + 20)
+    named = replace(problem(RECORDS_RETURNED, "orders", 0, halted=False), unsure_from=110, unsure_until=170)
+    store.put_problem(LINK.id, named)
+    _, done = acknowledge(store, LINK, RECORDS_RETURNED, "orders")
+    assert done == [named]
+    assert never_mirrored(store, LINK.id)[tp].ranges == ((50, 70), (100, 110))
+    store.put_problem(LINK.id, replace(named, unsure_from=0))
+    acknowledge(store, LINK, RECORDS_RETURNED, "orders")
+    assert never_mirrored(store, LINK.id) == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "topic", "why", "remedy"),
     [
@@ -125,8 +140,8 @@ def test_a_problem_is_acknowledged_by_its_kind(store: Store) -> None:
         ("topic_recreated", "flights", "nothing of flights is mirrored", "--accept-recreated"),
         ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
         ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
-        ("retention_gap", "flights", "no problem retention_gap of flights", "There are foreign_writer"),
-        ("target_purged", "orders", "no problem target_purged of orders", "There is none at all"),
+        ("retention_gap", "flights", "no problem retention_gap of flights", "On record is of flights, foreign_writer"),
+        ("target_purged", "orders", "no problem target_purged of orders", "On record is nothing of orders"),
     ],
 )
 def test_what_is_not_acknowledged_says_what_to_do(
