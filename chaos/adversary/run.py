@@ -236,8 +236,8 @@ def _naming(status: dict[str, Any], topic: str, partition: int) -> list[dict[str
 
 
 def _length(problem: dict[str, Any], source_start: int) -> int:
-    """The number of source offsets that a problem names as removed from the target."""
-    if problem["kind"] != oracle.PURGED_THERE:
+    """The number of source offsets that a problem names as missing on the target."""
+    if problem["kind"] not in oracle.NAME_MISSING:
         return 0
     return max(0, int(problem["unsure_until"]) - max(int(problem["unsure_from"]), source_start))
 
