@@ -169,6 +169,24 @@ class Actions:
         if cluster.purge(world.topic, partition, before):
             self._look(PURGED)
 
+    def purge_missed(self, side: str, partition: int, part: float, count: int, mirror: str) -> None:
+        """DeleteRecords of records, some of which the mirror may not have read yet."""
+        self._settle()
+        with self._world.mirror(mirror):
+            self._world.load.write(self._place(partition), count, {"per_batch": 10})
+            self.purge(side, self._place(partition), part)
+
+    def undo_purge(self, side: str, partition: int, mirror: str) -> None:
+        """A broker crashes before it has written where its logs begin: they begin where their segments do."""
+        world, cluster = self._world, self._world.side(side)
+        number = cluster.partitions(world.topic)
+        if number <= partition:
+            return
+        with world.mirror(mirror):
+            cluster.forget_start(world.topic, partition)
+            cluster.wait_ready(world.topic, number)
+        self._look(PURGED)
+
     def recreate(self, side: str, mirror: str) -> None:
         """The topic is deleted and recreated."""
         world, cluster = self._world, self._world.side(side)

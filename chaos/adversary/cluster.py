@@ -17,6 +17,11 @@ class Cluster(LabCluster):
         """Everything that a consumer with this isolation sees."""
         return read(self.bootstrap, topic, partition, committed=committed, ignore=ignore)
 
+    def forget_start(self, topic: str, partition: int) -> None:
+        """Let the broker forget where the log of a partition begins. It is down meanwhile."""
+        with stopped(self._lab, self._node) as disk:
+            disk.forget_start(topic, partition)
+
     def copy_disks(self, copy: Path) -> None:
         """Copy all data of the broker, including the controller's log. It is down meanwhile."""
         with stopped(self._lab, self._node) as disk:

@@ -68,6 +68,8 @@ class Plan:
 MIRROR_STATES = ("live", "live", "frozen", "frozen", "killed", "stopped")
 """The mirror's state while a broker is down: running, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
 
+_AWAY = ("live", "frozen", "killed", "stopped")
+
 FAULT_POINTS = (
     "after_fetch",
     "before_rows",
@@ -99,7 +101,8 @@ def make(seed: int) -> Plan:
     waits = committed and "open_transaction" in kinds
     refused = _refused(seed, partitions, waits=waits)
     set_back = [] if alters else _set_back(seed, partitions, kinds)
-    actions = (*early, *late, *refused, *set_back, *_held(seed, partitions, kinds))
+    undone = _undone(seed, partitions)
+    actions = (*early, *late, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -146,6 +149,9 @@ _REFUSED_FROM = 10_000
 _SET_BACK_FROM = 20_000
 """Seeds from here on include the restore of a whole cluster, too."""
 
+_UNDONE_FROM = 40_000
+"""Seeds from here on include purges that a broker's crash undoes, too."""
+
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
@@ -184,6 +190,28 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
         "caught_up": chance.random() < 0.8,  # noqa: PLR2004 - mostly what was mirrored is lost
     }
     return [Action("set_back", options)]
+
+
+def _undone(seed: int, partitions: int) -> list[Action]:
+    """In half of the plans from `_UNDONE_FROM` on: a purge, which the crash of its broker undoes and which may come a
+    second time; an operator reads and acknowledges at each quiet point. It has its own random choices, as above."""
+    chance = random.Random(f"adversary undone {seed}")  # noqa: S311 - as above
+    if seed < _UNDONE_FROM or chance.random() >= 0.5:  # noqa: PLR2004 - half of them
+        return []
+    place = {"side": chance.choice(["source", "source", "target"]), **_place(chance, partitions)}
+    part = chance.choice([0.7, 1.0])
+    found = [
+        Action("produce", _batch(chance, partitions) | {"partition": place["partition"]}),
+        Action(
+            "purge_missed", {**place, "part": part, "count": chance.choice([20, 60]), "mirror": chance.choice(_AWAY)}
+        ),
+        Action("quiet"),
+        Action("undo_purge", {**place, "mirror": chance.choice(MIRROR_STATES)}),
+    ]
+    for kind, odds in (("quiet", 0.7), ("purge", 0.6)):
+        if chance.random() < odds:
+            found.append(Action(kind, {**place, "part": part} if kind == "purge" else {}))
+    return found
 
 
 def _refused(seed: int, partitions: int, *, waits: bool) -> list[Action]:
