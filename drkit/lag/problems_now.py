@@ -20,6 +20,7 @@ from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
+from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
@@ -198,40 +199,74 @@ def _other_records(
     lost: Collection[str],
     at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """A problem for each partition that no mirror fetches and whose last mirrored records differ between both sides,
-    unless one on record says from where on they do. From where on isn't known here, so no record counts as mirrored.
-    Second, why partitions could not be compared: nobody knows whether their source was set back.
+    """A problem for each partition that no mirror fetches and whose source holds other records than were mirrored, by
+    the last mirrored batch (`source_batches`) or the last mirrored records of both sides, unless one on record says
+    from where on they do. From where on isn't known here, so no record counts as mirrored. Second, why partitions could
+    not be compared: nobody knows whether their source was set back.
     """
     link = record.link
-    if link.shares_target or link.inverse:
+    if link.inverse:
         return [], {}
     told = {(each.topic, each.partition) for each in problems if each.differs_from is not None}
     told |= {(each.topic, each.partition) for each in problems if each.kind in RECREATED}
     marks = [
-        replace(mark, target_start=start)
+        mark
         for tp, mark in record.watermarks.items()
         if tp in logs.source_start and tp.topic not in lost and not is_canary(tp.topic)
         if _unwatched(record, mark, at)
         if not {(tp.topic, tp.partition), (tp.topic, None)} & told
-        if (start := logs.target_start.get(TopicPartition(link.target_topic(tp.topic), tp.partition))) is not None
     ]
     if not marks:
         return [], {}
     unsure = f"whether {link.id.source} still holds what was mirrored is not known"
     try:
         source = clusters.admin(link.id.source, may_be_gone=True)
+        batches = compare_batches(source, marks)
+    except (Unreachable, AuthenticationError, Refused) as error:
+        return [], {mark.tp: f"{unsure}: {error.what}" for mark in marks}
+    ids = link.id
+    found = [
+        _set_back(ids, tp, replaced_reason(ids.source, ids.target, tp, batch), at)
+        for tp, batch in sorted(batches.replaced.items())
+    ]
+    unread = dict.fromkeys(batches.silent, f"{unsure}: its leader doesn't answer")
+    left = [mark for mark in marks if mark.tp not in batches.replaced]
+    others, reasons = _other_last_records(clusters, record, logs, rows, left, at)
+    return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}
+
+
+def _other_last_records(
+    clusters: Clusters,
+    record: LinkRecord,
+    logs: LogsSeen,
+    rows: MappingRows,
+    marks: Sequence[Watermark],
+    at: datetime,
+) -> tuple[list[Problem], dict[TopicPartition, str]]:
+    """As `_other_records`, by the last mirrored records of both sides; not where others write to the target, too."""
+    link = record.link
+    there = {mark.tp: TopicPartition(link.target_topic(mark.topic), mark.partition) for mark in marks}
+    seen = [
+        replace(mark, target_start=logs.target_start[there[mark.tp]])
+        for mark in marks
+        if there[mark.tp] in logs.target_start
+    ]
+    if link.shares_target or not seen:
+        return [], {}
+    try:
+        source = clusters.admin(link.id.source, may_be_gone=True)
         target = clusters.admin(link.id.target, may_be_gone=True)
         found = compare_records(
             source,
             target,
-            last_places(link, marks, rows),
+            last_places(link, seen, rows),
             seconds=_RECORDS_SECONDS,
             alteration=_alteration(link, source, target),
         )
     except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
-        return [], {mark.tp: f"{unsure}: {error.what}" for mark in marks}
+        return [], {mark.tp: error.what for mark in seen}
     differ = found.differs_from()
-    unread = {place.tp: f"{unsure}: {why}" for place, why in found.unread if place.tp not in differ}
+    unread = {place.tp: why for place, why in found.unread if place.tp not in differ}
     return [other_records(link.id, tp, offset, at) for tp, offset in sorted(differ.items())], unread
 
 
@@ -254,14 +289,21 @@ def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alter
 
 def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:
     """The problem that what was mirrored of a partition isn't what its source holds."""
+    reason = (
+        f"{tp} on {link.source} holds another record at source offset {offset} than was mirrored to {link.target}: "
+        f"{link.source} was restored from an older copy of its disks, or another program writes to {link.target}"
+    )
+    return _set_back(link, tp, reason, at)
+
+
+def _set_back(link: LinkId, tp: TopicPartition, reason: str, at: datetime) -> Problem:
+    """The problem that a source holds other records than were mirrored, from an unknown offset on."""
     return Problem(
         FOREIGN_WRITER,
         tp.topic,
         tp.partition,
-        f"{tp} on {link.source} holds another record at source offset {offset} than was mirrored to {link.target}: "
-        f"{link.source} was restored from an older copy of its disks, or another program writes to {link.target}",
-        f"`drkit audit --link '{link}' --topic {tp.topic}` names the records that each side lacks. Then `drkit link "
-        f"resume '{link}' --topic {tp.topic} --accept-recreated` mirrors the topic from its start again",
+        reason,
+        set_back_remedy(link, tp.topic),
         halted=True,
         since=at,
         unsure_from=0,

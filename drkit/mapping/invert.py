@@ -69,6 +69,7 @@ def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: i
         target_start=watermark.source_start,
         behind_since=None,
         leader_epoch=None,
+        source_batch=None,
     )
 
 

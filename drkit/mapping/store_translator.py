@@ -155,7 +155,9 @@ def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: i
     if end >= mark.target_end or not rows:
         return mark
     through = min(mark.source_through, source_at(rows, end))
-    return replace(mark, source_through=through, target_end=end, leader_epoch=None)
+    return replace(
+        mark, source_through=through, target_end=end, leader_epoch=None, source_batch=mark.batch_below(through)
+    )
 
 
 def _as_last_seen(answer: Translation, why: str | None) -> Translation:

@@ -23,7 +23,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.engine.interface import Engine, PartitionProgress
+from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
+from drkit.mirror.engine.interface import NOTHING_BELOW, BatchBelow, Engine, PartitionProgress
 from drkit.mirror.round_robin import Turns
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
@@ -93,7 +94,7 @@ class _Tracked:
         self.seen_at = watermark.observed_at
         self.looked: PartitionProgress | None = None
         self._shown = watermark
-        self._made_of: tuple[Watermark, PartitionProgress, int | None] | None = None
+        self._made_of: tuple[Watermark, PartitionProgress, BatchBelow] | None = None
         self.said = self.kept_said = 0
         self.target = target
         self.ends = SeenEnds()
@@ -103,16 +104,16 @@ class _Tracked:
         self.kept_at = 0.0
         self.digests_from = (1, 0)  # epoch and target start below which no digest is stored
 
-    def now(self, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
+    def now(self, position: PartitionProgress, below: BatchBelow) -> Watermark:
         """Its watermark; the same object if nothing changed."""
         if self._made_of is not None:
-            last, place, epoch = self._made_of
-            if last is self.last and place == position and epoch == leader_epoch:
+            last, place, known = self._made_of
+            if last is self.last and place == position and known == below:
                 if self._shown.observed_at is not self.seen_at:
                     self._shown = replace(self._shown, observed_at=self.seen_at)
                 return self._shown
-        self._made_of = (self.last, position, leader_epoch)
-        self._shown = _joined(self, position, leader_epoch)
+        self._made_of = (self.last, position, below)
+        self._shown = _joined(self, position, below)
         self.said += 1
         return self._shown
 
@@ -235,10 +236,12 @@ class MirrorProgress:
     def current(self) -> list[Watermark]:
         """The current watermark of every partition."""
         positions = self._engine.positions()
-        epochs = self._engine.leader_epochs(positions)
+        below = self._engine.batches_below(positions)
         with self._lock:
             return [
-                tracked.now(positions[tp], epochs.get(tp)) for tp, tracked in self._tracked.items() if tp in positions
+                tracked.now(positions[tp], below.get(tp, NOTHING_BELOW))
+                for tp, tracked in self._tracked.items()
+                if tp in positions
             ]
 
     def just_seen(self) -> list[Watermark]:
@@ -248,10 +251,10 @@ class MirrorProgress:
         with self._lock:
             positions = {tp: everywhere[tp] for tp in self._just_seen if tp in everywhere}
             self._just_seen = (self._just_seen & self._tracked.keys()) - positions.keys()
-        epochs = self._engine.leader_epochs(positions)
+        below = self._engine.batches_below(positions)
         with self._lock:
             return [
-                tracked.now(position, epochs.get(tp))
+                tracked.now(position, below.get(tp, NOTHING_BELOW))
                 for tp, position in positions.items()
                 if (tracked := self._tracked.get(tp)) is not None
             ]
@@ -330,7 +333,7 @@ class MirrorProgress:
         """What to store now, with its count of changes. Of many partitions: those that moved, and each of the others
         every few seconds."""
         positions = self._engine.positions()
-        epochs = self._engine.leader_epochs(positions)
+        below = self._engine.batches_below(positions)
         at = time.monotonic()
         due = []
         with self._lock:
@@ -339,22 +342,24 @@ class MirrorProgress:
                 position = positions.get(tp)
                 if position is None:
                     continue
-                watermark = tracked.now(position, epochs.get(tp))
+                watermark = tracked.now(position, below.get(tp, NOTHING_BELOW))
                 if everything or tracked.kept_said != tracked.said or at - tracked.kept_at > _REFRESH_SECONDS:
                     due.append((tracked, watermark, tracked.said))
         return due
 
 
-def _joined(tracked: _Tracked, position: PartitionProgress, leader_epoch: int | None) -> Watermark:
+def _joined(tracked: _Tracked, position: PartitionProgress, below: BatchBelow) -> Watermark:
     """Combine position and observation: an end is never below what is mirrored."""
     last = tracked.last
-    end = max(last.source_end, position.source_through)
+    through = position.source_through
+    end = max(last.source_end, through)
     return replace(
         last,
-        source_through=position.source_through,
+        source_through=through,
         target_end=position.target_end,
         source_end=end,
         observed_at=tracked.seen_at,
-        behind_since=tracked.ends.behind_since(position.source_through),
-        leader_epoch=last.epoch_at(position.source_through) if leader_epoch is None else leader_epoch,
+        behind_since=tracked.ends.behind_since(through),
+        leader_epoch=last.epoch_at(through) if below.leader_epoch == UNKNOWN_EPOCH else below.leader_epoch,
+        source_batch=below.batch or last.batch_below(through),
     )

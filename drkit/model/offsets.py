@@ -40,6 +40,13 @@ class OffsetMapping:
         return TopicPartition(self.topic, self.partition)
 
 
+class SourceBatch(NamedTuple):
+    """A batch of a source's log: its last offset, and its checksum (CRC-32C of all behind its leader epoch, KIP-98)."""
+
+    last_offset: int
+    crc: int
+
+
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """What is known to be on the target, and the mirror's last view of both logs.
@@ -51,6 +58,9 @@ class Watermark:
     `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's, or None.
     A source that doesn't know that epoch, or whose log ends it earlier, has lost mirrored records
     (`drkit.kafka.admin.source_divergence`).
+    `source_batch`: one of the last batches below `source_through` as it was read, the last one where nothing is in
+    flight; None: unknown. A source that holds another one at its offset was set back and has grown again
+    (`drkit.lag.source_batches`).
     """
 
     topic: str
@@ -64,6 +74,7 @@ class Watermark:
     observed_at: datetime
     behind_since: datetime | None = None
     leader_epoch: int | None = None
+    source_batch: SourceBatch | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -73,6 +84,11 @@ class Watermark:
     def epoch_at(self, through: int) -> int | None:
         """The leader epoch of a watermark moved to `through`, or None where it may differ."""
         return self.leader_epoch if through == self.source_through else None
+
+    def batch_below(self, through: int) -> SourceBatch | None:
+        """The batch of a watermark moved to `through`, or None where it isn't below that."""
+        batch = self.source_batch
+        return batch if batch is not None and batch.last_offset < through else None
 
     @property
     def lag_records(self) -> int:

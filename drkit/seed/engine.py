@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from drkit.mirror.engine.interface import (
+    BatchBelow,
     Incident,
     KeepRows,
     Notice,
@@ -136,10 +137,10 @@ class SparkEngine:
         with self._lock:
             return self._ledger.positions()
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-        """See `Engine.leader_epochs`."""
+    def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
+        """See `Engine.batches_below`."""
         with self._lock:
-            return self._ledger.epochs(positions)
+            return self._ledger.batches_below(positions)
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:  # noqa: ARG002 - there are none
         """See `Engine.range_digests`: a bulk seed has none: its tasks come and go."""

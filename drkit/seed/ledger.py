@@ -27,7 +27,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionProgress, PartitionStart
+from drkit.mirror.engine.interface import (
+    NOTHING_BELOW,
+    BatchBelow,
+    Incident,
+    IncidentKind,
+    Notice,
+    PartitionProgress,
+    PartitionStart,
+)
+from drkit.model.offsets import SourceBatch
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.protocol import incident_from, notice_from, start_document, start_from
@@ -49,7 +58,7 @@ class SeedPartition:
     goal: int = 0
     task: str | None = None
     still: bool = False
-    epoch: int | None = None
+    below: BatchBelow = NOTHING_BELOW
 
     def ready(self) -> bool:
         """Whether a task could continue with it."""
@@ -107,8 +116,8 @@ class SeedLedger:
         """Begin, or begin again, with these partitions."""
         for start in starts:
             at = PartitionProgress(start.source_offset, start.target_offset)
-            known = None if start.leader_epoch < 0 else start.leader_epoch
-            self._parts[start.tp] = SeedPartition(start, next(self._numbers), at, epoch=known)
+            below = BatchBelow(start.leader_epoch, None)
+            self._parts[start.tp] = SeedPartition(start, next(self._numbers), at, below=below)
             self._untold.pop(start.tp, None)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
@@ -137,13 +146,9 @@ class SeedLedger:
         """Progress of each partition."""
         return {tp: part.position for tp, part in self._parts.items()}
 
-    def epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-        """The source's leader epochs below these positions, if known; none for a partition that has moved on since."""
-        return {
-            tp: part.epoch
-            for tp, part in self._parts.items()
-            if part.epoch is not None and positions.get(tp) == part.position
-        }
+    def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
+        """See `Engine.batches_below`; none for a partition that has moved on since."""
+        return {tp: part.below for tp, part in self._parts.items() if positions.get(tp) == part.position}
 
     def statistics(self) -> EngineStatistics:
         """All tasks' counters as one engine's."""
@@ -258,12 +263,13 @@ class SeedLedger:
         task = self._tasks[name]
         mine = dict(self._of(task))
         drop = []
-        for topic, number, generation, through, end, epoch in said["parts"]:
+        for topic, number, generation, through, end, epoch, batch in said["parts"]:
             part = mine.get(TopicPartition(topic, number))
             if part is None or part.generation != generation:
                 drop.append([topic, number])
             else:
-                part.position, part.epoch = PartitionProgress(through, end), epoch
+                part.position = PartitionProgress(through, end)
+                part.below = BatchBelow(epoch, None if batch is None else SourceBatch(*batch))
         for incident in map(incident_from, said["incidents"]):
             if incident.tp in mine:
                 mine[incident.tp].still, mine[incident.tp].task = True, None

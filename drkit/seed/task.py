@@ -219,13 +219,13 @@ class _Task:
     def _state(self, engine: BatchEngine, incidents: list[list[Any]]) -> dict[str, Any]:
         """The report to the driver."""
         positions = engine.positions()
-        epochs = engine.leader_epochs(positions)
+        below = engine.batches_below(positions)
         return {
             "task": self._name,
             "parts": [
-                [tp.topic, tp.partition, generation, *positions[tp], epochs.get(tp)]
+                [tp.topic, tp.partition, generation, *positions[tp], *below[tp]]
                 for tp, generation in self._generations.items()
-                if tp in positions
+                if tp in positions and tp in below
             ],
             "incidents": incidents,
             "notices": [notice_document(each) for each in engine.notices()],

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
-from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.offsets import GroupPosition, SourceBatch, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.leases import KeptLease
@@ -56,6 +56,8 @@ WHOLE_TOPIC = -1
 NOWHERE = -1
 """Means an unknown offset or epoch."""
 
+_NO_BATCH = (NOWHERE, 0)
+
 NEVER = -1
 """Means that there is no instant."""
 
@@ -87,7 +89,7 @@ def instant_or_none(micros: int) -> datetime | None:
 
 
 def watermark_row(mark: Watermark) -> tuple[Any, ...]:
-    """topic, partition, epoch, source_through … behind_since, leader_epoch."""
+    """topic, partition, epoch, source_through … leader_epoch, last offset and checksum of `source_batch`."""
     return (
         mark.topic,
         mark.partition,
@@ -100,6 +102,7 @@ def watermark_row(mark: Watermark) -> tuple[Any, ...]:
         to_micros(mark.observed_at),
         micros_or_never(mark.behind_since),
         NOWHERE if mark.leader_epoch is None else mark.leader_epoch,
+        *(mark.source_batch or _NO_BATCH),
     )
 
 
@@ -116,6 +119,8 @@ def read_watermark(
     observed_at: int,
     behind_since: int,
     leader_epoch: int,
+    batch_offset: int,
+    batch_crc: int,
 ) -> Watermark:
     """Inverse of `watermark_row`."""
     return Watermark(
@@ -130,6 +135,7 @@ def read_watermark(
         from_micros(observed_at),
         instant_or_none(behind_since),
         None if leader_epoch == NOWHERE else leader_epoch,
+        None if batch_offset == NOWHERE else SourceBatch(batch_offset, batch_crc),
     )
 
 

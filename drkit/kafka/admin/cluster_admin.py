@@ -21,7 +21,7 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
-from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.admin.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.admin.log_offsets import log_sizes
 from drkit.kafka.admin.topic_requests import (
     TOPICS_A_REQUEST,
@@ -433,6 +433,11 @@ class ClusterAdmin(ClusterClient):
     def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The current leader epoch of each partition; those without a leader are left out."""
         return leader_epochs.leader_epochs(self._connection, dict.fromkeys(tps))
+
+    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBatch | None]:
+        """The first batch that ends at or after each of these offsets; None: it is outside the log; partitions for
+        which no leader answers are left out."""
+        return leader_epochs.batches_at(self._connection, offsets)
 
     def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The leader epoch of the batch that holds the offset below each of these; -1: none does; partitions for which

@@ -23,7 +23,9 @@ from drkit.model.topology import TopicPartition
 
 _CONSUMER = -1
 _PATIENCE_SECONDS = 3.0
-_FIRST_BYTES = 64 * 1024
+_FIRST_BYTES = 16 * 1024
+_AT_ONCE = 500
+"""Partitions in one request: 8 MiB at first, which arrive within the client's timeout."""
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -99,25 +101,49 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
     return found
 
 
-def epochs_below(connection: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
+class LogBatch(NamedTuple):
+    """A batch in a log: its first and last offset, leader epoch and checksum (formats before 2 have another one)."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+
+
+def batches_at(
+    connection: AdminConnection, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, LogBatch | None]:
+    """The first batch that ends at or after each of these offsets; None: the offset is outside the log.
 
     Partitions that don't exist, those that drkit's principal may not read, and those without a prompt answer are left
     out.
     """
-    found: dict[TopicPartition, int] = {}
-    pending = {tp: SingleFetch(offset - 1, _FIRST_BYTES) for tp, offset in offsets.items()}
+    found: dict[TopicPartition, LogBatch | None] = {}
+    pending = {tp: SingleFetch(offset, _FIRST_BYTES) for tp, offset in offsets.items()}
 
     async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-        answers = await fetch(connection, leader, {tp: pending[tp] for tp in tps})
-        if isinstance(answers, kafka_errors.KafkaError):
-            return str(answers)
-        reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
-        return next(filter(None, reasons), "")
+        why = ""
+        for first in range(0, len(tps), _AT_ONCE):
+            answers = await fetch(connection, leader, {tp: pending[tp] for tp in tps[first : first + _AT_ONCE]})
+            if isinstance(answers, kafka_errors.KafkaError):
+                return str(answers)
+            reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
+            why = why or next(filter(None, reasons), "")
+        return why
 
     if pending:
-        _ask_leaders(connection, "read leader epochs", pending, {}, found, ask)
+        _ask_leaders(connection, "read batches", pending, {}, found, ask)
     return found
+
+
+def epochs_below(connection: AdminConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The leader epoch of the batch that holds the offset below each of these; `UNKNOWN_EPOCH` where none does.
+    Partitions are left out as by `batches_at`."""
+    found = batches_at(connection, {tp: offset - 1 for tp, offset in offsets.items()})
+    return {
+        tp: UNKNOWN_EPOCH if batch is None or batch.base_offset >= offsets[tp] else batch.leader_epoch
+        for tp, batch in found.items()
+    }
 
 
 def _ask_leaders(
@@ -202,7 +228,10 @@ async def _ask_ends(
 
 
 def _take_batch(
-    tp: TopicPartition, answer: Any, pending: dict[TopicPartition, SingleFetch], found: dict[TopicPartition, int]
+    tp: TopicPartition,
+    answer: Any,
+    pending: dict[TopicPartition, SingleFetch],
+    found: dict[TopicPartition, LogBatch | None],
 ) -> str:
     """Process one partition's response; returns why it is still pending, or nothing."""
     offset, most = pending[tp]
@@ -210,7 +239,7 @@ def _take_batch(
         error = error_class(answer.error_code)
         if error is kafka_errors.OffsetOutOfRangeError:
             del pending[tp]
-            found[tp] = UNKNOWN_EPOCH
+            found[tp] = None
             return ""
         if error is kafka_errors.TopicAuthorizationFailedError:
             del pending[tp]
@@ -222,7 +251,7 @@ def _take_batch(
         last = batch.base_offset if batch.magic < MAGIC else batch.last_offset
         if last >= offset:
             del pending[tp]
-            found[tp] = batch.leader_epoch if batch.base_offset <= offset else UNKNOWN_EPOCH
+            found[tp] = LogBatch(batch.base_offset, last, batch.leader_epoch, batch.crc)
             return ""
     if answer.high_watermark > offset and most < _MOST_BYTES:
         pending[tp] = SingleFetch(offset, most * 4)  # its batch is larger than the requested bytes

@@ -135,10 +135,10 @@ def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
     """Join the small plain batches from `at` on into one payload, as `drkit.kafka.protocol.coalescing` does.
 
     `result`: where the first that isn't joined begins, records, bytes written, the highest timestamp, their
-    leader epoch. Returns how many batches were joined.
+    leader epoch, the checksum of the last one. Returns how many batches were joined.
     """
     base, base_stamp, epoch = _int64(data, at), _int64(data, at + 27), _int32(data, at + 12)
-    count, place, batches, highest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    count, place, batches, highest, last = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while end - at >= HEADER_BYTES and count <= MOST - FEW:
         length, records, stamp = _int32(data, at + 8), _int32(data, at + 57), _int64(data, at + 27)
         if not LEAST <= length < SMALL or not 0 < records <= FEW or _int32(data, at + 23) != records - 1:
@@ -152,7 +152,8 @@ def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
             break
         if place + length + GROWTH * records > room:
             break
-        if _checksum(data, at + CRC_FROM, after) != _int32(data, at + 17) & 0xFFFFFFFF:
+        crc = _int32(data, at + 17) & 0xFFFFFFFF
+        if _checksum(data, at + CRC_FROM, after) != crc:
             break
         since = stamp - base_stamp
         written, most = _renumbered(data, at + HEADER_BYTES, after, out, place, records, since, count, highest)
@@ -161,8 +162,9 @@ def join(data: Any, at: Any, end: Any, out: Any, room: Any, result: Any) -> Any:
         place, highest = written, most
         count += records
         batches += 1
-        at = after
-    result[0], result[1], result[2], result[3], result[4] = at, count, place, base_stamp + highest, epoch
+        at, last = after, crc
+    result[0], result[1], result[2], result[3] = at, count, place, base_stamp + highest
+    result[4], result[5] = epoch, last
     return batches
 
 

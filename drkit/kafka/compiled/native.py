@@ -15,18 +15,20 @@ _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _JOIN = ctypes.CFUNCTYPE(_INT, ctypes.c_char_p, _INT, _INT, _POINTER, _INT, _POINTER)
 _RENUMBER = ctypes.CFUNCTYPE(_INT, ctypes.c_char_p, _INT, _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER)
-_RESULT = ctypes.c_int64 * 5
+_RESULT = ctypes.c_int64 * 6
 _LOWEST = -(2**63)
 
 
 class JoinedBatches(NamedTuple):
-    """What `Kernel.join` made of so many batches. `after`: where the first begins that isn't among them."""
+    """What `Kernel.join` made of so many batches. `after`: where the first begins that isn't among them; `crc`: the
+    last one's checksum."""
 
     batches: int
     after: int
     records_count: int
     max_timestamp: int
     leader_epoch: int
+    crc: int
     payload: bytes
 
 
@@ -61,8 +63,8 @@ class Kernel:
             raise ValueError(f"no batch header at {at} of {len(chunk)} bytes")
         out, room, result = self._workspace.for_bytes(len(chunk) - at + FEW * GROWTH)
         batches = self._join(chunk, at, len(chunk), out, room, result)
-        after, count, size, highest, epoch = result
-        return JoinedBatches(batches, after, count, highest, epoch, ctypes.string_at(out, size))
+        after, count, size, highest, epoch, crc = result
+        return JoinedBatches(batches, after, count, highest, epoch, crc, ctypes.string_at(out, size))
 
     def merge(self, parts: Sequence[tuple[bytes, int, int]]) -> tuple[bytes, int] | None:
         """Plain payloads as one, numbered throughout.

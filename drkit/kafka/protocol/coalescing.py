@@ -54,7 +54,7 @@ _FIRST = struct.Struct(">q19xq")
 
 class CoalescedRun(NamedTuple):
     """Uncompressed small batches in a row of one leader epoch, as one payload with consecutive offsets. `batches`: how
-    many they were."""
+    many they were; `crc`: the last one's checksum."""
 
     base_offset: int
     leader_epoch: int
@@ -63,6 +63,7 @@ class CoalescedRun(NamedTuple):
     max_timestamp: int
     payload: bytes
     batches: int
+    crc: int
 
     @property
     def last_offset(self) -> int:
@@ -139,8 +140,8 @@ def _join(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:
 def joined_natively(kernel: Kernel, chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:
     """As `_join`, by machine code."""
     base, base_stamp = _FIRST.unpack_from(chunk, at)
-    batches, after, count, highest, epoch, payload = kernel.join(chunk, at)
-    return (CoalescedRun(base, epoch, count, base_stamp, highest, payload, batches) if batches else None), after
+    batches, after, count, highest, epoch, crc, payload = kernel.join(chunk, at)
+    return (CoalescedRun(base, epoch, count, base_stamp, highest, payload, batches, crc) if batches else None), after
 
 
 def joined_plainly(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:  # noqa: C901, PLR0912 - one pass: a call for each batch would cost as much
@@ -148,7 +149,7 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:  #
     unpack, numbers, unstamped = _SOME_FIELDS.unpack_from, NUMBERS, _UNSTAMPED
     base, _, epoch, _, _, _, _, base_stamp, _ = unpack(chunk, at)
     end, last_start = len(chunk), len(chunk) - HEADER_BYTES
-    count = batches = highest = 0
+    count = batches = highest = last = 0
     parts: list[bytes] = []
     add = parts.append
     while at <= last_start and count <= MOST - FEW:
@@ -189,10 +190,10 @@ def joined_plainly(chunk: bytes, at: int) -> tuple[CoalescedRun | None, int]:  #
             add(body)
             count += 1
         batches += 1
-        at = after
+        at, last = after, crc
     if not batches:
         return None, at
-    return CoalescedRun(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches), at
+    return CoalescedRun(base, epoch, count, base_stamp, base_stamp + highest, b"".join(parts), batches, last), at
 
 
 def _several(covered: bytes, records: int, since: int) -> tuple[tuple[int, bytes], ...] | None:

@@ -26,11 +26,11 @@ import uvloop
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient
-from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.kafka.transform.record_transform import Alteration
 from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.engine_state import ByteLimit, EngineState
 from drkit.mirror.engine.interface import (
+    BatchBelow,
     Incident,
     IncidentKind,
     KeepRows,
@@ -143,12 +143,11 @@ class BatchEngine:
         """See `Engine.positions`. May be called from any thread."""
         return {tp: partition.window.position for tp, partition in self._partitions().items()}
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-        """See `Engine.leader_epochs`."""
+    def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
+        """See `Engine.batches_below`."""
         partitions = self._partitions()
         places = ((tp, partitions.get(tp), position.source_through) for tp, position in positions.items())
-        found = ((tp, p.source_epochs.below(through)) for tp, p, through in places if p is not None)
-        return {tp: epoch for tp, epoch in found if epoch != UNKNOWN_EPOCH}
+        return {tp: p.source_batches.below(through) for tp, p, through in places if p is not None}
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """See `Engine.range_digests`. Called by one thread, any."""

@@ -323,7 +323,7 @@ class Fetcher:
         for tp in self._places if fresh else self._changed:
             partition = self._places.get(tp)
             if partition is not None and partition.fetchable:
-                place = FetchPlace(tp.partition, partition.next_fetch, share, partition.source_epochs.newest)
+                place = FetchPlace(tp.partition, partition.next_fetch, share, partition.source_batches.newest_epoch)
                 places.setdefault(tp.topic, []).append(place)
                 self._asked[tp] = (partition, partition.next_fetch)
             else:
@@ -436,7 +436,8 @@ class Fetcher:
         """The broker's log differs from the one that was read: it diverges from the last epoch read at `end`."""
         reason = (
             f"{partition.tp} on {self._flow.source.alias} is not the log that was read up to offset "
-            f"{partition.next_fetch} in leader epoch {partition.source_epochs.newest}: its epoch {epoch} ends at {end}"
+            f"{partition.next_fetch} in leader epoch {partition.source_batches.newest_epoch}: its epoch {epoch} ends "
+            f"at {end}"
         )
         self._flow.halt_partition(partition, IncidentKind.DIVERGED, reason)
 

@@ -29,10 +29,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
 from drkit.model.digests import RangeDigest
-from drkit.model.offsets import OffsetMapping
+from drkit.model.offsets import OffsetMapping, SourceBatch
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
+
+
+class BatchBelow(NamedTuple):
+    """What is known of a source's batches below an offset: the leader epoch of the last one (`UNKNOWN_EPOCH` where it
+    isn't known), and one of the last with its checksum, the last one where nothing is in flight (or None)."""
+
+    leader_epoch: int
+    batch: SourceBatch | None
+
+
+NOTHING_BELOW = BatchBelow(UNKNOWN_EPOCH, None)
+
 
 KeepRows = Callable[[Sequence[OffsetMapping]], None]
 """Makes mapping rows durable before it returns.
@@ -195,9 +208,8 @@ class Engine(Protocol):
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of every started partition that was not forgotten."""
 
-    def leader_epochs(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-        """The source's leader epoch of the last batch below each of these positions (from `positions`), where it is
-        known. From any thread."""
+    def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
+        """What is known of the source's batches below each of these positions (from `positions`). From any thread."""
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:
         """Digests of forwarded ranges: those that ended since the last call, and (`opened`) the open ones so far. Empty

@@ -21,7 +21,7 @@ from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark, SharedInFlight
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.range_digests import RangeDigests
-from drkit.mirror.engine.source_epochs import SourceEpochs
+from drkit.mirror.engine.source_batches import SourceBatches
 from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
@@ -178,7 +178,7 @@ class BatchPartition:
         "reader",
         "resting",
         "shared",
-        "source_epochs",
+        "source_batches",
         "source_topic_id",
         "target_leader_epoch",
         "target_topic",
@@ -215,7 +215,7 @@ class BatchPartition:
         self._end_checked_on: object | None = None
         self._end_known_at = 0.0
         self._leaderless_since: float | None = None
-        self.source_epochs = SourceEpochs(start.leader_epoch)
+        self.source_batches = SourceBatches(start.leader_epoch)
         self._source_end: int | None = None
         self.damaged = 0
         self.heard_at: float | None = None
@@ -272,7 +272,7 @@ class BatchPartition:
         """Note the read batches; the next ones begin at `next_fetch`."""
         self.damaged = 0  # batches after the good ones are read again
         self.next_fetch = next_fetch
-        self.source_epochs.note(batches, self.window.position.source_through)
+        self.source_batches.note(batches, self.window.position.source_through)
 
     def seen_end(self, end: int) -> tuple[bool, int]:
         """Note the source's log end; returns whether `behind` changed, and by how much the log grew."""
@@ -531,7 +531,7 @@ class BatchPartition:
             producer_id=self.producer_id,
             sequence=self._sequence,
             preserve=self.preserve,
-            leader_epoch=self.source_epochs.below(self.next_source),
+            leader_epoch=self.source_batches.epoch_below(self.next_source),
             source_topic_id=self._topic_ids[0],
             target_topic_id=self._topic_ids[1],
         )

@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.engine.producer_id import LinkProducer
@@ -49,7 +50,7 @@ from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import FOREIGN_WRITER, RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED, TARGET_LOST_DATA
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import OffsetMapping, SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import add_never_mirrored
@@ -162,11 +163,18 @@ class Resumer:
         self.denied.update(late)
         doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
-        for observed in [seen for seen in observations if seen.tp not in late]:
+        batches = compare_batches(self._source, [each for each in map(self._continued, observations) if each])
+        silent = Unreachable(f"no leader on {self._source.alias} shows its last batch", remedy=UNSEEN_REMEDY)
+        self.denied.update(dict.fromkeys(batches.silent, silent))
+        for observed in [seen for seen in observations if seen.tp not in self.denied]:
             if stop.is_set():
                 break
+            outcome: Resumed | Halt | _Repair
             try:
-                outcome = self._decide(observed, doubted=observed.tp in doubted)
+                if observed.tp in batches.replaced:
+                    outcome = self._set_back(observed, batches.replaced[observed.tp])
+                else:
+                    outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
                 continue  # the caller asks again
             except Refused as error:
@@ -297,6 +305,28 @@ class Resumer:
         """Partitions to be compared from further back, and those whose last records could not be read in time."""
         doubted, late = self._misplaced.doubted(observations)
         return doubted, {tp: Unreachable(why, remedy=UNSEEN_REMEDY) for tp, why in late.items()}
+
+    def _continued(self, seen: Observed) -> Watermark | None:
+        """The watermark where the partition continues there; None where the target lost its end."""
+        mark = seen.watermark
+        return mark if mark is not None and seen.target_end >= mark.target_end else None
+
+    def _set_back(self, seen: Observed, batch: SourceBatch) -> Halt:
+        """The source holds another batch than was mirrored: find where both sides begin to differ. Changes nothing."""
+        why = replaced_reason(self._link.source, self._link.target, seen.tp, batch)
+        difference = self._first_difference(seen)
+        if difference is None:
+            return Halt(FOREIGN_WRITER, why, set_back_remedy(self._link, seen.tp.topic), 0)
+        what, source_offset = difference
+        return Halt(FOREIGN_WRITER, f"{why}; {what}", set_back_remedy(self._link, seen.tp.topic), source_offset)
+
+    def _first_difference(self, seen: Observed) -> tuple[str, int] | None:
+        """How the target's records differ from the source's, and from which source offset on; None: unknown."""
+        found = self._misplaced.difference(seen)
+        if found is None:
+            return None
+        difference, there = found
+        return difference.what, there.source_offset if isinstance(there, Misplaced) else there
 
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt | _Repair:
         watermark = seen.watermark
@@ -537,6 +567,7 @@ class Resumer:
             target_start=seen.target_start,
             observed_at=at,
             leader_epoch=self._epoch_below(seen, source_offset),
+            source_batch=None if known is None else known.batch_below(source_offset),
         )
         if fresh.lag_records == 0:
             return fresh

@@ -167,6 +167,12 @@ class SharedResumer(Resumer):
         through = 0 if seen.watermark is None else seen.watermark.source_through
         return hop is not None and hop[:3] == (self._alteration.source_id, *seen.tp) and hop.offset < through
 
+    def _continued(self, seen: Observed) -> Watermark | None:
+        return None if seen.tp in self._lost else super()._continued(seen)
+
+    def _first_difference(self, seen: Observed) -> None:
+        """Unknown: others' records lie between the link's."""
+
     def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt:  # noqa: ARG002 - as the base's
         mark, place = seen.watermark, self._places.get(seen.tp)
         lost = mark is not None and (seen.target_end < mark.target_end or seen.tp in self._lost)

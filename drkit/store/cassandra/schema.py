@@ -39,7 +39,7 @@ TABLES: tuple[str, ...] = (
     """CREATE TABLE IF NOT EXISTS {keyspace}.watermark (
         link text, topic text, partition int, epoch int, source_through bigint, target_end bigint,
         source_start bigint, source_end bigint, target_start bigint, observed_at bigint, behind_since bigint,
-        leader_epoch int,
+        leader_epoch int, batch_offset bigint, batch_crc bigint,
         PRIMARY KEY (link, topic, partition)
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_position (

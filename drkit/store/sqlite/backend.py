@@ -133,14 +133,15 @@ class SqliteStore:
         with self._db.writing() as connection:
             check_claims(connection, name, {(mark.tp, mark.epoch) for mark in watermarks}, claims)
             connection.executemany(
-                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(name, *codec.watermark_row(mark)) for mark in watermarks],
             )
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._db.rows(
             "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-            " observed_at, behind_since, leader_epoch FROM watermark WHERE link = ? ORDER BY topic, partition",
+            " observed_at, behind_since, leader_epoch, batch_offset, batch_crc FROM watermark WHERE link = ?"
+            " ORDER BY topic, partition",
             (str(link),),
         )
         return {mark.tp: mark for mark in (codec.read_watermark(*row) for row in found)}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +302,8 @@ def mirrored_values(side: Side, topic: str) -> list[bytes | None]:
 def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_without_a_mirror(
     mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callables: str
 ) -> None:
-    """Its last records are compared as the link makes them; where that can't be asked, no number is claimed."""
+    """Where no batch is known, its last records are compared as the link makes them; where that can't be asked, no
+    number is claimed."""
     name = f"louder_{callables}"
     module = tmp_path / f"{name}.py"
     module.write_text("def louder(record):\n    return record.replace(value=record.value.upper())\n")
@@ -314,6 +317,9 @@ def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_withou
     write(mirrored, topic, named("second", KEPT, GROWN))
     assert mirrored.catch_up().caught_up
     assert said(mirrored, topic, KEPT + 50) == (GROWN, 0, "exact", KEPT + 50)
+    mark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+    assert mark.source_batch is not None
+    mirrored.store.put_watermarks(mirrored.link.id, [replace(mark, source_batch=None)])
     with stopped(mirrored.lab, "primary-1") as disk:
         shutil.rmtree(disk.data)
         shutil.copytree(copy, disk.data)
@@ -331,6 +337,81 @@ def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_withou
         assert "whether primary still holds what was mirrored is not known" in (partition.lag_reason or "")
         assert name in (partition.lag_reason or "")
         assert status.recovery_point.records is None
+
+
+@pytest.mark.parametrize(
+    "alters", ['filter = "callables_:keep"', 'transform = "callables_:louder"', "provenance = true"]
+)
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_of_a_link_that_alters_records_a_mirror_continues_no_source_that_was_set_back(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alters: str, running: bool
+) -> None:
+    topics = altering(mirrored, tmp_path, monkeypatch, alters)
+    whole = topics("whole")
+    only_left_out = topics("left-out") if "filter" in alters else None
+    everything = {whole: (b"kept", b"kept", b"kept"), only_left_out: (b"left-out", b"left-out", b"kept")}
+    everything.pop(None, None)
+    copy = tmp_path / "copy"
+    for topic, (first, _, _) in everything.items():
+        write(mirrored, topic, named(f"{first.decode()} first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.copytree(disk.data, copy)
+    for topic, (_, second, _) in everything.items():
+        write(mirrored, topic, named(f"{second.decode()} second", KEPT, THROUGH))
+    for _ in mirroring(mirrored, everything, running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            shutil.rmtree(disk.data)
+            shutil.copytree(copy, disk.data)
+        for topic, (_, _, third) in everything.items():
+            write(mirrored, topic, named(f"{third.decode()} third", KEPT, THROUGH))
+        if running:
+            for topic in everything:
+                assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            halted = wait_until(lambda: len(mirrored.problems("foreign_writer")) == len(everything), what="problems")
+            assert halted
+    for _ in ("status alone", "behind a mirror"):
+        for topic in everything:
+            through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+            assert lag >= THROUGH - KEPT
+            assert through <= KEPT
+            assert certainty == "conservative"
+        ended = mirrored.drkit("mirror", "--until-caught-up")
+        assert ended.returncode == 1, ended.stderr
+    assert {p.topic for p in mirrored.problems("foreign_writer") if p.halted} == set(everything)
+
+
+def altering(mirrored: Mirrored, folder: Path, monkeypatch: pytest.MonkeyPatch, alters: str) -> Callable[[str], str]:
+    """Configure a link that alters records; returns what creates a topic."""
+    name = f"callables_{folder.name.replace('-', '_')}"
+    (folder / f"{name}.py").write_text(
+        "def keep(record):\n    return record.value.startswith(b'kept')\n\n"
+        "def louder(record):\n    return record.replace(value=record.value.upper())\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    mirrored.configure(alters.replace("callables_", name))
+
+    def create(what: str) -> str:
+        topic = mirrored.name(what)
+        mirrored.source.create(topic)
+        return topic
+
+    return create
+
+
+def mirroring(mirrored: Mirrored, topics: Iterable[str], *, running: bool) -> Iterator[None]:
+    """Mirror everything; then, while the mirror is down, or runs and holds these topics."""
+    if not running:
+        assert mirrored.catch_up().caught_up
+        yield
+        return
+    with mirrored.running() as mirror:
+        for topic in topics:
+            mirrored.wait_through(topic)
+            # paused, so that it doesn't read before the source has grown again
+            assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
+        yield
+    assert mirror.error is None
 
 
 @pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])

@@ -7,10 +7,10 @@ from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs
 from drkit.kafka.admin.source_divergence import divergence
 from drkit.kafka.protocol.coalescing import CoalescedRun
 from drkit.mapping.invert import invert_watermark
-from drkit.mirror.engine.interface import PartitionProgress
-from drkit.mirror.engine.source_epochs import SourceEpochs
+from drkit.mirror.engine.interface import NOTHING_BELOW, BatchBelow, PartitionProgress
+from drkit.mirror.engine.source_batches import SourceBatches
 from drkit.mirror.progress import _joined, _Tracked
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
 TP = TopicPartition("flights", 0)
@@ -60,23 +60,23 @@ def test_a_high_watermark_that_lags_behind_the_leaders_log_is_no_loss() -> None:
 
 
 def found_at(base: int, count: int, epoch: int) -> CoalescedRun:
-    return CoalescedRun(base, epoch, count, 0, 0, b"", 1)
+    return CoalescedRun(base, epoch, count, 0, 0, b"", 1, crc=base)
 
 
 def test_epochs_are_told_for_what_is_mirrored_not_for_what_was_only_read() -> None:
-    epochs = SourceEpochs(3)
+    epochs = SourceBatches(3)
     epochs.note([found_at(100, 10, 3), found_at(110, 10, 5), found_at(120, 10, 7)], 100)
-    assert epochs.newest == 7
-    assert [epochs.below(offset) for offset in (0, 100, 110, 111, 120, 121, 130, 999)] == [3, 3, 3, 5, 5, 7, 7, 7]
+    assert epochs.newest_epoch == 7
+    assert [epochs.epoch_below(offset) for offset in (0, 100, 110, 111, 120, 121, 130, 999)] == [3, 3, 3, 5, 5, 7, 7, 7]
     epochs.note([found_at(130, 10, 7)], 115)
     epochs.note([found_at(140, 10, 8)], 125)
-    assert [epochs.below(offset) for offset in (125, 140, 141)] == [7, 7, 8]
+    assert [epochs.epoch_below(offset) for offset in (125, 140, 141)] == [7, 7, 8]
 
 
 def test_nothing_is_told_of_a_log_that_keeps_no_epochs() -> None:
-    epochs = SourceEpochs(-1)
+    epochs = SourceBatches(-1)
     epochs.note([found_at(0, 10, -1)], 0)
-    assert (epochs.newest, epochs.below(10)) == (-1, -1)
+    assert (epochs.newest_epoch, epochs.epoch_below(10)) == (-1, -1)
 
 
 def test_an_epoch_holds_for_its_position_alone() -> None:
@@ -86,9 +86,36 @@ def test_an_epoch_holds_for_its_position_alone() -> None:
 def test_a_position_beyond_what_an_epoch_is_known_for_has_none() -> None:
     """As after a crash, or with an engine that isn't told epochs: else a whole source would seem cut."""
     tracked = _Tracked(MARK, TP.topic)
-    assert _joined(tracked, PartitionProgress(100, 100), None).leader_epoch == 3
-    assert _joined(tracked, PartitionProgress(130, 130), None).leader_epoch is None
-    assert _joined(tracked, PartitionProgress(130, 130), 5).leader_epoch == 5
+    assert _joined(tracked, PartitionProgress(100, 100), NOTHING_BELOW).leader_epoch == 3
+    assert _joined(tracked, PartitionProgress(130, 130), NOTHING_BELOW).leader_epoch is None
+    assert _joined(tracked, PartitionProgress(130, 130), BatchBelow(5, None)).leader_epoch == 5
+
+
+def test_the_last_batch_that_is_mirrored_is_told_as_far_as_answers_end_there() -> None:
+    batches = SourceBatches(3)
+    assert batches.below(100) == BatchBelow(3, None)
+    batches.note([found_at(100, 10, 3), found_at(110, 10, 3)], 100)
+    batches.note([found_at(120, 10, 4)], 100)
+    first, second = SourceBatch(119, 110), SourceBatch(129, 120)
+    seen = {offset: batches.below(offset) for offset in (100, 119, 120, 129, 130)}
+    assert seen == {
+        100: BatchBelow(3, None),
+        119: BatchBelow(3, None),
+        120: BatchBelow(3, first),
+        129: BatchBelow(4, first),
+        130: BatchBelow(4, second),
+    }
+    batches.note([found_at(130, 10, 4)], 130)
+    assert (batches.below(131).batch, batches.below(140).batch) == (second, SourceBatch(139, 130))
+
+
+def test_a_batch_holds_for_all_positions_above_it() -> None:
+    mark = replace(MARK, source_batch=SourceBatch(89, 7))
+    assert (mark.batch_below(90), mark.batch_below(89)) == (SourceBatch(89, 7), None)
+    tracked = _Tracked(mark, TP.topic)
+    assert _joined(tracked, PartitionProgress(130, 130), NOTHING_BELOW).source_batch == SourceBatch(89, 7)
+    assert _joined(tracked, PartitionProgress(130, 130), BatchBelow(5, SourceBatch(129, 8))).source_batch == (129, 8)
+    assert invert_watermark(mark, epoch=2).source_batch is None
 
 
 def test_the_other_direction_knows_nothing_of_this_ones_epochs() -> None:

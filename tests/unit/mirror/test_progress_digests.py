@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.mirror import progress as module
-from drkit.mirror.engine.interface import PartitionProgress
+from drkit.mirror.engine.interface import BatchBelow, PartitionProgress
 from drkit.mirror.progress import MirrorProgress
 from drkit.mirror.workers.partition_claims import ClaimedMappings, PartitionClaims
 from drkit.model.digests import RangeDigest
@@ -38,7 +38,7 @@ class Engine:
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         return {TP: PartitionProgress(5, 5), OTHER: PartitionProgress(5, 5)}
 
-    def leader_epochs(self, _: object) -> dict[TopicPartition, int]:
+    def batches_below(self, _: object) -> dict[TopicPartition, BatchBelow]:
         return {}
 
     def range_digests(self, *, opened: bool) -> list[RangeDigest]:

@@ -10,7 +10,7 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.batch_engine import BatchEngine
-from drkit.mirror.engine.interface import PartitionProgress, PartitionStart, Stopped, Withdrawn
+from drkit.mirror.engine.interface import BatchBelow, PartitionProgress, PartitionStart, Stopped, Withdrawn
 from drkit.mirror.engine.throttle import Throttle
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
@@ -76,7 +76,7 @@ class Engine:
     def in_flight(self) -> int:
         return self.left
 
-    def leader_epochs(self, _: object) -> dict[TopicPartition, int]:
+    def batches_below(self, _: object) -> dict[TopicPartition, BatchBelow]:
         return {}
 
     def notices(self) -> list[Any]:

@@ -1,0 +1,66 @@
+"""Compares a batch of each source partition with what was read when it was mirrored.
+
+A cluster that is restored from an older copy of all its disks, its controllers' too, gives out its leader epochs a
+second time. What it takes since then stands where its lost records were, and its log ends may be those that were
+mirrored. A log loses records at its end only, and a batch in a log never changes: so the checksum of the last mirrored
+batch (`Watermark.source_batch`) tells, whatever the link does to records and whoever else writes to the target.
+
+Not where the cleaner works: it writes batches anew. Nor where retention has removed the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.offsets import SourceBatch, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+
+_CLEANUP = "cleanup.policy"
+
+
+class BatchComparison(NamedTuple):
+    """`replaced`: partitions whose source holds another batch where it held this one; `silent`: those of which no
+    leader answered."""
+
+    replaced: dict[TopicPartition, SourceBatch]
+    silent: frozenset[TopicPartition]
+
+
+def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchComparison:
+    """Compare the batches of these watermarks with what the source holds at their offsets.
+
+    Raises:
+        Unreachable: no broker answers.
+        Refused: a topic's settings may not be read.
+    """
+    known = {mark.tp: mark.source_batch for mark in marks if mark.source_batch is not None}
+    found = source.batches_at({tp: batch.last_offset for tp, batch in known.items()}) if known else {}
+    replaced = {
+        tp: known[tp]
+        for tp, there in found.items()
+        if there is not None and (there.last_offset, there.crc) != known[tp]
+    }
+    settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,)) if replaced else {}
+    compacted = {topic for topic, each in settings.items() if "compact" in each.get(_CLEANUP, "")}
+    return BatchComparison(
+        {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp.topic not in compacted},
+        frozenset(known.keys() - found.keys() | {tp for tp in replaced if tp.topic not in settings}),
+    )
+
+
+def replaced_reason(source: str, target: str, tp: TopicPartition, batch: SourceBatch) -> str:
+    """That a source holds other records than were mirrored, as a reason."""
+    return (
+        f"{tp} on {source} holds another batch at source offset {batch.last_offset} than was mirrored to {target}: "
+        f"{source} was restored from an older copy of its disks and has grown again"
+    )
+
+
+def set_back_remedy(link: LinkId, topic: str) -> str:
+    """What to do then."""
+    return (
+        f"`drkit audit --link '{link}' --topic {topic}` names the records that each side lacks. Then `drkit link "
+        f"resume '{link}' --topic {topic} --accept-recreated` mirrors the topic from its start again"
+    )
