@@ -229,7 +229,7 @@ def _other_records(
         _set_back(ids, tp, replaced_reason(ids.source, ids.target, tp, batch), at)
         for tp, batch in sorted(batches.replaced.items())
     ]
-    unread = dict.fromkeys(batches.silent, f"{unsure}: its leader doesn't answer")
+    unread = dict.fromkeys(batches.silent, f"{unsure}: its last mirrored batch can't be read there")
     left = [mark for mark in marks if mark.tp not in batches.replaced]
     others, reasons = _other_last_records(clusters, record, logs, rows, left, at)
     return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}

@@ -24,6 +24,7 @@ from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
 from drkit.lag.last_records import TAIL_OFFSETS, compare_records
+from drkit.lag.source_batches import compare_batches
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
@@ -538,8 +539,9 @@ def source_kept(
     """By partition, the offset up to which its source surely has what was mirrored; left out: all that is in `digests`.
 
     A source that lost records and has grown again looks whole by its log's end. Its history of leader epochs shows it
-    (`drkit.kafka.admin.source_divergence`), or what a mirror noted of it: that the source was truncated, or that both
-    sides differ from an offset on. Where neither can tell, nothing is proven.
+    (`drkit.kafka.admin.source_divergence`), or the last mirrored batch (`drkit.lag.source_batches`), or what a mirror
+    noted of it: that the source was truncated, or that both sides differ from an offset on. Where none can tell,
+    nothing is proven.
     Watermarks are read here, after the digests: one read before might not reach what they cover. One that doesn't reach
     it all the same (the mirror was killed between the two) says nothing of what is beyond.
 
@@ -549,6 +551,8 @@ def source_kept(
     marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
     ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
     kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
+    batches = compare_batches(source, marks.values())
+    kept |= dict.fromkeys((*batches.replaced, *batches.silent), 0)
     for problem, tp in _problems_of(store, link, digests):
         if problem.kind == SOURCE_TRUNCATED:
             kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0

@@ -23,9 +23,9 @@ from drkit.model.topology import TopicPartition
 
 _CONSUMER = -1
 _PATIENCE_SECONDS = 3.0
-_FIRST_BYTES = 16 * 1024
-_AT_ONCE = 500
-"""Partitions in one request: 8 MiB at first, which arrive within the client's timeout."""
+_FIRST_BYTES = 4 * 1024
+_AT_ONCE = 1_000
+"""Partitions in one request: an answer must come within the client's timeout."""
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -124,11 +124,15 @@ def batches_at(
     async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
         why = ""
         for first in range(0, len(tps), _AT_ONCE):
-            answers = await fetch(connection, leader, {tp: pending[tp] for tp in tps[first : first + _AT_ONCE]})
-            if isinstance(answers, kafka_errors.KafkaError):
-                return str(answers)
-            reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
-            why = why or next(filter(None, reasons), "")
+            asked = {tp: pending[tp] for tp in tps[first : first + _AT_ONCE]}
+            while asked:
+                answers = await fetch(connection, leader, asked)
+                if isinstance(answers, kafka_errors.KafkaError):
+                    return str(answers)
+                reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
+                why = next(filter(None, reasons), why)
+                # batches that were cut off are asked for again at once, with more bytes
+                asked = {tp: pending[tp] for tp in asked if tp in pending and pending[tp] != asked[tp]}
         return why
 
     if pending:
