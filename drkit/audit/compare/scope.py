@@ -551,13 +551,15 @@ def source_kept(
     marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
     ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
     kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
-    batches = compare_batches(source, marks.values())
-    kept |= dict.fromkeys((*batches.replaced, *batches.silent), 0)
+    batches, told = compare_batches(source, marks.values()), set()
     for problem, tp in _problems_of(store, link, digests):
         if problem.kind == SOURCE_TRUNCATED:
             kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
         elif problem.differs_from is not None:
             kept[tp] = min(kept[tp], problem.differs_from)
+        if problem.differs_from is not None:
+            told.add(tp)
+    kept |= dict.fromkeys({*batches.replaced, *batches.silent} - told, 0)
     return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
 
 

@@ -164,8 +164,10 @@ class Resumer:
         doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
         batches = compare_batches(self._source, [each for each in map(self._continued, observations) if each])
-        silent = Unreachable(f"no leader on {self._source.alias} shows its last batch", remedy=UNSEEN_REMEDY)
-        self.denied.update(dict.fromkeys(batches.silent, silent))
+        for tp in batches.silent:
+            self.denied[tp] = Unreachable(
+                f"no leader of {tp} on {self._link.source} shows its last batch", remedy=UNSEEN_REMEDY
+            )
         for observed in [seen for seen in observations if seen.tp not in self.denied]:
             if stop.is_set():
                 break

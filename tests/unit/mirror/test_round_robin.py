@@ -60,7 +60,7 @@ class World:
         self.positions = dict.fromkeys(TPS, PartitionProgress(5, 5))
         self.source = Cluster()
         self.kept: list[list[Watermark]] = []
-        engine: Any = SimpleNamespace(positions=lambda: self.positions, leader_epochs=lambda _: {})
+        engine: Any = SimpleNamespace(positions=lambda: self.positions, batches_below=lambda _: {})
         store: Any = SimpleNamespace(put_watermarks=lambda _, marks: self.kept.append(marks))
         clusters: Any = (self.source, Cluster())
         self.progress = MirrorProgress(LINK, *clusters, store, engine, committed=True)

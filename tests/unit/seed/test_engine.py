@@ -78,7 +78,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 def heartbeat(generation: int, through: int, **more: Any) -> dict[str, Any]:
     told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0}
     counted = EngineStatistics(records=through).document()
-    return {"parts": [["t", 0, generation, through, through, None]], "counted": counted, **told, **more}
+    return {"parts": [["t", 0, generation, through, through, -1, None]], "counted": counted, **told, **more}
 
 
 def incident(made: SparkEngine) -> Incident:
