@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,34 @@ def test_a_purge_of_a_target_that_has_other_writers_is_told(net: MakeNet, unique
     world.catch_up("a->b")
     (problem,) = world.problems("a->b")
     assert (problem.unsure_from, problem.unsure_until) == (10, 40), "seen at its next start"
+
+
+def test_a_source_that_was_set_back_under_a_target_that_has_other_writers_is_seen(
+    net: MakeNet, three: Lab, unique_name: str, tmp_path: Path
+) -> None:
+    """No record on the target stands at a known offset: only the source's last mirrored batch tells."""
+    world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "a", unique_name, BOTH_WAYS))
+    for side in ("a", "b"):
+        world.sides[side].create(unique_name)
+    write(world.sides["b"], unique_name, [f"b {n}" for n in range(10)])
+    write(world.sides["a"], unique_name, [f"a {n}" for n in range(20)])
+    world.catch_up("a->b", "b->a")
+    with stopped(three, "a-1") as disk:
+        shutil.copytree(disk.data, tmp_path / "copy")
+    write(world.sides["a"], unique_name, [f"a lost {n}" for n in range(40)])
+    world.catch_up("a->b")
+    (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+    assert [each.lag_records for each in status.partitions] == [0]
+    with stopped(three, "a-1") as disk:
+        shutil.rmtree(disk.data)
+        shutil.copytree(tmp_path / "copy", disk.data)
+    write(world.sides["a"], unique_name, [f"a other {n}" for n in range(40)])
+    for _ in ("status alone", "behind a mirror"):
+        (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+        assert [each.lag_records for each in status.partitions] == [world.sides["a"].end(unique_name)]
+        assert [(each.kind, each.halted) for each in status.problems] == [("foreign_writer", True)]
+        assert "holds another batch at source offset" in status.problems[0].reason
+        assert world.drkit("mirror", "--link", "a->b", "--until-caught-up").returncode == 1
 
 
 def test_a_purge_of_a_compacted_target_that_has_other_writers_is_told(net: MakeNet, unique_name: str) -> None:

@@ -52,7 +52,10 @@ def give(ledger: SeedLedger, most: int = 50) -> str:
 def said(*parts: tuple[TopicPartition, int, int], **more: Any) -> dict[str, Any]:
     """A heartbeat: partition, generation, source offset."""
     told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0, "counted": EngineStatistics().document()}
-    rows = [[tp.topic, tp.partition, generation, through, through + 5, 3, [through - 1, 7]] for tp, generation, through in parts]
+    rows = [
+        [tp.topic, tp.partition, generation, through, through + 5, 3, [through - 1, 7]]
+        for tp, generation, through in parts
+    ]
     return {"parts": rows, **told, **more}
 
 
