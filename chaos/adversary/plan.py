@@ -100,7 +100,7 @@ def make(seed: int) -> Plan:
     kinds = {each.kind for each in late}
     waits = committed and "open_transaction" in kinds
     refused = _refused(seed, partitions, waits=waits)
-    set_back = [] if alters else _set_back(seed, partitions, kinds)
+    set_back = [] if alters and seed < _ALTERED_FROM else _set_back(seed, partitions, kinds)
     undone = _undone(seed, partitions)
     actions = (*early, *late, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
     return Plan(
@@ -149,6 +149,9 @@ _REFUSED_FROM = 10_000
 _SET_BACK_FROM = 20_000
 """Seeds from here on include the restore of a whole cluster, too."""
 
+_ALTERED_FROM = 45_000
+"""Seeds from here on include it on links that alter records, too."""
+
 _UNDONE_FROM = 40_000
 """Seeds from here on include purges that a broker's crash undoes, too."""
 
@@ -174,7 +177,7 @@ def _held(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
 
 def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     """In half of the plans from `_SET_BACK_FROM` on: the restore of a whole cluster. It has its own random choices, and
-    not with transactions, as above. Not on links that alter records: these can't be compared.
+    not with transactions, as above.
     """
     chance = random.Random(f"adversary set back {seed}")  # noqa: S311 - as above
     if seed < _SET_BACK_FROM or kinds & {"transaction", "open_transaction"} or chance.random() >= 0.5:  # noqa: PLR2004
