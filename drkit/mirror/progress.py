@@ -198,9 +198,9 @@ class MirrorProgress:
             for tp in tps:
                 self._tracked.pop(tp, None)
 
-    def observe(self) -> None:
+    def observe(self, *, everything: bool = False) -> None:
         """Look at both logs' starts and the source's ends, of partitions that moved since their last look, and of those
-        among the others whose turn it is.
+        among the others whose turn it is (or of all).
 
         Raises:
             Unreachable: a cluster doesn't answer; the earlier observation stays.
@@ -208,7 +208,8 @@ class MirrorProgress:
         positions = self._engine.positions()
         with self._lock:
             moved = {tp for tp, tracked in self._tracked.items() if tracked.looked != positions.get(tp)}
-            chosen = [*moved, *self._turns.take([tp for tp in self._tracked if tp not in moved])]
+            rest = [tp for tp in self._tracked if tp not in moved]
+            chosen = [*moved, *(rest if everything else self._turns.take(rest))]
             targets = {tp: self._tracked[tp].target for tp in chosen}
         if not targets:
             return

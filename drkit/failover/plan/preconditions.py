@@ -116,7 +116,7 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     )
     why = "no mirror runs"
     if halted:
-        why = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}"
+        why, remedy = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}", halted[0].remedy
     elif gaps:
         why, remedy = f"no mirror brings back removed records: {gaps[0].reason}", gaps[0].remedy
     accepted = "unknown" if snapshot.lag is None else snapshot.lag

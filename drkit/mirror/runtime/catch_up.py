@@ -134,6 +134,19 @@ class CatchUp:
             record()
         return not left
 
+    def held_back(self) -> int:
+        """The source offsets behind its partitions' last stable ones: a transaction is open there, and nothing behind
+        its first record can be read.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        if not self._committed or not self._goals:
+            return 0
+        stable = self._source.end_offsets(self._goals, committed=True)
+        written = self._source.end_offsets(self._goals, committed=False)
+        return sum(max(0, written[tp] - end) for tp, end in stable.items() if tp in written)
+
     def lose_patience(self, threads: Iterable[Periodic]) -> None:
         """Give up if nothing has moved for too long and one of these reports why.
 

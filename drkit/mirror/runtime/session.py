@@ -98,15 +98,16 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
     """How a run ended. `caught_up`: everything that the source held at the start is on the target and recorded;
-    None where that wasn't requested. `halted`: what is halted, and why. `purged`: what was removed from the target
-    although the source still holds it.
+    None where that wasn't requested. `halted`: what is halted, and why. `missing`: what the source holds and no mirror
+    brings to the target. `held_back`: the source offsets behind its last stable ones then, which can't be read yet.
     """
 
     link: Link
     records: int
     caught_up: bool | None
     halted: tuple[Problem, ...]
-    purged: tuple[Problem, ...] = ()
+    missing: tuple[Problem, ...] = ()
+    held_back: int = 0
 
 
 class Session:
@@ -289,6 +290,8 @@ class Session:
                 log.debug("%s: told to stop while waiting", self._link.id)
             self._raise_troubles()
             self._finish(caught_up=caught_up)
+            caught_up = caught_up and self._still_there()
+            held = self._catch_up.held_back() if caught_up else 0
         finally:
             self._close()
         return MirrorReport(
@@ -297,6 +300,7 @@ class Session:
             caught_up if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
             self._missing(),
+            held,
         )
 
     def _begin(self) -> None:
@@ -414,7 +418,7 @@ class Session:
             return
         if not self._sync.in_step and leads:
             self._topics.wake()
-        elif self._options.until_caught_up and self._sync.in_step:
+        elif self._options.until_caught_up and self._sync.in_step and self._sync.decided:
             self._catch_up.begin(self._assignment.partitions())
 
     def _run_topics(self, ready: dict[str, ReadyTopic]) -> bool:
@@ -555,6 +559,23 @@ class Session:
                     self._capture_groups()
         except DrkitError as error:
             log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
+
+    def _still_there(self) -> bool:
+        """Whether the target still holds what was mirrored: somebody may have removed some of it meanwhile.
+
+        Raises:
+            Unreachable: a cluster doesn't answer; nobody knows.
+        """
+        self._progress.observe(everything=True)
+        marks = self._progress.current()
+        self._purges.check(marks)
+        self._returned.check(marks)
+        there = {TopicPartition(self._link.target_topic(mark.topic), mark.partition): mark for mark in marks}
+        ends = self._target.log_ends(there, partial=True)
+        lost = [target for target, mark in there.items() if ends.get(target, -1) < mark.target_end]
+        for target in lost:
+            log.warning("%s: %s lost its end, or isn't shown, after it had caught up", self._link.id, target)
+        return not lost
 
     def _close(self) -> None:
         self._ending.set()

@@ -73,7 +73,8 @@ _FAST_SECONDS, _SLOW_SECONDS = 1.0, 2.0
 class TopicSync:
     """Keeps the target's topics in step with the source's.
 
-    `in_step`: whether the last look left the leader no topic to bring in step.
+    `in_step`: whether the last look left the leader no topic to bring in step. `decided`: whether each covered topic
+    of the source may be mirrored, or a problem says why not; else a topic that isn't listed may be there all the same.
 
     Args:
         link: which topics, and their names on the target.
@@ -96,7 +97,7 @@ class TopicSync:
         links: Sequence[LinkId] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.in_step = False
+        self.in_step = self.decided = False
         self._link = link
         self._source = source
         self._target = target
@@ -106,6 +107,7 @@ class TopicSync:
         self._preserves = link.offsets is OffsetMode.PRESERVE and not link.alters
         self._clock = clock
         self._missed: dict[tuple[str, str], float] = {}
+        self._briefly = False
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._waiting = False
@@ -132,6 +134,7 @@ class TopicSync:
             Unreachable: a cluster or the store doesn't answer; completed changes stay.
         """
         began = self._clock()
+        self._briefly = False
         look = self._observe()
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
         there = look.target.keys() | look.target_denied
@@ -162,7 +165,14 @@ class TopicSync:
         self.in_step = in_time and tried == len(left)
         # a refused topic delays no other one
         self._tried = set() if self.in_step else {*self._tried, *left[:tried]}
+        self.decided = self._all_decided(look)
         return dict(look.ready)
+
+    def _all_decided(self, look: TopicSnapshot) -> bool:
+        named = (
+            any(self._problems.knows(kind, topic) for kind in TOPIC_KINDS) for topic in look.source.keys() - look.ready
+        )
+        return not self._briefly and all(named)
 
     def _create_some(self, look: TopicSnapshot, left: Sequence[str]) -> tuple[list[str], bool]:
         """Create the first of these topics, as many as the pace allows: which ones, and whether they existed in
@@ -211,6 +221,7 @@ class TopicSync:
         Raises:
             Unreachable: a cluster or the store doesn't answer.
         """
+        self._briefly = False
         look = self._observe()
         awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
         for topic in look.source:
@@ -219,6 +230,7 @@ class TopicSync:
         refused = ("target_topic_refused", "target_topic_denied")
         self.in_step = all(any(self._problems.knows(kind, topic) for kind in refused) for topic in awaited)
         self._last = look.ready
+        self.decided = self._all_decided(look)
         return dict(look.ready)
 
     def _observe(self) -> TopicSnapshot:
@@ -381,6 +393,7 @@ class TopicSync:
         """Whether an unlisted topic has been missed for a short time only; then its state stays."""
         at = self._clock()
         briefly = at - self._missed.setdefault((side, topic), at) < _GONE_SECONDS
+        self._briefly |= briefly
         if briefly and topic in self._last:
             look.ready[topic] = self._last[topic]
         return briefly

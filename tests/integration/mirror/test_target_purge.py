@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link
+from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.model.errors import Refused
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
@@ -112,6 +113,22 @@ def seen_start(mirrored: Mirrored, topic: str) -> int:
     return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
 
 
+def test_a_purge_just_before_a_run_has_caught_up_is_told(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = mirrored.name("late")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, range(60))
+    plain = CatchUp.done
+
+    def purged_then(self: CatchUp, record: Callable[[], None]) -> bool:
+        if done := plain(self, record):
+            mirrored.target.purge(topic, 20)
+        return done
+
+    monkeypatch.setattr(CatchUp, "done", purged_then)
+    (problem,) = mirrored.catch_up().missing
+    assert (problem.kind, problem.unsure_from, problem.unsure_until) == (TARGET_PURGED, 0, 20)
+
+
 def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not(mirrored: Mirrored) -> None:
     """All logs begin at 20 on the target: of some topics that is what retention would have done."""
     topics = {
@@ -130,7 +147,7 @@ def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not
         write(mirrored.source, topic, range(10), days_old=1)
         write(mirrored.source, topic, range(10, 20), days_old=0 if name == "halves" else 1)
         write(mirrored.source, topic, range(20, 50))
-    assert mirrored.catch_up().purged == ()
+    assert mirrored.catch_up().missing == ()
     for topic in names:
         mirrored.target.purge(topic, 20)
 
@@ -154,15 +171,15 @@ def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not
     assert answers == {5: ("conservative", 20), 20: ("exact", 20)}, "the target is asked where it begins"
     report = mirrored.catch_up()
     assert report.caught_up
-    assert seen(report.purged) == seen(mirrored.problems()) == expected
+    assert seen(report.missing) == seen(mirrored.problems()) == expected
     done = mirrored.drkit("mirror", "--until-caught-up")
     assert done.returncode == 1
     assert "source offsets 0 to 19" in done.stderr
     resume_link(mirrored.store, mirrored.link)
-    assert seen(mirrored.catch_up().purged) == expected, "who goes on has not given up the records"
+    assert seen(mirrored.catch_up().missing) == expected, "who goes on has not given up the records"
     with pytest.raises(Refused, match="for one topic at a time"):
         acknowledge(mirrored.store, mirrored.link, TARGET_PURGED)
     for topic in expected:
         acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
-    assert mirrored.catch_up().purged == (), "accepted"
+    assert mirrored.catch_up().missing == (), "accepted"
     assert seen(status_of(mirrored).problems) == {}

@@ -103,7 +103,10 @@ def acknowledge_problem(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up."""
+    """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
+
+    A kind that gives up records which the source still holds, or that deletes a topic, needs --topic.
+    """
     from drkit.mirror.control import acknowledge
     from drkit.mirror.runtime.events import problem_document
 

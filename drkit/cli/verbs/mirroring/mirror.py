@@ -292,7 +292,15 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
                 run.exit(worker.error.exit_code)  # it was said when it happened
             raise worker.error
     reports = [worker.report for worker in workers if worker.report is not None]
-    if until_caught_up and any(report.halted or report.purged or not report.caught_up for report in reports):
+    for report in reports:
+        if report.held_back:
+            run.writer.log.print(
+                Text(
+                    f"{report.link.id}: {counted(report.held_back, 'offset')} of {report.link.id.source} lie behind an "
+                    "open transaction: nobody can read them before it ends, and they aren't mirrored yet"
+                )
+            )
+    if until_caught_up and any(report.halted or report.missing or not report.caught_up for report in reports):
         for report in reports:
             with working_on(link=str(report.link.id)):
                 _print_end(run, report)
@@ -303,7 +311,7 @@ def _print_end(run: Invocation, report: MirrorReport) -> None:
     for problem in report.halted:
         where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
         run.writer.log.print(Text(f"{report.link.id} {where} is halted: {problem.reason}. {problem.remedy}"))
-    for problem in report.purged:
+    for problem in report.missing:
         run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
     if not report.caught_up:
         run.writer.log.print(Text(f"{report.link.id}: stopped before it had caught up"))
