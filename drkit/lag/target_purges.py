@@ -83,7 +83,7 @@ def with_unseen_purges(
     kept = [problem for problem in problems if _place(problem) not in seen]
     for tp, stretch in found.items():
         told = ReportedPurge.parse(notes.get(str(tp)))
-        begin = max(stretch.begin, accepted_until(told, seen[tp].epoch, recorded=tp in since))
+        begin = max(stretch.begin, accepted_until(told, seen[tp].epoch, stretch.begin, recorded=tp in since))
         if begin < stretch.end:
             where = missing[tp].target.topic
             kept.append(purge_problem(link.id, seen[tp], where, begin, stretch.end, since.get(tp, at)))

@@ -48,10 +48,11 @@ def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
 
 
 class ReportedPurge(NamedTuple):
-    """A partition's purged offsets as reported: those below `until`. `accepted`: those below it an operator has
-    accepted by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
+    """A partition's purged offsets as reported: from `first` on, below `until`. `accepted`: those below it an operator
+    has accepted by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
 
     epoch: int
+    first: int
     accepted: int
     until: int
 
@@ -64,12 +65,14 @@ class ReportedPurge(NamedTuple):
         return ":".join(map(str, self))
 
 
-def accepted_until(told: ReportedPurge | None, epoch: int, *, recorded: bool) -> int:
-    """The source offset (exclusive) up to which an operator has accepted that records are missing.
+def accepted_until(told: ReportedPurge | None, epoch: int, begin: int, *, recorded: bool) -> int:
+    """The source offset (exclusive) up to which an operator has accepted that records are missing from `begin` on.
+
+    0 where they begin below what was named: a source may have earlier records again, which nobody accepted.
 
     `recorded`: the problem is on record. A reported problem that is no longer on record was cleared.
     """
-    if told is None or told.epoch != epoch:
+    if told is None or told.epoch != epoch or begin < told.first:
         return 0
     return told.accepted if recorded else told.until
 

@@ -11,6 +11,7 @@ else every ten seconds, all such partitions in a few requests.
 | retention explains it, or the source has removed it too | nothing is reported; an earlier problem is cleared |
 | it doesn't | `target_purged` names the range: it counts as not mirrored, no position in it is exact |
 | an operator cleared that problem | its range is accepted: only what goes beyond its end is reported |
+| the source has records again below an accepted range | all of it is reported |
 | the target has accepted records again | they are accepted no longer: their next removal is another loss |
 
 The partition continues: the offsets of later records are known, and only an operator can decide about missing ones.
@@ -182,7 +183,7 @@ class PurgeWatch:
         tp, link = mark.tp, self._link.id
         told = ReportedPurge.parse(note)
         recorded = self._problems.has(TARGET_PURGED, tp)
-        accepted = accepted_until(told, mark.epoch, recorded=recorded)
+        accepted = accepted_until(told, mark.epoch, missing.begin, recorded=recorded)
         begin, end = max(missing.begin, accepted), missing.end
         if begin >= end:
             self._settle(tp)
@@ -197,6 +198,7 @@ class PurgeWatch:
             halted=False,
             unsure=(begin, end),
         )
-        fresh = str(ReportedPurge(mark.epoch, accepted, end))
+        first = missing.begin if told is None or not accepted else told.first
+        fresh = str(ReportedPurge(mark.epoch, first, accepted, end))
         if fresh != note:  # after the problem: a range that was only noted would count as accepted
             self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

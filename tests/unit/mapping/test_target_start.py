@@ -67,11 +67,12 @@ def test_where_no_row_is_kept_nothing_is_known(store):
 
 
 def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
-    told = ReportedPurge.parse(str(ReportedPurge(1, 5, 20)))
-    assert accepted_until(told, 1, recorded=False) == 20
-    assert accepted_until(told, 1, recorded=True) == 5
-    assert accepted_until(told, 2, recorded=False) == 0
-    assert accepted_until(ReportedPurge.parse(None), 1, recorded=False) == 0
+    told = ReportedPurge.parse(str(ReportedPurge(1, 3, 5, 20)))
+    assert accepted_until(told, 1, 3, recorded=False) == 20
+    assert accepted_until(told, 1, 2, recorded=False) == 0, "earlier ones were never named"
+    assert accepted_until(told, 1, 9, recorded=True) == 5
+    assert accepted_until(told, 2, 3, recorded=False) == 0
+    assert accepted_until(ReportedPurge.parse(None), 1, 3, recorded=False) == 0
 
 
 def test_the_problem_names_what_was_removed_and_both_ways_on():

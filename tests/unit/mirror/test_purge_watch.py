@@ -153,6 +153,18 @@ def test_what_the_target_has_again_is_accepted_no_longer(world):
     assert (world.check(30).unsure_from, world.check(30).unsure_until) == (0, 30)
 
 
+def test_earlier_records_that_a_source_has_again_were_not_accepted(world):
+    """Its broker crashed within a minute of a purge: what was named begins above them."""
+    assert world.check(30, source_start=12).unsure_from == 12
+    world.clear()
+    assert world.check(30, source_start=12) is None
+    problem = world.check(30)
+    assert (problem.unsure_from, problem.unsure_until) == (0, 30)
+    world.clear()
+    assert world.check(30) is None
+    assert world.check(30, source_start=12) is None
+
+
 def test_what_the_target_has_again_before_a_mirror_runs_is_accepted_no_longer(world):
     world.check(30)
     world.clear()
