@@ -18,6 +18,8 @@ from drkit.kafka.protocol.record_batch import MAGIC
 from drkit.mirror.engine.interface import BatchBelow
 from drkit.model.offsets import SourceBatch
 
+_MOST = 64
+
 
 class SourceBatches:
     """What is known of one partition's batches since its start. One thread writes, any may read.
@@ -30,8 +32,8 @@ class SourceBatches:
 
     def __init__(self, epoch: int) -> None:
         self._begun: tuple[tuple[int, int], ...] = ((-1, epoch),)
-        self._read: tuple[SourceBatch, ...] = ()
-        """The last batches of answers, ascending: those in flight, and the one below them."""
+        self._read: list[tuple[int, int]] = []
+        """The last offsets and checksums of answers, ascending: of those in flight, and of some below them."""
         self._last = -1, BatchBelow(epoch, None)
 
     @property
@@ -43,10 +45,10 @@ class SourceBatches:
         """Note read batches. Forgets what is needed only below `mirrored_through`."""
         last = batches[-1]
         if isinstance(last, CoalescedRun) or last.magic >= MAGIC:  # older formats have no checksum of a batch
-            above = [each for each in self._read if each.last_offset >= mirrored_through]
-            below = self._read[: len(self._read) - len(above)][-1:]
-            self._read = (*below, *above, SourceBatch(last.last_offset, last.crc))
-        newest = self.newest_epoch
+            self._read.append((last.last_offset, last.crc))
+            if len(self._read) > _MOST:
+                self._forget(mirrored_through)
+        newest = self._begun[-1][1]
         if batches[0].leader_epoch == newest == last.leader_epoch:
             return  # epochs only rise along a log
         begun = [
@@ -57,6 +59,11 @@ class SourceBatches:
             if batch.leader_epoch != begun[-1][1]:
                 begun.append((batch.base_offset, batch.leader_epoch))
         self._begun = tuple(begun)
+
+    def _forget(self, mirrored_through: int) -> None:
+        """Forget what is needed only below there. The list is another one: it is read by others."""
+        above = next((n for n, (offset, _) in enumerate(self._read) if offset >= mirrored_through), len(self._read))
+        self._read = self._read[max(0, above - 1) :]
 
     def epoch_below(self, offset: int) -> int:
         """The epoch of the last batch that begins below an offset."""
@@ -71,6 +78,6 @@ class SourceBatches:
         at, found = self._last
         if at == offset:
             return found
-        batch = next((each for each in reversed(self._read) if each.last_offset < offset), None)
-        self._last = offset, BatchBelow(self.epoch_below(offset), batch)
+        read = next((each for each in reversed(self._read) if each[0] < offset), None)
+        self._last = offset, BatchBelow(self.epoch_below(offset), None if read is None else SourceBatch(*read))
         return self._last[1]
