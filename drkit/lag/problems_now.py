@@ -123,7 +123,7 @@ def problems_now(
         found = found + others
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
-        found = with_returned(store, link.id, record.watermarks, logs.of_source(), found, at)
+        found = with_returned(store, link.id, record.watermarks, logs.of_source(), found)
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
         starts = LogStarts(logs.source_start, logs.target_start)
@@ -226,12 +226,12 @@ def _other_records(
         return [], {mark.tp: f"{unsure}: {error.what}" for mark in marks}
     ids = link.id
     found = [
-        _set_back(ids, tp, replaced_reason(ids.source, ids.target, tp, batch), at)
+        _set_back(ids, tp, replaced_reason(ids.source, ids.target, tp, batch), record.watermarks[tp].observed_at)
         for tp, batch in sorted(batches.replaced.items())
     ]
     unread = dict.fromkeys(batches.silent, f"{unsure}: its last mirrored batch can't be read there")
     left = [mark for mark in marks if mark.tp not in batches.replaced]
-    others, reasons = _other_last_records(clusters, record, logs, rows, left, at)
+    others, reasons = _other_last_records(clusters, record, logs, rows, left)
     return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}
 
 
@@ -241,7 +241,6 @@ def _other_last_records(
     logs: LogsSeen,
     rows: MappingRows,
     marks: Sequence[Watermark],
-    at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
     """As `_other_records`, by the last mirrored records of both sides; not where others write to the target, too."""
     link = record.link
@@ -267,7 +266,8 @@ def _other_last_records(
         return [], {mark.tp: error.what for mark in seen}
     differ = found.differs_from()
     unread = {place.tp: why for place, why in found.unread if place.tp not in differ}
-    return [other_records(link.id, tp, offset, at) for tp, offset in sorted(differ.items())], unread
+    since = {mark.tp: mark.observed_at for mark in seen}
+    return [other_records(link.id, tp, offset, since[tp]) for tp, offset in sorted(differ.items())], unread
 
 
 def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
@@ -287,17 +287,18 @@ def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alter
     return alteration
 
 
-def other_records(link: LinkId, tp: TopicPartition, offset: int, at: datetime) -> Problem:
+def other_records(link: LinkId, tp: TopicPartition, offset: int, since: datetime) -> Problem:
     """The problem that what was mirrored of a partition isn't what its source holds."""
     reason = (
         f"{tp} on {link.source} holds another record at source offset {offset} than was mirrored to {link.target}: "
         f"{link.source} was restored from an older copy of its disks, or another program writes to {link.target}"
     )
-    return _set_back(link, tp, reason, at)
+    return _set_back(link, tp, reason, since)
 
 
-def _set_back(link: LinkId, tp: TopicPartition, reason: str, at: datetime) -> Problem:
-    """The problem that a source holds other records than were mirrored, from an unknown offset on."""
+def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime) -> Problem:
+    """The problem that a source holds other records than were mirrored, from an unknown offset on. `since`: when the
+    mirror looked last; when it happened isn't known."""
     return Problem(
         FOREIGN_WRITER,
         tp.topic,
@@ -305,7 +306,7 @@ def _set_back(link: LinkId, tp: TopicPartition, reason: str, at: datetime) -> Pr
         reason,
         set_back_remedy(link, tp.topic),
         halted=True,
-        since=at,
+        since=since,
         unsure_from=0,
     )
 

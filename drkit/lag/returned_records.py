@@ -53,7 +53,6 @@ def with_returned(
     watermarks: Mapping[TopicPartition, Watermark],
     logs: Mapping[TopicPartition, OffsetRange],
     problems: Sequence[Problem],
-    at: datetime,
 ) -> list[Problem]:
     """The problems, with those of this kind by what the source's logs hold now: one for each range.
 
@@ -70,7 +69,7 @@ def with_returned(
         for tp, lost in sorted(never_mirrored(store, link).items())
         if tp in watermarks and tp in logs
         for each in returned_ranges(lost, watermarks[tp].epoch, logs[tp])
-        for problem in [returned_problem(link, tp, [each], since.get(tp, at))]
+        for problem in [returned_problem(link, tp, [each], since.get(tp, watermarks[tp].observed_at))]
     ]
     kept = [
         each
@@ -79,4 +78,4 @@ def with_returned(
         or each.partition is None
         or TopicPartition(each.topic, each.partition) not in logs
     ]
-    return [*kept, *seen]
+    return [*seen, *kept]  # first: a retention gap on record says that they are gone

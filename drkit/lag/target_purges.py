@@ -86,7 +86,8 @@ def with_unseen_purges(
         begin = max(stretch.begin, accepted_until(told, seen[tp].epoch, stretch.begin, recorded=tp in since))
         if begin < stretch.end:
             where = missing[tp].target.topic
-            kept.append(purge_problem(link.id, seen[tp], where, begin, stretch.end, since.get(tp, at)))
+            first = since.get(tp, seen[tp].observed_at)  # else it isn't known when it happened
+            kept.append(purge_problem(link.id, seen[tp], where, begin, stretch.end, first))
     return kept, unjudged
 
 

@@ -19,6 +19,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
+from drkit.lag.source_batches import compare_batches
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
@@ -182,11 +183,12 @@ def _other_records(
     old: ClusterAdmin,
     live: ClusterAdmin,
 ) -> frozenset[TopicPartition]:
-    if link.alters:
-        return frozenset()
+    """Partitions whose old log ends where it was mirrored, and holds other records than were, or can't be read."""
     marks = [mark for tp, mark in watermarks.items() if ends.get(tp) == mark.source_through]
+    batches = compare_batches(old, marks)
     found = compare_records(old, live, last_places(link, marks, store), seconds=_RECORDS_SECONDS)
-    return frozenset({*found.differs_from(), *(place.tp for place, _ in found.unread)})
+    unread = {place.tp for place, _ in found.unread}
+    return frozenset({*batches.replaced, *batches.silent, *found.differs_from(), *unread})
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:

@@ -96,7 +96,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     of_these = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     logs = {tp: OffsetRange(start, ends[tp]) for tp, start in starts.items() if tp in ends}
-    problems = with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id), now())
+    problems = with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id))
     # records of transactions open again there are on the target as well: they aren't lost
     look = compare_source(admin, of_these, states, committed=False)
     stretches: dict[TopicPartition, OffsetRange] = {}

@@ -1,5 +1,7 @@
 """Compares the ends of a link's logs on both sides: a planned move proves them equal before it moves.
 
+The source's last mirrored batches are those that it holds now (`drkit.lag.source_batches`), whatever the link does.
+
 The last offsets of each target partition are read, and for each record there the source record that the mapping assigns
 to it; key, value and headers are compared by checksum. Together with the watermarks (everything below the source's ends
 is recorded as mirrored) this shows that the mapping fits the logs at the groups' positions.
@@ -13,6 +15,7 @@ from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.last_records import compare_records
+from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.model.errors import Refused
 from drkit.model.wording import and_more, counted
 
@@ -29,11 +32,19 @@ def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
         Unreachable: a cluster doesn't answer.
     """
     link = snapshot.link
+    source = estate.admin(link.id.source)
+    marks = [view.watermark for view in snapshot.partitions.values() if view.watermark is not None]
+    for tp, batch in sorted(compare_batches(source, marks).replaced.items()):
+        raise Refused(
+            replaced_reason(link.id.source, link.id.target, tp, batch),
+            meaning="A planned move proves that both sides hold the same before it moves",
+            remedy=set_back_remedy(link.id, tp.topic),
+        )
     if link.alters or link.shares_target:
         why = "the link alters records" if link.alters else "its target has other writers"
-        return f"records are not compared ({why})"
+        return f"records are not compared ({why}); the last mirrored batches are those of {link.id.source}"
     views = [view for view in snapshot.partitions.values() if view.rows and view.target_end]
-    source, target = estate.admin(link.id.source), estate.admin(link.id.target)
+    target = estate.admin(link.id.target)
     compared = compare_records(source, target, last_places(views), seconds=_SECONDS)
     if compared.unread:
         why = and_more([reason for _, reason in compared.unread], separator="; ")

@@ -389,7 +389,11 @@ class _Listener:
 def _headline(event: ProgressEvent) -> Text:
     line = Text.assemble((str(event.link), "bold"), "  ", (event.state, _STYLE.get(event.state, "bold")))
     line.append(f"  {event.records:,} records, {event.records_per_second:,.0f}/s, ")
-    line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {len(event.watermarks)} partitions")
+    if event.watermarks:
+        partitions = counted(len(event.watermarks), "partition")
+        line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {partitions}")
+    else:
+        line.append("no partition has begun")
     if event.latency is not None:
         line.append(f"\n  end to end: {formatting.latency(event.latency)}", "dim")
     if event.reason:
