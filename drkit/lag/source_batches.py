@@ -54,7 +54,8 @@ def replaced_reason(source: str, target: str, tp: TopicPartition, batch: SourceB
     """That a source holds other records than were mirrored, as a reason."""
     return (
         f"{tp} on {source} holds another batch at source offset {batch.last_offset} than was mirrored to {target}: "
-        f"{source} was restored from an older copy of its disks and has grown again"
+        f"{source} was restored from an older copy of its disks and has grown again (or its cleaner worked there, if "
+        "the topic was compacted for a while)"
     )
 
 
