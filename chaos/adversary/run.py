@@ -207,7 +207,9 @@ class Run:
         source = self._source.read(topic, number, committed=self._plan.committed)
         target = self._target.read(topic, number, committed=False, ignore=PROVENANCE)
         self._now[number] = [record.digest for record in target.records]
-        self._given_up.difference_update(self._now[number])  # there again: what happens to them next is another loss
+        begun = self._actions.history.get(number, 0)
+        # there again: what happens to them next is another loss
+        self._given_up.difference_update(record.digest for record in target.records if record.offset >= begun)
         seen = oracle.Seen(
             number,
             source,
