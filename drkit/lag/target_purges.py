@@ -12,7 +12,14 @@ from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.provenance import read_hop
-from drkit.mapping.target_start import MappingRows, ReportedPurge, accepted_until, missing_until, purge_problem
+from drkit.mapping.target_start import (
+    MappingRows,
+    ReportedPurge,
+    accepted_ranges,
+    missing_until,
+    not_accepted,
+    purge_problem,
+)
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
@@ -83,11 +90,11 @@ def with_unseen_purges(
     kept = [problem for problem in problems if _place(problem) not in seen]
     for tp, stretch in found.items():
         told = ReportedPurge.parse(notes.get(str(tp)))
-        begin = max(stretch.begin, accepted_until(told, seen[tp].epoch, stretch.begin, recorded=tp in since))
-        if begin < stretch.end:
+        accepted = accepted_ranges(told, seen[tp].epoch, recorded=tp in since)
+        if left := not_accepted(stretch.begin, stretch.end, accepted):
             where = missing[tp].target.topic
             first = since.get(tp, seen[tp].observed_at)  # else it isn't known when it happened
-            kept.append(purge_problem(link.id, seen[tp], where, begin, stretch.end, first))
+            kept.append(purge_problem(link.id, seen[tp], where, *left, first))
     return kept, unjudged
 
 

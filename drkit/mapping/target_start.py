@@ -10,13 +10,17 @@ the first row: a new leader that missed a DeleteRecords request undoes it.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import counted
+
+_MOST_RANGES = 100
 
 
 class MappingRows(Protocol):
@@ -48,33 +52,60 @@ def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
 
 
 class ReportedPurge(NamedTuple):
-    """A partition's purged offsets as reported: from `first` on, below `until`. `accepted`: those below it an operator
-    has accepted by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
+    """A partition's purged source offsets as reported last: [`begin`, `until`). `accepted`: ranges that an operator had
+    accepted before, by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
 
     epoch: int
-    first: int
-    accepted: int
+    begin: int
     until: int
+    accepted: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, note: str | None) -> ReportedPurge | None:
         """Read what `str` wrote; None where there is no note."""
-        return None if note is None else cls(*map(int, note.split(":")))
+        if note is None:
+            return None
+        epoch, begin, until, *rest = map(int, note.split(":"))
+        return cls(epoch, begin, until, tuple(zip(rest[::2], rest[1::2], strict=True)))
 
     def __str__(self) -> str:
-        return ":".join(map(str, self))
+        return ":".join(map(str, (*self[:3], *chain.from_iterable(self.accepted))))
+
+    def below(self, end: int) -> ReportedPurge:
+        """Without what is at or above `end`: the target has it again."""
+        ranges = tuple((first, min(last, end)) for first, last in self.accepted if first < end)
+        return self._replace(begin=min(self.begin, end), until=min(self.until, end), accepted=ranges)
 
 
-def accepted_until(told: ReportedPurge | None, epoch: int, begin: int, *, recorded: bool) -> int:
-    """The source offset (exclusive) up to which an operator has accepted that records are missing from `begin` on.
-
-    0 where they begin below what was named: a source may have earlier records again, which nobody accepted.
+def accepted_ranges(told: ReportedPurge | None, epoch: int, *, recorded: bool) -> tuple[tuple[int, int], ...]:
+    """The source offsets that an operator has accepted as missing: ranges [first, end), ascending and apart; the last
+    ones of very many.
 
     `recorded`: the problem is on record. A reported problem that is no longer on record was cleared.
     """
-    if told is None or told.epoch != epoch or begin < told.first:
-        return 0
-    return told.accepted if recorded else told.until
+    if told is None or told.epoch != epoch:
+        return ()
+    joined: list[tuple[int, int]] = []
+    for first, end in sorted([*told.accepted, *([] if recorded else [(told.begin, told.until)])]):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        elif first < end:
+            joined.append((first, end))
+    return tuple(joined[-_MOST_RANGES:])
+
+
+def not_accepted(begin: int, until: int, accepted: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """From the first to the last of the missing offsets [`begin`, `until`) that nobody has accepted; None: there are
+    none. What was accepted between them is told once more. `accepted`: ranges, ascending and apart.
+    """
+    ranges = list(accepted)
+    for first, end in ranges:
+        if first <= begin < end:
+            begin = end
+    for first, end in reversed(ranges):
+        if first < until <= end:
+            until = first
+    return (begin, until) if begin < until else None
 
 
 def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, until: int, since: datetime) -> Problem:

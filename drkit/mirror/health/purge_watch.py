@@ -10,8 +10,7 @@ else every ten seconds, all such partitions in a few requests.
 |---|---|
 | retention explains it, or the source has removed it too | nothing is reported; an earlier problem is cleared |
 | it doesn't | `target_purged` names the range: it counts as not mirrored, no position in it is exact |
-| an operator cleared that problem | its range is accepted: only what goes beyond its end is reported |
-| the source has records again below an accepted range | all of it is reported |
+| an operator cleared that problem | its range is accepted: only what lies outside of accepted ranges is reported |
 | the target has accepted records again | they are accepted no longer: their next removal is another loss |
 
 The partition continues: the offsets of later records are known, and only an operator can decide about missing ones.
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
-from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until, purge_problem
+from drkit.mapping.target_start import ReportedPurge, accepted_ranges, missing_until, not_accepted, purge_problem
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.link_state import TARGET_PURGED
@@ -144,8 +143,7 @@ class PurgeWatch:
         notes = self._store.notes(self._link.id, TARGET_PURGED)
         for tp in tps:
             told, known = ReportedPurge.parse(notes.get(str(tp))), self._known[tp]
-            if told is not None and told.epoch == known.epoch and max(told.accepted, told.until) > known.gone.end:
-                left = told._replace(accepted=min(told.accepted, known.gone.end), until=min(told.until, known.gone.end))
+            if told is not None and told.epoch == known.epoch and told != (left := told.below(known.gone.end)):
                 self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(left)})
 
     def _by_rows(self, mark: Watermark) -> OffsetRange:
@@ -176,18 +174,19 @@ class PurgeWatch:
             return
         told = ReportedPurge.parse(self._store.notes(self._link.id, TARGET_PURGED).get(str(tp)))
         if told is not None:  # first: a range that is only noted would count as accepted
-            self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(told._replace(until=told.accepted))})
+            self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(told._replace(until=told.begin))})
         self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
 
     def _tell(self, mark: Watermark, missing: OffsetRange, note: str | None) -> None:
         tp, link = mark.tp, self._link.id
         told = ReportedPurge.parse(note)
         recorded = self._problems.has(TARGET_PURGED, tp)
-        accepted = accepted_until(told, mark.epoch, missing.begin, recorded=recorded)
-        begin, end = max(missing.begin, accepted), missing.end
-        if begin >= end:
+        accepted = accepted_ranges(told, mark.epoch, recorded=recorded)
+        left = not_accepted(missing.begin, missing.end, accepted)
+        if left is None:
             self._settle(tp)
             return
+        begin, end = left
         problem = purge_problem(link, mark, self._link.target_topic(tp.topic), begin, end, now())
         self._problems.put(
             problem.kind,
@@ -198,7 +197,6 @@ class PurgeWatch:
             halted=False,
             unsure=(begin, end),
         )
-        first = missing.begin if told is None or not accepted else told.first
-        fresh = str(ReportedPurge(mark.epoch, first, accepted, end))
+        fresh = str(ReportedPurge(mark.epoch, begin, end, accepted))
         if fresh != note:  # after the problem: a range that was only noted would count as accepted
             self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

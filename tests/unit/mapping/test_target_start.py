@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mapping.target_start import ReportedPurge, accepted_until, missing_until, purge_problem
+from drkit.mapping.target_start import ReportedPurge, accepted_ranges, missing_until, not_accepted, purge_problem
 from drkit.model.link_state import TARGET_PURGED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
@@ -67,12 +67,37 @@ def test_where_no_row_is_kept_nothing_is_known(store):
 
 
 def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
-    told = ReportedPurge.parse(str(ReportedPurge(1, 3, 5, 20)))
-    assert accepted_until(told, 1, 3, recorded=False) == 20
-    assert accepted_until(told, 1, 2, recorded=False) == 0, "earlier ones were never named"
-    assert accepted_until(told, 1, 9, recorded=True) == 5
-    assert accepted_until(told, 2, 3, recorded=False) == 0
-    assert accepted_until(ReportedPurge.parse(None), 1, 3, recorded=False) == 0
+    told = ReportedPurge.parse(str(ReportedPurge(1, 30, 40, ((3, 5), (10, 20)))))
+    assert accepted_ranges(told, 1, recorded=True) == ((3, 5), (10, 20))
+    assert accepted_ranges(told, 1, recorded=False) == ((3, 5), (10, 20), (30, 40))
+    assert accepted_ranges(told, 2, recorded=False) == ()
+    assert accepted_ranges(ReportedPurge.parse(None), 1, recorded=False) == ()
+    assert accepted_ranges(ReportedPurge(1, 5, 12, ((3, 5), (10, 20))), 1, recorded=False) == ((3, 20),)
+    assert accepted_ranges(ReportedPurge(1, 7, 7), 1, recorded=False) == (), "settled before anybody read it"
+
+
+@pytest.mark.parametrize(
+    ("begin", "until", "left"),
+    [
+        (0, 40, (0, 40)),
+        (3, 40, (5, 40)),
+        (4, 20, (5, 10)),
+        (12, 20, None),
+        (12, 25, (20, 25)),
+        (0, 18, (0, 10)),
+        (5, 10, (5, 10)),
+        (3, 5, None),
+    ],
+)
+def test_what_was_not_accepted_is_told_from_its_first_to_its_last(begin, until, left):
+    assert not_accepted(begin, until, ((3, 5), (10, 20))) == left
+
+
+def test_what_the_target_has_again_is_not_accepted_any_more():
+    told = ReportedPurge(1, 30, 40, ((3, 5), (10, 20)))
+    assert told.below(40) == told
+    assert told.below(15) == ReportedPurge(1, 15, 15, ((3, 5), (10, 15)))
+    assert told.below(0) == ReportedPurge(1, 0, 0)
 
 
 def test_the_problem_names_what_was_removed_and_both_ways_on():

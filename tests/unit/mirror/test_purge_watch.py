@@ -159,10 +159,24 @@ def test_earlier_records_that_a_source_has_again_were_not_accepted(world):
     world.clear()
     assert world.check(30, source_start=12) is None
     problem = world.check(30)
-    assert (problem.unsure_from, problem.unsure_until) == (0, 30)
+    assert (problem.unsure_from, problem.unsure_until) == (0, 12)
     world.clear()
     assert world.check(30) is None
     assert world.check(30, source_start=12) is None
+
+
+def test_what_lies_between_two_accepted_purges_was_not_accepted(world):
+    """The source had removed it, too, and has it again (a stranger's finding)."""
+    world.check(20)
+    world.clear()
+    assert world.check(20) is None
+    assert world.check(80, source_start=60).unsure_from == 60
+    world.clear()
+    assert world.check(80, source_start=60) is None
+    problem = world.check(80)
+    assert (problem.unsure_from, problem.unsure_until) == (20, 60)
+    world.clear()
+    assert world.check(80) is None
 
 
 def test_what_the_target_has_again_before_a_mirror_runs_is_accepted_no_longer(world):
