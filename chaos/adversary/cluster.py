@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from chaos.soak.reader import Content, read
@@ -25,10 +24,9 @@ class Cluster(LabCluster):
     def copy_disks(self, copy: Path) -> None:
         """Copy all data of the broker, including the controller's log. It is down meanwhile."""
         with stopped(self._lab, self._node) as disk:
-            shutil.copytree(disk.data, copy)
+            disk.copy_to(copy)
 
     def set_back(self, copy: Path) -> None:
         """Replace all its data with such a copy."""
         with stopped(self._lab, self._node) as disk:
-            shutil.rmtree(disk.data)
-            shutil.copytree(copy, disk.data)
+            disk.set_back(copy)

@@ -551,7 +551,8 @@ def source_kept(
     marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
     ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
     kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
-    batches, told = compare_batches(source, marks.values()), set()
+    whole = [mark for tp, mark in marks.items() if kept[tp] == mark.source_through]  # as far as epochs tell
+    batches, told = compare_batches(source, whole), set()
     for problem, tp in _problems_of(store, link, digests):
         if problem.kind == SOURCE_TRUNCATED:
             kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0

@@ -11,6 +11,7 @@ unclean election: a newer leader epoch begins at the cut.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,6 +81,16 @@ class Disk:
     def forget_start(self, topic: str, partition: int) -> None:
         """Let the log begin with its first batch again: the checkpoint stores DeleteRecords only once a minute."""
         _rewrite(self.data / _STARTS, lambda line: (line[0], int(line[1])) != (topic, partition))
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy all of it, the controller's log too, to a new folder; without the logs of deleted topics, whose index
+        files have their full size."""
+        shutil.copytree(self.data, folder, ignore=shutil.ignore_patterns("*-delete"))
+
+    def set_back(self, folder: Path) -> None:
+        """Replace all of it with such a copy."""
+        shutil.rmtree(self.data)
+        shutil.copytree(folder, self.data)
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
         """The log's batches, oldest first."""

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -231,13 +230,12 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
     mirrored.source.create(topic)
     write(mirrored, topic, named("first", 0, KEPT))
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.copytree(disk.data, copy)
+        disk.copy_to(copy)
 
     def set_back() -> None:
         epoch = last_epoch(mirrored, topic, THROUGH)
         with stopped(mirrored.lab, "primary-1") as disk:
-            shutil.rmtree(disk.data)
-            shutil.copytree(copy, disk.data)
+            disk.set_back(copy)
         write(mirrored, topic, named("other", KEPT, GROWN))
         assert last_epoch(mirrored, topic, THROUGH) == epoch
 
@@ -277,7 +275,7 @@ def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_cou
     write(mirrored, topic, named("first", 0, 50))
     assert mirrored.catch_up().caught_up
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.copytree(disk.data, copy)
+        disk.copy_to(copy)
     write(mirrored, topic, named("second", 50, 100))
     with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
         admin.delete_records({TopicPartition(topic, 0): 80})
@@ -285,8 +283,7 @@ def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_cou
     acknowledge(mirrored.store, mirrored.link, "retention_gap", topic)
     assert said(mirrored, topic, 0) == (100, 0, "exact", 0)
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.rmtree(disk.data)
-        shutil.copytree(copy, disk.data)
+        disk.set_back(copy)
     write(mirrored, topic, named("other", 50, 100))
     assert mirrored.catch_up().halted
     missing = set(mirrored_values(mirrored.source, topic)) - set(mirrored_values(mirrored.target, topic))
@@ -313,7 +310,7 @@ def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_withou
     mirrored.source.create(topic)
     write(mirrored, topic, named("first", 0, KEPT))
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.copytree(disk.data, copy)
+        disk.copy_to(copy)
     write(mirrored, topic, named("second", KEPT, GROWN))
     assert mirrored.catch_up().caught_up
     assert said(mirrored, topic, KEPT + 50) == (GROWN, 0, "exact", KEPT + 50)
@@ -321,8 +318,7 @@ def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_withou
     assert mark.source_batch is not None
     mirrored.store.put_watermarks(mirrored.link.id, [replace(mark, source_batch=None)])
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.rmtree(disk.data)
-        shutil.copytree(copy, disk.data)
+        disk.set_back(copy)
     write(mirrored, topic, named("other", KEPT, GROWN))
     if callables == "here":
         through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
@@ -355,13 +351,12 @@ def test_of_a_link_that_alters_records_a_mirror_continues_no_source_that_was_set
     for topic, (first, _, _) in everything.items():
         write(mirrored, topic, named(f"{first.decode()} first", 0, KEPT))
     with stopped(mirrored.lab, "primary-1") as disk:
-        shutil.copytree(disk.data, copy)
+        disk.copy_to(copy)
     for topic, (_, second, _) in everything.items():
         write(mirrored, topic, named(f"{second.decode()} second", KEPT, THROUGH))
     for _ in mirroring(mirrored, everything, running=running):
         with stopped(mirrored.lab, "primary-1") as disk:
-            shutil.rmtree(disk.data)
-            shutil.copytree(copy, disk.data)
+            disk.set_back(copy)
         for topic, (_, _, third) in everything.items():
             write(mirrored, topic, named(f"{third.decode()} third", KEPT, THROUGH))
         if running:

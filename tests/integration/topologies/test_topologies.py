@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,14 +178,13 @@ def test_a_source_that_was_set_back_under_a_target_that_has_other_writers_is_see
     write(world.sides["a"], unique_name, [f"a {n}" for n in range(20)])
     world.catch_up("a->b", "b->a")
     with stopped(three, "a-1") as disk:
-        shutil.copytree(disk.data, tmp_path / "copy")
+        disk.copy_to(tmp_path / "copy")
     write(world.sides["a"], unique_name, [f"a lost {n}" for n in range(40)])
     world.catch_up("a->b")
     (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
     assert [each.lag_records for each in status.partitions] == [0]
     with stopped(three, "a-1") as disk:
-        shutil.rmtree(disk.data)
-        shutil.copytree(tmp_path / "copy", disk.data)
+        disk.set_back(tmp_path / "copy")
     write(world.sides["a"], unique_name, [f"a other {n}" for n in range(40)])
     for _ in ("status alone", "behind a mirror"):
         (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
