@@ -22,7 +22,7 @@ _CLEANUP = "cleanup.policy"
 
 class BatchComparison(NamedTuple):
     """`replaced`: partitions whose source holds another batch where it held this one; `silent`: those of which no
-    leader answered."""
+    leader answered, or whose topic's settings may not be read."""
 
     replaced: dict[TopicPartition, SourceBatch]
     silent: frozenset[TopicPartition]
@@ -33,7 +33,6 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
 
     Raises:
         Unreachable: no broker answers.
-        Refused: a topic's settings may not be read.
     """
     known = {mark.tp: mark.source_batch for mark in marks if mark.source_batch is not None}
     found = source.batches_at({tp: batch.last_offset for tp, batch in known.items()}) if known else {}
@@ -42,7 +41,8 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
         for tp, there in found.items()
         if there is not None and (there.last_offset, there.crc) != known[tp]
     }
-    settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,)) if replaced else {}
+    denied: set[str] = set()  # nobody knows then whether the cleaner works there
+    settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,), denied=denied) if replaced else {}
     compacted = {topic for topic, each in settings.items() if "compact" in each.get(_CLEANUP, "")}
     return BatchComparison(
         {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp.topic not in compacted},
