@@ -82,14 +82,19 @@ def test_nothing_kept_is_nothing_found(store, link):
 
 def test_a_state_goes_when_it_expires_and_the_others_stay(store, link):
     stays = state("g", 1, 1)
-    store.put_group_states(link, [stays, state("g", 2, 2, lasts=1.5), state("h", 2, 2, lasts=1.5)])
-    assert around(store, link, 5).keys() == {("g", TOPIC), ("h", TOPIC)}
+    seen: set[tuple[str, str]] = set()
+    for lasts in (1.5, 6.0, 24.0):  # a busy machine may be later than the first
+        store.put_group_states(link, [stays, state("g", 2, 2, lasts=lasts), state("h", 2, 2, lasts=lasts)])
+        seen = set(around(store, link, 5))
+        if len(seen) > 1:
+            break
+    assert seen == {("g", TOPIC), ("h", TOPIC)}
 
     def left() -> bool:
         store.forget_expired_states(link, now())
         return around(store, link, 5) == {("g", TOPIC): (stays, None)}
 
-    wait_until(left, 20, "the expired states gone")
+    wait_until(left, 60, "the expired states gone")
 
 
 def test_what_has_expired_already_is_not_kept_for_ever(store, link):
