@@ -68,7 +68,7 @@ class Plan:
 MIRROR_STATES = ("live", "live", "frozen", "frozen", "killed", "stopped")
 """The mirror's state while a broker is down: running, SIGSTOPped, SIGKILLed, ended by SIGTERM."""
 
-_AWAY = ("live", "frozen", "killed", "stopped")
+_EACH_STATE = tuple(dict.fromkeys(MIRROR_STATES))
 
 FAULT_POINTS = (
     "after_fetch",
@@ -206,7 +206,8 @@ def _undone(seed: int, partitions: int) -> list[Action]:
     found = [
         Action("produce", _batch(chance, partitions) | {"partition": place["partition"]}),
         Action(
-            "purge_missed", {**place, "part": part, "count": chance.choice([20, 60]), "mirror": chance.choice(_AWAY)}
+            "purge_missed",
+            {**place, "part": part, "count": chance.choice([20, 60]), "mirror": chance.choice(_EACH_STATE)},
         ),
         Action("quiet"),
         Action("undo_purge", {**place, "mirror": chance.choice(MIRROR_STATES)}),

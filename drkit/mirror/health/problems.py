@@ -68,7 +68,11 @@ class Problems:
             Unreachable: the store doesn't answer.
         """
         first, end = (None, None) if unsure is None else unsure
-        problem = Problem(kind, topic, partition, reason, remedy, halted, now(), first, end)
+        self.report(Problem(kind, topic, partition, reason, remedy, halted, now(), first, end), adds=adds)
+
+    def report(self, problem: Problem, *, adds: bool = False) -> None:
+        """Like `put`, for a problem that is worded already, as status words it where no mirror runs."""
+        told = problem
         with self._lock:
             known = self._known.get(_place(problem))
             if adds and known is not None:
@@ -82,10 +86,10 @@ class Problems:
         with self._lock:
             self._keep(problem)
             self._found.add(_place(problem))
-        where = topic if partition is None else f"{topic}:{partition}"
-        about = {"topic": topic, "partition": partition}
-        halts = " stands still" if halted else ""
-        log.warning("%s %s%s: %s. %s", self._link, where, halts, reason, remedy, extra=about)
+        where = told.topic if told.partition is None else f"{told.topic}:{told.partition}"
+        about = {"topic": told.topic, "partition": told.partition}
+        halts = " stands still" if told.halted else ""
+        log.warning("%s %s%s: %s. %s", self._link, where, halts, told.reason, told.remedy, extra=about)
         self._tell(problem)
 
     def settle(
@@ -141,10 +145,10 @@ class Problems:
         with self._lock:
             return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
 
-    def of_kind(self, kind: str) -> tuple[Problem, ...]:
-        """The stored problems of this kind."""
+    def missing(self) -> tuple[Problem, ...]:
+        """The stored problems that name records which the source holds and no mirror brings to the target."""
         with self._lock:
-            return tuple(problem for problem in self._known.values() if problem.kind == kind)
+            return tuple(problem for problem in self._known.values() if problem.missing)
 
     def forget(self, topic: str) -> None:
         """The topic is gone: forget its problems."""

@@ -186,17 +186,7 @@ class PurgeWatch:
         if left is None:
             self._settle(tp)
             return
-        begin, end = left
-        problem = purge_problem(link, mark, self._link.target_topic(tp.topic), begin, end, now())
-        self._problems.put(
-            problem.kind,
-            problem.topic,
-            problem.partition,
-            problem.reason,
-            problem.remedy,
-            halted=False,
-            unsure=(begin, end),
-        )
-        fresh = str(ReportedPurge(mark.epoch, begin, end, accepted))
+        self._problems.report(purge_problem(link, mark, self._link.target_topic(tp.topic), *left, now()))
+        fresh = str(ReportedPurge(mark.epoch, *left, accepted))
         if fresh != note:  # after the problem: a range that was only noted would count as accepted
             self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})

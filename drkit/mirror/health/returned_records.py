@@ -64,19 +64,7 @@ class ReturnedRecords:
                 if not self._problems.has(RECORDS_RETURNED, mark.tp):
                     self._lost = never_mirrored(self._store, self._link)
                 if ranges := self._ranges(mark):
-                    self._report(mark.tp, ranges)
-
-    def _report(self, tp: TopicPartition, ranges: list[OffsetRange]) -> None:
-        found = returned_problem(self._link, tp, ranges, now())
-        self._problems.put(
-            found.kind,
-            found.topic,
-            found.partition,
-            found.reason,
-            found.remedy,
-            halted=found.halted,
-            unsure=found.missing,
-        )
+                    self._problems.report(returned_problem(self._link, mark.tp, ranges, now()))
 
     def _ranges(self, mark: Watermark) -> list[OffsetRange]:
         lost = self._lost.get(mark.tp)

@@ -56,7 +56,7 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
-from drkit.model.link_state import RECORDS_RETURNED, TARGET_PURGED, Problem
+from drkit.model.link_state import Problem
 from drkit.model.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
@@ -299,7 +299,7 @@ class Session:
             self._engine.moved(),
             caught_up if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
-            self._missing(),
+            self._problems.missing(),
             held,
         )
 
@@ -500,10 +500,6 @@ class Session:
     def _holds(self, topic: str) -> bool:
         return self._orders.holds(topic)
 
-    def _missing(self) -> tuple[Problem, ...]:
-        """The problems that name records which the source holds and no mirror brings to the target."""
-        return (*self._problems.of_kind(TARGET_PURGED), *self._problems.of_kind(RECORDS_RETURNED))
-
     def _state(self) -> tuple[str, str | None]:
         if self._orders.paused:
             return "paused", self._orders.reason or None
@@ -514,7 +510,7 @@ class Session:
             return "waiting", trouble
         if not self._worker.valid():
             return "waiting", "this worker's note in the store could not be renewed"
-        harmful = [*self._problems.halted(), *self._missing()]
+        harmful = [*self._problems.halted(), *self._problems.missing()]
         reason = harmful[0].reason if harmful else self._groups.trouble
         return ("mirroring", None) if reason is None else ("degraded", reason)
 

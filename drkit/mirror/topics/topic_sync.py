@@ -36,7 +36,6 @@ from drkit.model.link_state import (
     SOURCE_TOPIC_DENIED,
     TARGET_RECREATED,
     TOPIC_RECREATED,
-    Problem,
     TopicState,
 )
 from drkit.model.topic_policy import AclMode
@@ -309,7 +308,7 @@ class TopicSync:
             self._adopt(look, topic, created=name in self._writer.created)
         state = look.states[topic]
         if state.source_topic_id != info.topic_id:
-            self._halt(topic_recreated(self._link.id, state, info.topic_id, now()))
+            self._problems.report(topic_recreated(self._link.id, state, info.topic_id, now()))
             return
         if target is None or target.topic_id != state.target_topic_id:
             self._halt_target(look, state, target)
@@ -335,12 +334,7 @@ class TopicSync:
     def _halt_target(self, look: TopicSnapshot, state: TopicState, target: TopicInfo | None) -> None:
         if target is None and self._may_be_there(look, "target", state.topic):
             return
-        self._halt(target_recreated(self._link.id, state, deleted=target is None, at=now()))
-
-    def _halt(self, problem: Problem) -> None:
-        self._problems.put(
-            problem.kind, problem.topic, problem.partition, problem.reason, problem.remedy, halted=problem.halted
-        )
+        self._problems.report(target_recreated(self._link.id, state, deleted=target is None, at=now()))
 
     def _halt_denied(self, kind: str, topic: str, where: str, rights: str) -> None:
         self._problems.put(
