@@ -21,10 +21,12 @@ from typing import Any
 from chaos.adversary.journal import DEAD, Journal
 from chaos.soak.reader import Content, Record
 
-HARMLESS = frozenset({"offsets_differ", "markers_refused", "setting_unknown", "target_config_refused"})
+HARMLESS = frozenset(
+    {"offsets_differ", "markers_refused", "records_given_up", "setting_unknown", "target_config_refused"}
+)
 """Problems that excuse no record."""
 
-NO_ALARM = frozenset({"offsets_differ"})
+NO_ALARM = frozenset({"offsets_differ", "records_given_up"})
 """Problems with which a link may be reported as mirroring."""
 
 RECREATED = frozenset({"topic_recreated", "target_recreated"})

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from drkit.kafka.client.timestamp_scan import OffsetRange
-from drkit.model.link_state import RECORDS_RETURNED, Problem
+from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
@@ -44,6 +44,23 @@ def returned_problem(link: LinkId, tp: TopicPartition, ranges: Sequence[OffsetRa
         since=since,
         unsure_from=ranges[0].begin,
         unsure_until=ranges[-1].end,
+    )
+
+
+def given_up_problem(link: LinkId, tp: TopicPartition, begin: int, until: int, *, since: datetime) -> Problem:
+    """The harmless problem that an operator went on without source offsets [`begin`, `until`), or some of them."""
+    return Problem(
+        RECORDS_GIVEN_UP,
+        tp.topic,
+        tp.partition,
+        f"source offsets {begin} to {until - 1} of {tp}, or some of them, are on {link.source} and not on "
+        f"{link.target}: they were acknowledged as given up, so a position among them goes to what follows them",
+        f"Nothing, as long as {link.target} can do without them. To have them there: `drkit link resume '{link}' "
+        f"--topic {tp.topic} --accept-recreated` mirrors the topic from its start again",
+        halted=False,
+        since=since,
+        unsure_from=begin,
+        unsure_until=until,
     )
 
 

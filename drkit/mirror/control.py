@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.lag.returned_records import given_up_problem
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
+    RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
     RECORDS_RETURNED,
     RECOVERED_FROM_LOGS,
@@ -183,6 +185,11 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
             f"{kind} can't be acknowledged: nothing of {and_more(topics)} is mirrored until the new topic is accepted",
             remedy=f"`drkit link resume '{link.id}' --topic {topics[0]} --accept-recreated` accepts it",
         )
+    if kind == RECORDS_GIVEN_UP:
+        raise Refused(
+            f"{kind} says what was acknowledged, and how positions in it are translated: nothing is left to decide",
+            remedy=found[0].remedy,
+        )
     if kind == STORE_RECOVERED:
         raise Refused(
             f"{kind} can't be acknowledged", remedy="`drkit mirror` clears it, once it has compared both clusters"
@@ -199,10 +206,17 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
         )
     for problem in found:
         if kind == RECORDS_RETURNED and problem.partition is not None and problem.missing:
-            tp = TopicPartition(problem.topic, problem.partition)
-            give_up_never_mirrored(store, link.id, tp, *problem.missing)  # first: what is left is told again
+            _give_up(store, link.id, TopicPartition(problem.topic, problem.partition), *problem.missing)
         store.clear_problem(link.id, problem)
     return control, found
+
+
+def _give_up(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:
+    """Record that an operator goes on without these offsets, while the problem that names them still stands."""
+    given_up = given_up_problem(link, tp, begin, until, since=now())
+    known = [each for each in store.problems(link) if each.kind == RECORDS_GIVEN_UP and each.concerns(tp)]
+    store.put_problem(link, known[0].with_another(given_up) if known else given_up)
+    give_up_never_mirrored(store, link, tp, begin, until)  # what is left is told again
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,11 +109,18 @@ RECORDS_RETURNED = "records_returned"
 
 _NAME_MISSING = frozenset({RECORDS_RETURNED, TARGET_PURGED})
 
+RECORDS_GIVEN_UP = "records_given_up"
+"""Kind of the harmless problem that an operator went on without records that the source has and the target never had:
+no position among them is exact."""
+
 FILLER_VISIBLE = "filler_visible"
 """Kind of the problem that consumers can see empty records that drkit wrote."""
 
 OFFSETS_DIFFER = "offsets_differ"
 """Kind of the harmless problem that offsets differ between both sides, so the mapping translates."""
+
+HARMLESS = frozenset({OFFSETS_DIFFER, RECORDS_GIVEN_UP})
+"""Kinds of problems that say how positions are translated; nothing is to be done about them."""
 
 
 @dataclass(frozen=True, slots=True)

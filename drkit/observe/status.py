@@ -26,7 +26,7 @@ from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable, answered, unreached
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
-    OFFSETS_DIFFER,
+    HARMLESS,
     STORE_RECOVERED,
     Direction,
     LinkControl,
@@ -583,7 +583,7 @@ def _state(
         return "paused", control.reason or None
     if not running:
         return "stopped", None if known else "no mirror has run on this link yet"
-    harmful = [problem for problem in problems if problem.kind != OFFSETS_DIFFER]
+    harmful = [problem for problem in problems if problem.kind not in HARMLESS]
     if harmful:
         more = f" (and {len(harmful) - 1} more)" if len(harmful) > 1 else ""
         return "degraded", harmful[0].reason + more

@@ -20,7 +20,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.lab.toolchain.java import find_java_home
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.link_state import OFFSETS_DIFFER, Problem
+from drkit.model.link_state import HARMLESS, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
@@ -208,7 +208,7 @@ def _problems(status: LinkStatus) -> list[Check]:
 
 
 def _gravity(problem: Problem) -> CheckOutcome:
-    if problem.kind == OFFSETS_DIFFER:
+    if problem.kind in HARMLESS:
         return CheckOutcome.OK
     if problem.kind == FENCED:
         return CheckOutcome.FAIL

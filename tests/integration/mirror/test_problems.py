@@ -133,7 +133,15 @@ def test_what_a_source_has_again_while_a_mirror_runs_is_told_and_can_be_given_up
         assert again(mirrored, recorded=0) == ([], 0)
         write(mirrored.source, topic, numbered(100, 110))
         mirrored.wait_through(topic, offset=110)
-        assert link_status(mirrored).problems == (), "looked at again, and not told again"
+        assert again(mirrored, recorded=0) == ([], 0), "looked at again, and not told again"
+        for offset, certainty in ((59, "exact"), (60, "conservative"), (79, "conservative"), (80, "exact")):
+            said = mirrored.drkit(
+                "translate", "--topic", topic, "--partition", "0", "--offset", f"{offset}", "--output", "json"
+            )
+            assert json.loads(said.stdout)["positions"][0]["translation"] == certainty, offset
+        told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "records_given_up", "--topic", topic)
+        assert told.returncode == 3
+        assert "nothing is left to decide" in told.stderr
     assert running.error is None
 
 
@@ -150,7 +158,8 @@ def link_status(mirrored: Mirrored) -> LinkStatus:
 def again(mirrored: Mirrored, *, recorded: int = 1) -> tuple[list[str], int | None]:
     """What status says that the source has again, and the lag; beside so many recorded losses there is nothing else."""
     link = link_status(mirrored)
-    assert [each.kind for each in link.problems if each.kind != "records_returned"] == ["retention_gap"] * recorded
+    others = [each.kind for each in link.problems if each.kind not in {"records_returned", "records_given_up"}]
+    assert others == ["retention_gap"] * recorded
     places = (re.search(r"offsets \d+ to \d+ again", each.reason) for each in link.problems)
     told = [found.group() for found in places if found is not None]
     assert link.recovery_point is not None

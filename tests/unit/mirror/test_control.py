@@ -11,7 +11,7 @@ from drkit.mirror.control import acknowledge, link_to_run, pause, read_orders, r
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import RECORDS_RETURNED, Direction, LinkControl, Problem
+from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Direction, LinkControl, Problem
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -131,6 +131,9 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
     store.put_problem(LINK.id, replace(named, unsure_from=0))
     acknowledge(store, LINK, RECORDS_RETURNED, "orders")
     assert never_mirrored(store, LINK.id) == {}
+    (given_up,) = store.problems(LINK.id)
+    assert (given_up.kind, given_up.missing, given_up.halted) == (RECORDS_GIVEN_UP, None, False)
+    assert [given_up.doubts(offset) for offset in (0, 109, 169, 170)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,7 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
     [
         ("target_purged", None, "for one topic at a time: it concerns flights", "--topic flights"),
         ("topic_recreated", "flights", "nothing of flights is mirrored", "--accept-recreated"),
+        ("records_given_up", "flights", "nothing is left to decide", "a remedy"),
         ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
         ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
         ("retention_gap", "flights", "no problem retention_gap of flights", "On record is of flights, foreign_writer"),
@@ -150,6 +154,7 @@ def test_what_is_not_acknowledged_says_what_to_do(
     for known, halted in {
         "target_purged": False,
         "topic_recreated": True,
+        "records_given_up": False,
         "store_recovered": False,
         "foreign_writer": True,
     }.items():
@@ -157,7 +162,7 @@ def test_what_is_not_acknowledged_says_what_to_do(
     with pytest.raises(Refused, match=why) as refused:
         acknowledge(store, LINK, kind, topic)
     assert remedy in (refused.value.remedy or "")
-    assert len(store.problems(LINK.id)) == 4
+    assert len(store.problems(LINK.id)) == 5
 
 
 def test_of_a_link_that_was_failed_over_nothing_is_acknowledged(store: Store) -> None:
