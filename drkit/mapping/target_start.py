@@ -16,11 +16,9 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from drkit.model.link_state import TARGET_PURGED, Problem
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import MOST_RANGES, OffsetMapping, Watermark, merged_ranges, without_ranges
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import counted
-
-_MOST_RANGES = 100
 
 
 class MappingRows(Protocol):
@@ -85,27 +83,15 @@ def accepted_ranges(told: ReportedPurge | None, epoch: int, *, recorded: bool) -
     """
     if told is None or told.epoch != epoch:
         return ()
-    joined: list[tuple[int, int]] = []
-    for first, end in sorted([*told.accepted, *([] if recorded else [(told.begin, told.until)])]):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        elif first < end:
-            joined.append((first, end))
-    return tuple(joined[-_MOST_RANGES:])
+    ranges = merged_ranges([*told.accepted, *([] if recorded else [(told.begin, told.until)])])
+    return tuple(ranges[-MOST_RANGES:])
 
 
 def not_accepted(begin: int, until: int, accepted: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     """From the first to the last of the missing offsets [`begin`, `until`) that nobody has accepted; None: there are
-    none. What was accepted between them is told once more. `accepted`: ranges, ascending and apart.
-    """
-    ranges = list(accepted)
-    for first, end in ranges:
-        if first <= begin < end:
-            begin = end
-    for first, end in reversed(ranges):
-        if first < until <= end:
-            until = first
-    return (begin, until) if begin < until else None
+    none. What was accepted between them is told once more. `accepted`: ranges."""
+    left = without_ranges([(begin, until)], accepted)
+    return (left[0][0], left[-1][1]) if left else None
 
 
 def purge_problem(link: LinkId, mark: Watermark, target_topic: str, begin: int, until: int, since: datetime) -> Problem:

@@ -141,6 +141,10 @@ class Translation:
     skipped: int | None = 0
 
 
+MOST_RANGES = 100
+"""So many ranges of offsets a note holds; of more, the older ones are joined or left out."""
+
+
 def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sort ranges and merge those that touch; drop empty ones."""
     found: list[tuple[int, int]] = []

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from drkit.model.alignment import Alignment, note_name, read_alignment
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import MOST_RANGES, Watermark, without_ranges
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
@@ -34,7 +34,6 @@ _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 _NEVER_MIRRORED = "never_mirrored"
-_MOST_RANGES = 100
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
@@ -157,10 +156,10 @@ class NeverMirrored(NamedTuple):
 
 
 def add_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: int, begin: int, until: int) -> None:
-    """Store one more such range; durable on return. Beyond `_MOST_RANGES` of them the oldest two become one."""
+    """Store one more such range; durable on return. Beyond `MOST_RANGES` of them the oldest two become one."""
     known = never_mirrored(store, link).get(tp)
     ranges = [*(known.ranges if known is not None and known.epoch == epoch else ()), (begin, until)]
-    if len(ranges) > _MOST_RANGES:
+    if len(ranges) > MOST_RANGES:
         ranges[:2] = [(ranges[0][0], ranges[1][1])]
     _write(store, link, _NEVER_MIRRORED, {tp: (epoch, *chain.from_iterable(ranges))})
 
@@ -170,9 +169,7 @@ def give_up_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, b
     known = never_mirrored(store, link).get(tp)
     if known is None:
         return
-    parts = [part for first, end in known.ranges for part in ((first, min(end, begin)), (max(first, until), end))]
-    left = [part for part in parts if part[0] < part[1]]
-    if left:
+    if left := without_ranges(known.ranges, [(begin, until)]):
         _write(store, link, _NEVER_MIRRORED, {tp: (known.epoch, *chain.from_iterable(left))})
     else:
         store.forget_notes(link, _NEVER_MIRRORED, [str(tp)])
