@@ -178,6 +178,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+_OTHER_TABLES = ("no such table", "no such column", "has no column named")
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 _RESTORE = (
@@ -215,8 +216,13 @@ def _explain(error: sqlite3.Error, path: str, deed: str, timeout_seconds: float)
             remedy=f"Try again; if it happens again, end the stopped process that holds it: `fuser {path}` lists those "
             "that have it open",
         )
-    if "no such table" in str(error):  # the only such error: all statements are our own
-        return DrkitError(what, meaning="Tables of the store are missing: it is damaged", remedy=_RESTORE)
+    if any(each in str(error) for each in _OTHER_TABLES):  # no statement has another cause: all are our own
+        return DrkitError(
+            what,
+            meaning="Tables of the store are missing or have other columns: it is damaged, or a build of drkit wrote it "
+            "that was never published",
+            remedy=_RESTORE,
+        )
     if code not in _EXPLANATIONS:
         return None
     meaning, remedy = _EXPLANATIONS[code]

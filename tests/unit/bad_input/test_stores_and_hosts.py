@@ -111,6 +111,7 @@ ROWS = [
         code=3,
     ),
     damaged("a store without a table", by_sql("DROP TABLE watermark"), "watermark"),
+    damaged("a store without a column", by_sql("ALTER TABLE watermark DROP COLUMN batch_crc"), "batch_crc"),
     damaged(
         "a store with a value of another kind",
         by_sql("INSERT INTO link_control VALUES ('primary->dr', 'sideways', 1, 1, 'x', NULL, '[]')"),
