@@ -1,7 +1,8 @@
 """Offsets from one side of a link to the other, computed from mapping rows. Pure except for `Translator`.
 
 `translate.py` answers where a source offset is on the target, `translation_problems.py` how problems limit the answer,
-`resume.py` where a mirror continues after it stopped, `invert.py` reverses a link's mapping for failback,
+`resume.py` where a mirror continues after it stopped, `settled_watermark.py` how far the target's log proves that it
+came, `invert.py` reverses a link's mapping for failback,
 `store_translator.py` does many translations over a store.
 """
 

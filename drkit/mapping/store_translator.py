@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drkit.mapping.mapping_rows import conflict, floor, source_at
+from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.mapping.translation_problems import heed
 from drkit.model.link_state import SOURCE_TRUNCATED, Problem
@@ -54,6 +55,7 @@ class Translator:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._problems: Sequence[Problem] | None = None
         self._unseen: Collection[TopicPartition] = ()
+        self._source_ends: Mapping[TopicPartition, int | None] = {}
 
     def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
         """Use the begin and end of the target's logs as they are now, by source partition, instead of the stored ones.
@@ -75,6 +77,15 @@ class Translator:
         `unseen`: partitions of a source that lost data and may have lost more since: none of their positions is exact.
         """
         self._problems, self._unseen = problems, unseen
+
+    def settle(self, source_ends: Mapping[TopicPartition, int | None]) -> None:
+        """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
+        watermarks were stored, as far as the observed log ends and the rows prove it (`settled_watermark`).
+
+        `source_ends`: the source's log ends, read after the target's; None where it doesn't answer. Call this before
+        the first translation.
+        """
+        self._source_ends = source_ends
 
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
         """Where `source_offset` of `tp` (the source's name) is on the target, and how surely, considering problems."""
@@ -144,7 +155,10 @@ class Translator:
                 return None
             rows = self._store.mappings(self._link, tp, watermark.epoch)
             if self._target_logs is not None and tp in self._target_logs:
-                watermark = _as_it_is(watermark, rows, *self._target_logs[tp])
+                start, end = self._target_logs[tp]
+                watermark = _as_it_is(watermark, rows, start, end)
+                if tp in self._source_ends and end > watermark.target_end:
+                    watermark = settled_watermark(watermark, rows, end, source_end=self._source_ends[tp]).watermark
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows))
         return kept
 

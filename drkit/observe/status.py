@@ -20,7 +20,6 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable, answered, unreached
@@ -297,6 +296,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     seen = problems_now(clusters, store, record, logs, problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unseen)
+    translator.settle(provable_ends(record, source, seen))
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
         unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
@@ -310,9 +310,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         problems = [*filter(None, (fenced, blocked)), *problems]
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
-        _partition(
-            link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running, flowing=flowing
-        )
+        _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
     )
     partitions += tuple(
@@ -470,15 +468,12 @@ def _partition(
     *,
     at: datetime,
     running: bool,
-    flowing: bool,
 ) -> PartitionStatus:
     tp = mark.tp
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
     held = translator.mirrored(tp) or mark
     lost_since = mark.observed_at if held.target_end < mark.target_end else None  # the target lost its tail since
     start, end, target_end = source.start.get(tp), source.end.get(tp), target.end.get(there)
-    if flowing and lost_since is None and target_end is not None and _proven(mark, topic, source, problems):
-        held = settled_watermark(held, translator.rows(tp), target_end, source_end=end).watermark
     lag = partition_lag(
         tp,
         held,
@@ -510,9 +505,21 @@ def _partition(
     )
 
 
+def provable_ends(
+    record: LinkRecord, source: ClusterLogEnds, problems: ProblemsNow
+) -> dict[TopicPartition, int | None]:
+    """The source's log ends (None: unknown) of the partitions whose target log and mapping rows show what is on the
+    target: only the mirror writes there, they are about these topics, and the store wasn't lost since."""
+    if not record.flowing:
+        return {}
+    return {
+        tp: source.end.get(tp)
+        for tp, mark in record.watermarks.items()
+        if _proven(mark, record.topics.get(tp.topic), source, problems)
+    }
+
+
 def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, problems: ProblemsNow) -> bool:
-    """Whether the target's log and the mapping rows show what is on the target: they are about these topics, and the
-    store wasn't lost since."""
     if topic is None:
         return False
     another = source.ids.get(mark.topic, topic.source_topic_id) != topic.source_topic_id

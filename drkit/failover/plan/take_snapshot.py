@@ -24,8 +24,8 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import GroupListing, read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.lag.settled_watermark import settled_watermark
 from drkit.mapping.mapping_rows import floor, following, last_valid
+from drkit.mapping.settled_watermark import settled_watermark
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
 from drkit.model.groups.transactions import TransactionHistory

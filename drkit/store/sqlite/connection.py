@@ -219,8 +219,8 @@ def _explain(error: sqlite3.Error, path: str, deed: str, timeout_seconds: float)
     if any(each in str(error) for each in _OTHER_TABLES):  # no statement has another cause: all are our own
         return DrkitError(
             what,
-            meaning="Tables of the store are missing or have other columns: it is damaged, or a build of drkit wrote it "
-            "that was never published",
+            meaning="Tables of the store are missing or have other columns: it is damaged, or a build of drkit that "
+            "was never published wrote it",
             remedy=_RESTORE,
         )
     if code not in _EXPLANATIONS:

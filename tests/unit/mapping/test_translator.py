@@ -72,6 +72,20 @@ def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, en
         assert answer.target_offset <= max(end, 6), "6 is where the target began"
 
 
+def test_what_landed_since_the_watermark_was_stored_is_exact_as_far_as_the_rows_and_the_source_prove_it(store):
+    translator = Translator(store, LINK)
+    translator.observe_target(lambda: {TP: (6, 23)})
+    translator.settle({TP: 31})
+    assert [translator.translate(TP, offset).target_offset for offset in (27, 30, 31)] == [19, 22, 23]
+    assert translator.translate(TP, 31).certainty is Certainty.EXACT
+    assert translator.translate(TP, 32).certainty is Certainty.CONSERVATIVE, "ahead of what is mirrored"
+    for ends in ({}, {TP: 30}):
+        unproven = Translator(store, LINK)
+        unproven.observe_target(lambda: {TP: (6, 23)})
+        unproven.settle(ends)
+        assert unproven.mirrored(TP) == MARK, "another writer's, or nobody vouches for the log"
+
+
 def test_a_target_that_ends_where_it_did_is_as_it_was(store):
     """Also where the source ends in a hole, and the epoch in which it was read counts still."""
     mark = replace(MARK, source_through=29, source_end=29, leader_epoch=5)

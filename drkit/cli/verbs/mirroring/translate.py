@@ -151,7 +151,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     """
     from drkit.kafka.admin.clusters import observing
     from drkit.lag.problems_now import LinkRecord, made_anew, problems_now
-    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen
+    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen, provable_ends
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -184,6 +184,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
     translator.heed_problems([*seen.problems, *anew], seen.unseen)
+    translator.settle(provable_ends(record, source, seen))
     return translator
 
 
