@@ -52,7 +52,6 @@ from drkit.state_topic.guard import OlderStore
 from drkit.state_topic.other_store import mirrors_of_other_stores
 
 _SHOWN = 5
-_STALE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +329,6 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
             f"no group is moved on {and_more(snapshot.left)}: mirrored before, no longer among {snapshot.link.id}'s "
             "topics"
         )
-    looked = plan.loss.observed_at
-    if not snapshot.source.reachable and looked is not None:
-        age = (snapshot.observed_at - looked).total_seconds()
-        if age > _STALE_SECONDS:
-            warnings.append(
-                f"the mirror last saw {snapshot.source.alias} {age:,.0f} s ago: later records are lost, uncounted"
-            )
     unmovable = {each.group for each in snapshot.unmovable}  # each has its own warning
     unplaced = [p for p in plan.positions if p.target_offset is None and p.group not in unmovable]
     if unplaced:

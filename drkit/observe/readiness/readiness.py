@@ -225,7 +225,7 @@ def _positions(status: LinkStatus, clusters: Clusters) -> list[Check]:
     """Whether the groups that a failover moves have a position, and its age."""
     groups = _moved(status)
     if groups:
-        return [_positions_fresh(groups), _positions_known(groups)]
+        return [_positions_fresh(status, groups), _positions_known(groups)]
     name, source = "group positions captured", status.link.id.source
     why = "no group position is known: no group would be moved"
     if status.source_reachable and _has_no_groups(status, clusters):
@@ -245,13 +245,21 @@ def _has_no_groups(status: LinkStatus, clusters: Clusters) -> bool:
     return not any(each.commits_offsets and status.link.covers_group(name) for name, each in listed.items())
 
 
-def _positions_fresh(groups: Sequence[GroupStatus]) -> Check:
+def _positions_fresh(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check:
     name = "group positions captured"
     oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
     text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
-        return Check(name, CheckOutcome.WARN, f"{text}: groups read later records again", "Is the mirror running?")
+        source = status.link.id.source
+        remedy = (
+            f"{source} does not answer, so nothing newer can be captured"
+            if not status.source_reachable
+            else "Start `drkit mirror`: it captures them"
+            if status.worker is None
+            else f"The mirror captures them: see its log, and the rights on {source} that `drkit acls` prints"
+        )
+        return Check(name, CheckOutcome.WARN, f"{text}: groups read later records again", remedy)
     return Check(name, CheckOutcome.OK, text)
 
 
