@@ -44,7 +44,10 @@ from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import TopicPartition
 
-__all__ = ["Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
+__all__ = ["TOPIC_EXISTS", "Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
+
+TOPIC_EXISTS = "TOPIC_ALREADY_EXISTS"
+"""Why a topic isn't created (`ClusterAdmin.create_topics`): it is there, or somebody else was faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +157,14 @@ class ClusterAdmin(ClusterClient):
     def create_topics(self, new: Sequence[NewTopic], *, confirmed: set[str] | None = None) -> dict[str, str]:
         """Create many topics, waiting until they can be written; returns why, by topic, for those that failed.
 
-        A topic that exists already is a failure (``TOPIC_ALREADY_EXISTS``), unless it appeared after
-        an attempt of drkit's whose response was lost. `confirmed` collects those that the cluster reported as created,
-        even if the call then fails because they can't be written in time.
+        A topic that exists already is a failure (`TOPIC_EXISTS`), unless it appeared after an attempt of drkit's whose
+        response was lost. `confirmed` collects those that the cluster reported as created, even if the call then fails
+        because they can't be written in time.
         """
         left = {topic.name: topic for topic in new}
         denied: set[str] = set()
         existing = self.topics(left, denied=denied) if left else {}
-        failures = dict.fromkeys(existing, "TOPIC_ALREADY_EXISTS")
+        failures = dict.fromkeys(existing, TOPIC_EXISTS)
         failures.update(dict.fromkeys(denied, "TOPIC_AUTHORIZATION_FAILED"))
         for name in failures:
             del left[name]
@@ -179,7 +182,7 @@ class ClusterAdmin(ClusterClient):
                         raise error(topic.name)
                     exists = error is kafka_errors.TopicAlreadyExistsError
                     if topic.error_code and not (exists and topic.name in sent_before):
-                        failures[topic.name] = reason(error, topic.error_message)
+                        failures[topic.name] = TOPIC_EXISTS if exists else reason(error, topic.error_message)
                     elif confirmed is not None and not topic.error_code:
                         confirmed.add(topic.name)
                     left.pop(topic.name, None)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import TOPIC_EXISTS, ClusterAdmin
 from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.deadline import Deadline
@@ -26,7 +26,6 @@ APPEND_ONLY = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.byte
 _AT_ONCE = 10_000
 _POLL_SECONDS = 0.5
 _MOST_REPLICAS = 3
-_EXISTS = "TOPIC_ALREADY_EXISTS"
 _LOG = logging.getLogger("drkit.librdkafka.small_topic")
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False  # the errors have the relevant part
@@ -127,7 +126,7 @@ def make_topic(admin: ClusterAdmin, topic: str, settings: Mapping[str, str]) -> 
     """
     replicas = min(_MOST_REPLICAS, len(admin.brokers()))
     reason = admin.create_topics([NewTopic(topic, 1, replicas, settings)]).get(topic)
-    if reason is not None and reason != _EXISTS:
+    if reason is not None and reason != TOPIC_EXISTS:
         by_hand = ", ".join(f"{key}={value}" for key, value in settings.items())
         raise Refused(
             f"topic {topic} can't be created on cluster {admin.alias}: {reason}",

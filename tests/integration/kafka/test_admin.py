@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
+from drkit.kafka.client.small_topic import APPEND_ONLY, make_topic
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
@@ -89,6 +91,26 @@ def test_topics(admin: ClusterAdmin, topic: str) -> None:
     assert admin.topics([topic]) == {}
     admin.create_topic(topic, partitions=1, replication_factor=1)
     assert admin.topics([topic])[topic].topic_id != info.topic_id
+
+
+def test_a_topic_of_drkits_own_that_two_processes_create_at_once_is_there_for_both(
+    cluster: ClusterConfig, admin: ClusterAdmin, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_have_looked = threading.Barrier(2)
+    unasked = [0, 0]
+    look = ClusterAdmin.topics
+
+    def looking(self: ClusterAdmin, *names: Any, **how: Any) -> Any:
+        found = look(self, *names, **how)
+        if unasked:
+            unasked.pop()
+            both_have_looked.wait(20)
+        return found
+
+    monkeypatch.setattr(ClusterAdmin, "topics", looking)
+    with ClusterAdmin("primary", cluster) as other, ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: make_topic(each, unique_name, APPEND_ONLY), (admin, other)))
+    assert set(look(admin, [unique_name])) == {unique_name}
 
 
 def test_many_topics_and_the_reasons_of_those_that_fail(admin: ClusterAdmin, topic: str) -> None:
